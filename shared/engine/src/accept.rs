@@ -1,0 +1,218 @@
+//! Which conditional write an event asks for, and what a refusal of it means.
+
+use crate::graph::Unit;
+use crate::patch::{Change, Condition, Patch};
+use crate::state::{Attempt, Epoch, Head, RunPhase, Shard};
+use crate::time::Timestamp;
+
+/// Something that happened to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A try of a unit succeeded, or the unit was skipped.
+    Succeeded {
+        /// The unit.
+        unit: Unit,
+        /// Its try.
+        attempt: Attempt,
+        /// The epoch in which the try was started.
+        epoch: Epoch,
+    },
+    /// A try failed and the next one is to start at `retry_at`.
+    Retried {
+        /// The unit.
+        unit: Unit,
+        /// The try that failed.
+        attempt: Attempt,
+        /// The epoch in which the try was started.
+        epoch: Epoch,
+    },
+    /// A try failed and there is no other.
+    Failed {
+        /// The unit.
+        unit: Unit,
+        /// The try that failed.
+        attempt: Attempt,
+        /// The epoch in which the try was started.
+        epoch: Epoch,
+    },
+    /// A success arrived that no longer counts as progress. Its record is written already.
+    Late {
+        /// The unit.
+        unit: Unit,
+        /// Its try.
+        attempt: Attempt,
+    },
+    /// The undo of `unit` is about to read what the unit left.
+    Sealed {
+        /// The unit that is undone.
+        unit: Unit,
+    },
+    /// The run is to stop. Goes to every shard, the root first.
+    Cancelled {
+        /// The shard.
+        shard: Shard,
+        /// The epoch that ends.
+        epoch: Epoch,
+        /// The present.
+        now: Timestamp,
+    },
+    /// A unit that is over has to run once more: an undo after a late success, or an operator's retry.
+    Reopened {
+        /// The unit.
+        unit: Unit,
+        /// The try that it was seen at.
+        attempt: Attempt,
+        /// The epoch of the run that it belongs to.
+        epoch: Epoch,
+    },
+    /// `sweep` has to look at `due` at the latest, which is earlier than what it knows of.
+    Hastened {
+        /// The new wake-up time.
+        due: Timestamp,
+    },
+    /// The run, closed or not, has something to do again from `due` on.
+    Reawoken {
+        /// The new wake-up time.
+        due: Timestamp,
+        /// The version that was seen.
+        version: u64,
+    },
+    /// `sweep` has acted and wants to look again at `next`.
+    Rearmed {
+        /// The wake-up time that made it look.
+        seen: Timestamp,
+        /// The version that it saw.
+        version: u64,
+        /// The new wake-up time.
+        next: Timestamp,
+    },
+    /// Nothing moves any more.
+    Closed {
+        /// The wake-up time that was seen.
+        seen: Timestamp,
+        /// The version that was seen.
+        version: u64,
+    },
+}
+
+/// The write that `event` asks for.
+///
+/// Every event is safe to accept twice: the second write finds its condition false, or changes nothing but the
+/// version.
+pub fn accept(event: Event) -> Patch {
+    match event {
+        Event::Succeeded { unit, attempt, epoch } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![Change::AddDone(slot)] }
+        }
+        Event::Retried { unit, attempt, epoch } => {
+            let (shard, slot) = Shard::of(unit);
+            let changes = vec![Change::SetAttempt(slot, attempt.next())];
+            Patch { shard, conditions: open(slot, attempt, epoch), changes }
+        }
+        Event::Failed { unit, attempt, epoch } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![Change::AddFailed(slot)] }
+        }
+        Event::Late { unit, attempt } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch { shard, conditions: vec![], changes: vec![Change::AddLate(slot, attempt)] }
+        }
+        Event::Sealed { unit } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch { shard, conditions: vec![], changes: vec![Change::AddSealed(slot)] }
+        }
+        Event::Cancelled { shard, epoch, now } => {
+            let mut changes = vec![Change::SetEpoch(epoch.next())];
+            if shard == Shard::ROOT {
+                changes.extend([Change::SetPhase(RunPhase::Stopping), Change::SetDue(now), Change::BumpVersion]);
+            }
+            Patch { shard, conditions: vec![Condition::EpochIs(epoch)], changes }
+        }
+        Event::Reopened { unit, attempt, epoch } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch {
+                shard,
+                conditions: vec![Condition::EpochIs(epoch), Condition::AttemptIs(slot, attempt)],
+                changes: vec![Change::Reopen(slot), Change::SetAttempt(slot, attempt.next())],
+            }
+        }
+        Event::Hastened { due } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::DueAfter(due)],
+            changes: vec![Change::SetDue(due), Change::BumpVersion],
+        },
+        Event::Reawoken { due, version } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::VersionIs(version)],
+            changes: vec![Change::SetPhase(RunPhase::Running), Change::SetDue(due), Change::BumpVersion],
+        },
+        Event::Rearmed { seen, version, next } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::DueIs(seen), Condition::VersionIs(version)],
+            changes: vec![Change::SetDue(next)],
+        },
+        Event::Closed { seen, version } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::DueIs(seen), Condition::VersionIs(version)],
+            changes: vec![Change::SetPhase(RunPhase::Closed), Change::ClearDue],
+        },
+    }
+}
+
+/// `event`'s write together with a wake-up at `due`: the next try's, and the earlier of the two counts. One write where the root holds the unit; `None`
+/// where it does not, and the wake-up has to be set first, by [`Event::Hastened`].
+pub fn accept_waking(event: Event, due: Timestamp) -> Option<Patch> {
+    let mut patch = accept(event);
+    if patch.shard != Shard::ROOT {
+        return None;
+    }
+    patch.conditions.push(Condition::DueAfter(due));
+    patch.changes.extend([Change::SetDue(due), Change::BumpVersion]);
+    Some(patch)
+}
+
+/// `OPEN` of the protocol: this epoch, this try, neither done nor failed.
+fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<Condition> {
+    vec![
+        Condition::EpochIs(epoch),
+        Condition::AttemptIs(slot, attempt),
+        Condition::NotDone(slot),
+        Condition::NotFailed(slot),
+    ]
+}
+
+/// What it means that a result was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// This very try is done already: whoever wrote it may have died before sending the successors.
+    AlreadyDone,
+    /// This very try has failed for good already.
+    AlreadyFailed,
+    /// Another try is under way, or the run was cancelled, or it is not there any more. A success is late.
+    Late,
+    /// Everything that the result depends on holds; only the wake-up condition can have been false.
+    StillOpen,
+}
+
+/// What the image of the item says to a refused result of `unit` at `attempt` in `epoch`.
+pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&Head>) -> Refusal {
+    let (shard, slot) = Shard::of(unit);
+    let Some(head) = image else {
+        return if shard == Shard::ROOT { Refusal::Late } else { Refusal::StillOpen };
+    };
+    if head.attempt(slot) != attempt || head.epoch != epoch {
+        // A done unit of this try stays done after a cancel: a repeated callback is a repetition, not news.
+        let same = head.attempt(slot) == attempt;
+        return match () {
+            () if same && head.done.contains(&slot) => Refusal::AlreadyDone,
+            () if same && head.failed.contains(&slot) => Refusal::AlreadyFailed,
+            () => Refusal::Late,
+        };
+    }
+    match () {
+        () if head.done.contains(&slot) => Refusal::AlreadyDone,
+        () if head.failed.contains(&slot) => Refusal::AlreadyFailed,
+        () => Refusal::StillOpen,
+    }
+}

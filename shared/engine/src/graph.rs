@@ -1,0 +1,172 @@
+//! The units of one event and the edges between them.
+
+use std::collections::BTreeSet;
+
+/// Most units that one event may have. Documents with more are refused (`format.md`, limits).
+pub const MAX_UNITS: usize = 10_000;
+
+/// A unit by its position in its event's plan, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Unit(pub u32);
+
+impl Unit {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Why a list of dependencies is no graph that could run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// The units wait for each other. The path begins and ends with the same unit; each waits for the next.
+    #[error("{} units wait for each other in a cycle", .0.len() - 1)]
+    Cycle(Vec<Unit>),
+    /// A dependency names a unit that is not there.
+    #[error("unit {} depends on unit {}, which does not exist", .unit.0, .dependency.0)]
+    Unknown {
+        /// The unit that has the dependency.
+        unit: Unit,
+        /// What it names.
+        dependency: Unit,
+    },
+    /// More than [`MAX_UNITS`].
+    #[error("{0} units are more than the limit of {MAX_UNITS}")]
+    TooMany(usize),
+}
+
+/// A directed acyclic graph of units; checked when it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    dependencies: Vec<Vec<Unit>>,
+    successors: Vec<Vec<Unit>>,
+}
+
+impl Graph {
+    /// Makes the graph in which unit `i` waits for `dependencies[i]`. Repeated dependencies count once.
+    ///
+    /// # Errors
+    /// [`GraphError`] for a cycle (self-reference included), an unknown unit, or too many units.
+    pub fn new(dependencies: Vec<Vec<Unit>>) -> Result<Self, GraphError> {
+        let size = dependencies.len();
+        if size > MAX_UNITS {
+            return Err(GraphError::TooMany(size));
+        }
+        let mut clean = Vec::with_capacity(size);
+        let mut successors = vec![Vec::new(); size];
+        for (position, list) in dependencies.into_iter().enumerate() {
+            let unit = unit_at(position);
+            let set: BTreeSet<Unit> = list.into_iter().collect();
+            for &dependency in &set {
+                match successors.get_mut(dependency.index()) {
+                    Some(followers) => followers.push(unit),
+                    None => return Err(GraphError::Unknown { unit, dependency }),
+                }
+            }
+            clean.push(set.into_iter().collect::<Vec<_>>());
+        }
+        let graph = Self { dependencies: clean, successors };
+        match graph.cycle() {
+            Some(path) => Err(GraphError::Cycle(path)),
+            None => Ok(graph),
+        }
+    }
+
+    /// How many units there are.
+    pub fn len(&self) -> usize {
+        self.dependencies.len()
+    }
+
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.dependencies.is_empty()
+    }
+
+    /// All units in the order of the plan.
+    pub fn units(&self) -> impl Iterator<Item = Unit> + use<> {
+        (0..self.len()).map(unit_at)
+    }
+
+    /// What `unit` waits for, in ascending order. Empty for a unit that is not there.
+    pub fn dependencies(&self, unit: Unit) -> &[Unit] {
+        self.dependencies.get(unit.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// What waits for `unit`, in ascending order. Empty for a unit that is not there.
+    pub fn successors(&self, unit: Unit) -> &[Unit] {
+        self.successors.get(unit.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The units that wait for nothing.
+    pub fn roots(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.units().filter(|&unit| self.dependencies(unit).is_empty())
+    }
+
+    /// An order in which each unit comes after everything that it waits for; ties in the order of the plan.
+    pub fn order(&self) -> Vec<Unit> {
+        let mut missing: Vec<usize> = self.dependencies.iter().map(Vec::len).collect();
+        let mut ready: BTreeSet<Unit> = self.roots().collect();
+        let mut order = Vec::with_capacity(self.len());
+        while let Some(unit) = ready.pop_first() {
+            order.push(unit);
+            for &successor in self.successors(unit) {
+                missing[successor.index()] -= 1;
+                if missing[successor.index()] == 0 {
+                    ready.insert(successor);
+                }
+            }
+        }
+        order
+    }
+
+    /// A cycle as a path whose first and last unit are the same, if there is one.
+    fn cycle(&self) -> Option<Vec<Unit>> {
+        let ordered: BTreeSet<Unit> = self.order().into_iter().collect();
+        // Every unit left over waits, directly or not, for a cycle: walking its open dependencies must meet one.
+        let mut at = self.units().find(|unit| !ordered.contains(unit))?;
+        let mut path = vec![at];
+        loop {
+            at = *self.dependencies(at).iter().find(|unit| !ordered.contains(unit))?;
+            if let Some(first) = path.iter().position(|&unit| unit == at) {
+                path.drain(..first);
+                path.push(at);
+                return Some(path);
+            }
+            path.push(at);
+        }
+    }
+}
+
+/// The unit at a position. Positions are below [`MAX_UNITS`], so the number always fits.
+fn unit_at(position: usize) -> Unit {
+    Unit(u32::try_from(position).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(dependencies: &[&[u32]]) -> Result<Graph, GraphError> {
+        Graph::new(dependencies.iter().map(|list| list.iter().map(|&n| Unit(n)).collect()).collect())
+    }
+
+    #[test]
+    fn order_respects_dependencies_and_then_the_plan() {
+        let order = graph(&[&[2], &[0], &[], &[0, 1]]).unwrap().order();
+        assert_eq!(order, [2, 0, 1, 3].map(Unit));
+    }
+
+    #[test]
+    fn a_cycle_is_named_whole() {
+        let error = graph(&[&[], &[0, 3], &[1], &[2], &[3]]).unwrap_err();
+        assert_eq!(error, GraphError::Cycle([1, 3, 2, 1].map(Unit).to_vec()));
+        assert_eq!(graph(&[&[0]]).unwrap_err(), GraphError::Cycle([0, 0].map(Unit).to_vec()));
+    }
+
+    #[test]
+    fn unknown_and_too_many_are_refused() {
+        let (unit, dependency) = (Unit(0), Unit(7));
+        assert_eq!(graph(&[&[7]]).unwrap_err(), GraphError::Unknown { unit, dependency });
+        let error = Graph::new(vec![Vec::new(); MAX_UNITS + 1]).unwrap_err();
+        assert_eq!(error, GraphError::TooMany(MAX_UNITS + 1));
+    }
+}

@@ -1,0 +1,127 @@
+//! A conditional write to one head item, as a value.
+//!
+//! The store turns a patch into one `UpdateItem`; the model interprets the same value over an abstract table. All
+//! values are absolute except the additions to sets and the version: a lost reply makes the SDK send a write
+//! twice, and the second must find its condition false or change nothing that matters.
+
+use crate::state::{Attempt, Epoch, Head, RunPhase, Shard};
+use crate::time::Timestamp;
+
+/// What must hold of the item, or nothing is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The item is in this epoch. An item that was never written to is in every epoch, unless it is the root.
+    EpochIs(Epoch),
+    /// The unit at this position is at this try.
+    AttemptIs(u32, Attempt),
+    /// The unit at this position has not succeeded.
+    NotDone(u32),
+    /// The unit at this position has not failed for good.
+    NotFailed(u32),
+    /// The wake-up time is this.
+    DueIs(Timestamp),
+    /// The wake-up time is later than this.
+    DueAfter(Timestamp),
+    /// The version is this.
+    VersionIs(u64),
+}
+
+/// What the write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds the position to the done ones.
+    AddDone(u32),
+    /// Takes the position out of the done and the failed ones.
+    Reopen(u32),
+    /// Adds the position to the failed ones.
+    AddFailed(u32),
+    /// Notes a success that came too late.
+    AddLate(u32, Attempt),
+    /// Notes that the undo of this position begins to read.
+    AddSealed(u32),
+    /// Sets the try of the unit at this position.
+    SetAttempt(u32, Attempt),
+    /// Sets the epoch.
+    SetEpoch(Epoch),
+    /// Sets the phase.
+    SetPhase(RunPhase),
+    /// Sets the wake-up time.
+    SetDue(Timestamp),
+    /// Removes the wake-up time, and the item from the index.
+    ClearDue,
+    /// Adds one to the version.
+    BumpVersion,
+}
+
+/// One conditional write to one head item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The item.
+    pub shard: Shard,
+    /// All must hold.
+    pub conditions: Vec<Condition>,
+    /// All are made, or none.
+    pub changes: Vec<Change>,
+}
+
+impl Condition {
+    /// Whether it holds of `head`; `None` is an item that was never written to.
+    pub fn holds(self, shard: Shard, head: Option<&Head>) -> bool {
+        let Some(head) = head else {
+            return match self {
+                Self::EpochIs(_) => shard != Shard::ROOT,
+                Self::AttemptIs(_, attempt) => attempt == Attempt::FIRST,
+                Self::NotDone(_) | Self::NotFailed(_) => true,
+                Self::DueIs(_) | Self::DueAfter(_) | Self::VersionIs(_) => false,
+            };
+        };
+        match self {
+            Self::EpochIs(epoch) => head.epoch == epoch,
+            Self::AttemptIs(slot, attempt) => head.attempt(slot) == attempt,
+            Self::NotDone(slot) => !head.done.contains(&slot),
+            Self::NotFailed(slot) => !head.failed.contains(&slot),
+            Self::DueIs(due) => head.due == Some(due),
+            Self::DueAfter(due) => head.due.is_some_and(|at| at > due),
+            Self::VersionIs(version) => head.version == version,
+        }
+    }
+}
+
+impl Patch {
+    /// The item after the write, or `None` if a condition does not hold. What a table does, for tables in memory.
+    pub fn apply(&self, head: Option<&Head>, epoch: Epoch) -> Option<Head> {
+        if !self.conditions.iter().all(|condition| condition.holds(self.shard, head)) {
+            return None;
+        }
+        let mut after = head.cloned().unwrap_or_else(|| Head::new(epoch));
+        for &change in &self.changes {
+            match change {
+                Change::AddDone(slot) => {
+                    after.done.insert(slot);
+                }
+                Change::Reopen(slot) => {
+                    after.done.remove(&slot);
+                    after.failed.remove(&slot);
+                }
+                Change::AddFailed(slot) => {
+                    after.failed.insert(slot);
+                }
+                Change::AddLate(slot, attempt) => {
+                    after.late.insert((slot, attempt));
+                }
+                Change::AddSealed(slot) => {
+                    after.sealed.insert(slot);
+                }
+                Change::SetAttempt(slot, attempt) => {
+                    after.attempts.insert(slot, attempt);
+                }
+                Change::SetEpoch(epoch) => after.epoch = epoch,
+                Change::SetPhase(phase) => after.phase = phase,
+                Change::SetDue(due) => after.due = Some(due),
+                Change::ClearDue => after.due = None,
+                Change::BumpVersion => after.version += 1,
+            }
+        }
+        Some(after)
+    }
+}

@@ -1,0 +1,235 @@
+//! What the table holds of a run, as values.
+//!
+//! A run's state is one small head item. A head holds at most [`SHARD`] units, which keeps it below one kilobyte
+//! and its update at one write unit; the units of a larger run are spread over several items by range, with
+//! positions relative to the item. Shard 0 is the root: it alone has a phase, a wake-up time and a plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::graph::{Graph, Unit};
+use crate::time::Timestamp;
+
+/// Units per head item.
+pub const SHARD: u32 = 256;
+
+/// Counts the tries of one unit, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// The try that every unit begins with; the head stores only later ones.
+    pub const FIRST: Self = Self(1);
+
+    /// The try after this one.
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// Counts the cancellations of a run, from 1. A message of an earlier epoch changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// The epoch that every run begins in.
+    pub const FIRST: Self = Self(1);
+
+    /// The epoch after this one.
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunPhase {
+    /// Units start as they become ready.
+    Running,
+    /// Cancelled: nothing new starts; what may be running is being settled.
+    Stopping,
+    /// Nothing moves any more.
+    Closed,
+}
+
+/// One head item's share of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The epoch whose messages count.
+    pub epoch: Epoch,
+    /// Where the run stands. Meaningful in the root only.
+    pub phase: RunPhase,
+    /// Later tries, by position in the shard; a unit that is not named is at [`Attempt::FIRST`].
+    pub attempts: BTreeMap<u32, Attempt>,
+    /// Positions that have succeeded or were skipped.
+    pub done: BTreeSet<u32>,
+    /// Positions that have failed for good.
+    pub failed: BTreeSet<u32>,
+    /// Successes that came too late to count as progress, by position and try.
+    pub late: BTreeSet<(u32, Attempt)>,
+    /// Positions whose undo has begun to read.
+    pub sealed: BTreeSet<u32>,
+    /// When `sweep` has to look. Root only; `None` once closed.
+    pub due: Option<Timestamp>,
+    /// Rises whenever `due` is set to an earlier time.
+    pub version: u64,
+}
+
+impl Head {
+    /// The head of a run that has just begun; also what stands for a shard that nothing was written to yet.
+    pub fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            phase: RunPhase::Running,
+            attempts: BTreeMap::new(),
+            done: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            late: BTreeSet::new(),
+            sealed: BTreeSet::new(),
+            due: None,
+            version: 0,
+        }
+    }
+
+    /// The try that the unit at `slot` is at.
+    pub fn attempt(&self, slot: u32) -> Attempt {
+        self.attempts.get(&slot).copied().unwrap_or(Attempt::FIRST)
+    }
+}
+
+/// Names one head item of a run: 0 is the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(pub u32);
+
+impl Shard {
+    /// The item that holds the run's phase, wake-up time and plan.
+    pub const ROOT: Self = Self(0);
+
+    /// The item that holds `unit`, and the unit's position in it.
+    pub fn of(unit: Unit) -> (Self, u32) {
+        (Self(unit.0 / SHARD), unit.0 % SHARD)
+    }
+
+    /// The unit at a position of this item.
+    pub fn unit(self, slot: u32) -> Unit {
+        Unit(self.0.saturating_mul(SHARD).saturating_add(slot))
+    }
+
+    /// How many items a run of `units` has; at least the root.
+    pub fn count(units: usize) -> u32 {
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        units.div_ceil(SHARD).max(1)
+    }
+}
+
+/// Where a unit stands, as far as a [`View`] can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Succeeded or skipped.
+    Done,
+    /// Failed for good.
+    Failed,
+    /// Neither, at this try.
+    Open(Attempt),
+    /// In an item that was not read.
+    Unknown,
+}
+
+/// The items of a run that were read or returned by a write.
+///
+/// Invariant: what a view says was true at one point in time per item. Units only ever move towards done or
+/// failed within an epoch, so "done" stays true however old the view is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    heads: Vec<Option<Head>>,
+    implied: BTreeSet<Unit>,
+}
+
+impl View {
+    /// The view of a run of `graph` that knows only what `heads` say. Items beyond the graph are ignored.
+    pub fn new(graph: &Graph, heads: impl IntoIterator<Item = (Shard, Head)>) -> Self {
+        let count = Shard::count(graph.len());
+        let mut view = Self { heads: vec![None; count as usize], implied: BTreeSet::new() };
+        for (shard, head) in heads {
+            if let Some(place) = view.heads.get_mut(shard.0 as usize) {
+                *place = Some(head);
+            }
+        }
+        if !view.is_complete() {
+            view.implied = view.implied(graph);
+        }
+        view
+    }
+
+    /// A view of a whole run: an item that is not among `heads` was never written to and counts as untouched.
+    pub fn whole(graph: &Graph, heads: impl IntoIterator<Item = (Shard, Head)>) -> Self {
+        let mut view = Self::new(graph, heads);
+        let epoch = view.root().map_or(Epoch::FIRST, |head| head.epoch);
+        for place in &mut view.heads {
+            place.get_or_insert_with(|| Head::new(epoch));
+        }
+        view
+    }
+
+    /// What must be done because something that waits for it is.
+    fn implied(&self, graph: &Graph) -> BTreeSet<Unit> {
+        let known = self.heads.iter().enumerate().filter_map(|(n, head)| Some((shard(n), head.as_ref()?)));
+        known
+            .flat_map(|(shard, head)| head.done.iter().map(move |&slot| shard.unit(slot)))
+            .flat_map(|unit| graph.dependencies(unit).iter().copied())
+            .collect()
+    }
+
+    /// Whether every item of the run is known.
+    pub fn is_complete(&self) -> bool {
+        self.heads.iter().all(Option::is_some)
+    }
+
+    /// The root item, if known.
+    pub fn root(&self) -> Option<&Head> {
+        self.heads.first()?.as_ref()
+    }
+
+    /// The item of `shard`, if known.
+    pub fn head(&self, shard: Shard) -> Option<&Head> {
+        self.heads.get(shard.0 as usize)?.as_ref()
+    }
+
+    /// Where `unit` stands.
+    pub fn status(&self, unit: Unit) -> Status {
+        let (shard, slot) = Shard::of(unit);
+        match self.head(shard) {
+            Some(head) if head.done.contains(&slot) => Status::Done,
+            Some(head) if head.failed.contains(&slot) => Status::Failed,
+            Some(head) => Status::Open(head.attempt(slot)),
+            None if self.implied.contains(&unit) => Status::Done,
+            None => Status::Unknown,
+        }
+    }
+
+    /// Whether the undo of `unit` has begun to read.
+    pub fn is_sealed(&self, unit: Unit) -> bool {
+        let (shard, slot) = Shard::of(unit);
+        self.head(shard).is_some_and(|head| head.sealed.contains(&slot))
+    }
+
+    /// The successes of `unit` that came too late.
+    pub fn late(&self, unit: Unit) -> Vec<Attempt> {
+        let (shard, slot) = Shard::of(unit);
+        let late = self.head(shard).map(|head| &head.late);
+        late.into_iter().flatten().filter(|(at, _)| *at == slot).map(|&(_, attempt)| attempt).collect()
+    }
+
+    /// Whether any known unit has failed for good.
+    pub fn any_failed(&self) -> bool {
+        self.heads.iter().flatten().any(|head| !head.failed.is_empty())
+    }
+
+    /// The units of the known items, in ascending order.
+    pub(crate) fn known_units(&self, graph: &Graph) -> impl Iterator<Item = Unit> + use<'_> {
+        graph.units().filter(|&unit| self.head(Shard::of(unit).0).is_some())
+    }
+}
+
+fn shard(position: usize) -> Shard {
+    Shard(u32::try_from(position).unwrap_or(u32::MAX))
+}

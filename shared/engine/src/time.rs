@@ -1,0 +1,19 @@
+//! Points in time, as arguments.
+
+use crate::retry::Millis;
+
+/// Milliseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// This point moved on by `millis`; stays at the end of time rather than wrapping.
+    pub fn plus(self, millis: Millis) -> Self {
+        Self(self.0.saturating_add(millis.0))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    pub fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
