@@ -125,7 +125,11 @@ pub fn accept(event: Event) -> Patch {
         Event::Cancelled { shard, epoch, now } => {
             let mut changes = vec![Change::SetEpoch(epoch.next())];
             if shard == Shard::ROOT {
-                changes.extend([Change::SetPhase(RunPhase::Stopping), Change::SetDue(now), Change::BumpVersion]);
+                changes.extend([
+                    Change::SetPhase(RunPhase::Stopping),
+                    Change::SetDue(now),
+                    Change::BumpVersion,
+                ]);
             }
             Patch { shard, conditions: vec![Condition::EpochIs(epoch)], changes }
         }

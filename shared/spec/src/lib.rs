@@ -1,1 +1,6 @@
-//! placeholder
+//! Documents: loading with positions, checking, compiling to a frozen plan, rendering.
+//!
+//! Pure: text in, values out. It reads files only through the [`load::Files`] that it is given, and knows neither
+//! table nor network.
+pub mod model;
+pub mod plan;

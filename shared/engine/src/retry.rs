@@ -1,0 +1,49 @@
+//! Arithmetic of waiting.
+
+/// A span of time in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+/// Exponential backoff with full jitter: before try `n + 1` the wait is a random part of `base · 2ⁿ⁻¹`, at most `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The bound of the wait before the second try.
+    pub base: Millis,
+    /// The bound of every wait.
+    pub max: Millis,
+}
+
+impl Backoff {
+    /// The longest wait after `failures` failed tries (at least one).
+    pub fn bound(self, failures: u32) -> Millis {
+        let doublings = failures.saturating_sub(1).min(63);
+        Millis(self.base.0.saturating_mul(1 << doublings).min(self.max.0))
+    }
+
+    /// The wait after `failures` failed tries: `random` of 2⁶⁴ equal parts of [`Self::bound`].
+    pub fn wait(self, failures: u32, random: u64) -> Millis {
+        let bound = u128::from(self.bound(failures).0);
+        let wait = ((bound + 1) * u128::from(random)) >> 64;
+        Millis(u64::try_from(wait).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_doubles_up_to_the_maximum_and_never_wraps() {
+        let backoff = Backoff { base: Millis(2_000), max: Millis(30_000) };
+        let bounds: Vec<u64> = [1, 2, 3, 4, 5, 6, 64, u32::MAX].map(|n| backoff.bound(n).0).to_vec();
+        assert_eq!(bounds, [2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn jitter_is_full() {
+        let backoff = Backoff { base: Millis(10), max: Millis(1_000) };
+        assert_eq!(backoff.wait(1, 0), Millis(0));
+        assert_eq!(backoff.wait(1, u64::MAX), Millis(10));
+        assert_eq!(backoff.wait(1, u64::MAX / 2), Millis(5));
+    }
+}

@@ -1,0 +1,327 @@
+//! Documents as they were written: both dialects in one shape, each part with its place.
+//!
+//! `load` makes these from text and checks what one part can tell by itself (keys, types, name patterns);
+//! `compile` checks what needs several parts (references, cycles, sensitivity) and makes the plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::plan::Moment;
+
+/// A place in a document; both from 1, counted in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pos {
+    /// Line.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Where it begins.
+    pub at: Pos,
+}
+
+/// A document's text and what to call it in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceText {
+    /// The path as it was given, `<stdin>`, or `name@version` for a stored plugin.
+    pub name: String,
+    /// What was read, before `@{…}` is expanded: places refer to it.
+    pub text: String,
+}
+
+/// Which format a document is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Signadot's `ResourcePlugin` and `Sandbox`: `name` and `spec` at the top.
+    Signadot,
+    /// Ours: `apiVersion: ebb.dev/v1`.
+    Ebb,
+}
+
+/// A plugin document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    /// Where its places refer to.
+    pub source: Arc<SourceText>,
+    /// Which format it is in.
+    pub dialect: Dialect,
+    /// Name without version.
+    pub name: At<String>,
+    /// Version; a bare name has none, and is published as `0.0.0`.
+    pub version: Option<semver::Version>,
+    /// Free text.
+    pub description: Option<String>,
+    /// The document as YAML with all `@{…}` expanded: what is stored and digested, and loads again to the same.
+    pub expanded: String,
+    /// Declared parameters in the order of the document. Signadot's inputs with `valueFromSandbox` appear here as
+    /// optional strings.
+    pub params: Vec<(At<String>, Param)>,
+    /// Runners by name. Signadot's one runner is called `default`.
+    pub runners: Vec<(At<String>, Runner)>,
+    /// The units of each event in the order of the document. Signadot's `create` is `preStart`, `delete` `postStop`.
+    pub events: Vec<EventDoc>,
+    /// The public contract, names to templates. Signadot's has one per step output, `step.output`.
+    pub outputs: Vec<(At<String>, At<Text>)>,
+}
+
+/// A declared parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Param {
+    /// Its type.
+    pub kind: ParamKind,
+    /// Value when the sandbox gives none. `None` and not `optional`: the sandbox has to give one.
+    pub default: Option<At<serde_json::Value>>,
+    /// A missing value is no error (Signadot).
+    pub optional: bool,
+    /// Whether its value never leaves the cluster.
+    pub sensitive: bool,
+    /// Allowed values; empty: all.
+    pub one_of: Vec<serde_json::Value>,
+    /// Least number.
+    pub minimum: Option<f64>,
+    /// Greatest number.
+    pub maximum: Option<f64>,
+    /// Least length in characters.
+    pub min_length: Option<u64>,
+    /// Greatest length in characters.
+    pub max_length: Option<u64>,
+    /// A regular expression that the whole value has to match.
+    pub pattern: Option<At<String>>,
+    /// Free text.
+    pub description: Option<String>,
+}
+
+/// The type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// Text.
+    String,
+    /// A whole number.
+    Integer,
+    /// Any number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A mapping.
+    Object,
+    /// A list.
+    Array,
+}
+
+/// What runs scripts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Runner {
+    /// The image; required.
+    pub image: At<String>,
+    /// The namespace of the pods.
+    pub namespace: Option<At<String>>,
+    /// A pod template as YAML text.
+    pub pod_template: Option<At<String>>,
+}
+
+/// One event's units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventDoc {
+    /// `preStart`, `postStart`, `preStop` or `postStop`.
+    pub name: At<String>,
+    /// When it happens.
+    pub moment: Moment,
+    /// Its units.
+    pub units: Vec<UnitDoc>,
+}
+
+/// One unit as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnitDoc {
+    /// Its name; unique over all events of the plugin.
+    pub name: At<String>,
+    /// What it runs.
+    pub work: WorkDoc,
+    /// CEL with or without `${…}` around it.
+    pub when: Option<At<Text>>,
+    /// Units of the same event to wait for.
+    pub after: Vec<At<String>>,
+    /// Units of earlier events that it takes away. `None`: inferred from what it reads.
+    pub undoes: Option<Vec<At<String>>>,
+    /// Inputs in the order of the document.
+    pub inputs: Vec<InputDoc>,
+    /// Outputs in the order of the document.
+    pub outputs: Vec<OutputDoc>,
+    /// Milliseconds; `None`: the plugin's `defaults`, then the event's default.
+    pub timeout_ms: Option<u64>,
+    /// `None`: the plugin's `defaults`, then the event's default.
+    pub retry: Option<RetryDoc>,
+}
+
+/// What a unit runs, as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkDoc {
+    /// A script.
+    Pod {
+        /// A runner's name; `None`: `default`, or the only one.
+        runner: Option<At<String>>,
+        /// The script.
+        script: At<String>,
+    },
+    /// A request.
+    Webhook {
+        /// `POST` if absent.
+        method: Option<At<String>>,
+        /// The URL, a template with a literal host.
+        url: At<Text>,
+        /// Headers.
+        headers: Vec<(At<String>, At<Text>)>,
+        /// Body as a tree whose strings are templates.
+        body: Option<At<Tree>>,
+    },
+    /// A Kubernetes object.
+    Object {
+        /// Manifest as a tree whose strings are templates.
+        manifest: At<Tree>,
+        /// CEL.
+        ready: Option<At<Text>>,
+        /// CEL.
+        fail: Option<At<Text>>,
+    },
+}
+
+/// A tree whose strings are templates, each with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tree {
+    /// `null`, booleans and numbers.
+    Scalar(serde_json::Value),
+    /// A string.
+    Text(Text),
+    /// A list.
+    List(Vec<At<Tree>>),
+    /// A mapping in the order of the document; keys are never templates.
+    Map(Vec<(String, At<Tree>)>),
+}
+
+/// A string that may hold `${…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// Taken as it is, whatever is in it (all of Signadot's values).
+    Literal(String),
+    /// `${…}` are expressions, `$${` is a literal `${`.
+    Template(String),
+}
+
+/// An input as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputDoc {
+    /// Its name.
+    pub name: At<String>,
+    /// Its value: a template or a literal tree.
+    pub value: At<Tree>,
+    /// Environment variable. With neither `env` nor `path`: the name in upper case, `-` as `_`.
+    pub env: Option<At<String>>,
+    /// Absolute path.
+    pub path: Option<At<String>>,
+    /// A missing value leaves it unset (Signadot's `valueFromSandbox`).
+    pub optional: bool,
+}
+
+/// An output as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputDoc {
+    /// Its name.
+    pub name: At<String>,
+    /// Where it comes from.
+    pub from: OutputFromDoc,
+    /// Whether it stays where it was made.
+    pub sensitive: bool,
+    /// Free text.
+    pub description: Option<String>,
+}
+
+/// Where an output comes from, as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputFromDoc {
+    /// An absolute path in the pod.
+    File(At<String>),
+    /// CEL over `response` or `object`.
+    Value(At<Text>),
+}
+
+/// `retry`, as it was written; absent parts take the default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RetryDoc {
+    /// Tries in all.
+    pub attempts: Option<u32>,
+    /// Milliseconds.
+    pub backoff_ms: Option<u64>,
+    /// Milliseconds.
+    pub max_backoff_ms: Option<u64>,
+    /// Failure classes.
+    pub on: Vec<At<String>>,
+}
+
+/// A sandbox document: the target and its resources.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sandbox {
+    /// Where its places refer to.
+    pub source: Arc<SourceText>,
+    /// Which format it is in.
+    pub dialect: Dialect,
+    /// The target's name.
+    pub name: At<String>,
+    /// The document as YAML with all `@{…}` expanded.
+    pub expanded: String,
+    /// Cluster.
+    pub cluster: Option<String>,
+    /// Namespace.
+    pub namespace: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Milliseconds after creation.
+    pub ttl_ms: Option<u64>,
+    /// The resources in the order of the document.
+    pub resources: Vec<ResourceDoc>,
+    /// Environment over `resources.R.outputs.O` (ours).
+    pub env: Vec<(At<String>, At<Text>)>,
+    /// Every `valueFrom.resource` of a Signadot document: resource and output key, to be checked.
+    pub consumers: Vec<ConsumerDoc>,
+}
+
+/// A place where a Signadot sandbox takes a resource's output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConsumerDoc {
+    /// The resource's name.
+    pub resource: At<String>,
+    /// `<step>.<output>`.
+    pub output: At<String>,
+}
+
+/// A resource as it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceDoc {
+    /// Its name in the sandbox.
+    pub name: At<String>,
+    /// Plugin name.
+    pub plugin: At<String>,
+    /// Exact version; `None` (bare or `@latest`): the highest at creation.
+    pub version: Option<semver::Version>,
+    /// What it gives to the plugin's params.
+    pub params: Vec<(At<String>, At<ParamValue>)>,
+}
+
+/// What a sandbox gives to a param.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParamValue {
+    /// A value; strings of our dialect may be templates over `resources`.
+    Tree(Tree),
+    /// A secret in the cluster.
+    Secret {
+        /// Its name.
+        name: String,
+        /// The key in it.
+        key: String,
+    },
+}

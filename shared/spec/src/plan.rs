@@ -1,0 +1,359 @@
+//! The frozen plan: everything that a target's four events need, compiled once and stored under its digest.
+//!
+//! Teardown needs nothing that is not in here: plugins are resolved to exact versions, files embedded, names
+//! checked, edges derived. What differs between two targets of one document (name, uid) is not in the plan.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::{Backoff, Graph, Unit};
+use serde::{Deserialize, Serialize};
+
+/// A compiled document: what is stored, and what its digest is taken of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Plan {
+    /// Version of this format; 1.
+    pub v: u32,
+    /// What the target's document says of it, beside its resources.
+    pub target: TargetSpec,
+    /// The resources by name: which plugin, what it gives to the outside.
+    pub resources: BTreeMap<String, Resource>,
+    /// The target's own environment: names to templates over `resources.R.outputs.O`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Template>,
+    /// The events that have units, in the order of a life. An event without units is not listed.
+    pub events: Vec<EventPlan>,
+}
+
+/// What the target's document says beside its resources.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TargetSpec {
+    /// The cluster where pods and objects go; the control plane's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The namespace of the target, for `target.namespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Labels of the document.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Milliseconds after creation at which the target is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+}
+
+/// One plugin bound to the target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resource {
+    /// `name@version`, always with the exact version.
+    pub plugin: String,
+    /// Digest of the plugin's document after embedding, `sha256:…`.
+    pub digest: String,
+    /// Each declared parameter's value: literal, template over other resources, or secret. A param that is not
+    /// given and has no default is absent.
+    pub params: BTreeMap<String, Template>,
+    /// Public outputs: `<step>.<output>` for Signadot's plugins, the `outputs` map for ours. The template is over
+    /// `units` of this resource.
+    pub outputs: BTreeMap<String, PublicOutput>,
+}
+
+/// One public output of a resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PublicOutput {
+    /// How its value is made.
+    pub value: Template,
+    /// Whether the value stays in the cluster; it is handed on as a reference.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+    /// The setup units that it reads.
+    pub reads: Vec<Read>,
+}
+
+/// When in a target's life an event happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Moment {
+    /// Before the target is ready; it waits.
+    BeforeReady,
+    /// After it is ready; nothing waits.
+    AfterReady,
+    /// Before it stops, while it is still alive; the stop waits.
+    BeforeStop,
+    /// After it stopped; the removal waits.
+    AfterStop,
+}
+
+/// The units of one event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventPlan {
+    /// `preStart`, `postStart`, `preStop`, `postStop`.
+    pub event: String,
+    /// When it happens.
+    pub moment: Moment,
+    /// In the order of the documents; [`Unit`] is the position here.
+    pub units: Vec<UnitPlan>,
+}
+
+/// One unit, ready to be rendered and sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UnitPlan {
+    /// `resource/unit`; unique in the plan over all events.
+    pub key: String,
+    /// What is run.
+    pub work: Work,
+    /// What it waits for, in the same event, whatever the reason (references, `after`, reverse order of undo).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<u32>,
+    /// Outputs that it reads, in this event or an earlier one; complete, through params and resources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<Read>,
+    /// CEL; false skips the unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// The inputs of a pod, in the order of the document.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Input>,
+    /// Declared outputs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, Output>,
+    /// Units of earlier events that it takes away. Empty: it takes nothing away and always runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undoes: Vec<UnitAt>,
+    /// Milliseconds that one try may take.
+    pub timeout_ms: u64,
+    /// When and how often it is tried again.
+    pub retry: Retry,
+    /// Where it stands in its document.
+    pub source: Source,
+}
+
+/// A unit of any event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UnitAt {
+    /// The event's moment.
+    pub moment: Moment,
+    /// Position in that event.
+    pub unit: u32,
+}
+
+/// An output that is read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Read {
+    /// The unit that makes it.
+    #[serde(flatten)]
+    pub at: UnitAt,
+    /// The output's name.
+    pub output: String,
+    /// Read with `.?` or `has()`: a skipped producer does not skip the reader.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// What a unit runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Work {
+    /// A script in an image.
+    Pod(Pod),
+    /// A signed HTTP request.
+    Webhook(Webhook),
+    /// A Kubernetes object.
+    Object(Object),
+}
+
+/// A script in an image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Pod {
+    /// The image.
+    pub image: String,
+    /// The namespace of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// A `PodTemplateSpec` as YAML text, merged onto the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<String>,
+    /// The script, untouched, first line `#!`.
+    pub script: String,
+}
+
+/// A signed HTTP request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Webhook {
+    /// `POST` unless the document says otherwise.
+    pub method: String,
+    /// The host is literal; path and query pieces are templates.
+    pub url: Template,
+    /// Header names to templates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, Template>,
+    /// The body as a tree whose strings are templates; absent: the inputs as an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<serde_json::Value>,
+}
+
+/// A Kubernetes object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Object {
+    /// The manifest as a tree whose strings are templates.
+    pub manifest: serde_json::Value,
+    /// CEL over `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+    /// CEL over `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail: Option<String>,
+}
+
+/// An input of a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Input {
+    /// Its name.
+    pub name: String,
+    /// How its value is made.
+    pub value: Template,
+    /// The environment variable that carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// The absolute path of the file that carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// An input whose value is missing is unset (Signadot); otherwise the unit fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+    /// Whether its value is sensitive: it is passed on as a reference.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+}
+
+/// A declared output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Output {
+    /// Where it comes from.
+    pub from: OutputFrom,
+    /// Whether its value stays where it was made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+    /// What the document says it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// Where an output comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum OutputFrom {
+    /// A file of the pod, bytes untouched.
+    File(String),
+    /// CEL over `response` (webhook) or `object`.
+    Expression(String),
+}
+
+/// When and how often a unit is tried again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Retry {
+    /// Tries in all, at least 1.
+    pub attempts: u32,
+    /// Milliseconds; the bound of the first wait.
+    pub backoff_ms: u64,
+    /// Milliseconds; no wait is longer.
+    pub max_backoff_ms: u64,
+    /// Which failures are tried again: `timeout`, `5xx`, `429`, `408`, `connect`, `exit`, `lost`, an exact status such as
+    /// `503`. Empty: all that can pass by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
+}
+
+impl Retry {
+    /// The engine's arithmetic for it.
+    pub fn backoff(&self) -> Backoff {
+        Backoff { base: ebb_engine::Millis(self.backoff_ms), max: ebb_engine::Millis(self.max_backoff_ms) }
+    }
+}
+
+/// A place in a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Source {
+    /// The file's name as it was given, or the plugin's `name@version`.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// From 1.
+    pub column: u32,
+}
+
+/// How a value is made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Template {
+    /// As it is.
+    Literal(serde_json::Value),
+    /// A secret in the cluster.
+    Secret {
+        /// The Secret's name.
+        name: String,
+        /// The key in it.
+        key: String,
+    },
+    /// Text with `${…}` in it. One expression that is the whole text keeps its type.
+    Text(String),
+}
+
+impl EventPlan {
+    /// The graph of this event. The compiler has checked it, so this fails only for a plan that was tampered with.
+    ///
+    /// # Errors
+    /// The engine's, for a plan that this crate did not make.
+    pub fn graph(&self) -> Result<Graph, ebb_engine::GraphError> {
+        Graph::new(
+            self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| Unit(n)).collect()).collect(),
+        )
+    }
+}
+
+impl Plan {
+    /// The units of a moment, if it has any.
+    pub fn event(&self, moment: Moment) -> Option<&EventPlan> {
+        self.events.iter().find(|event| event.moment == moment)
+    }
+
+    /// One unit, if it is there.
+    pub fn unit(&self, at: UnitAt) -> Option<&UnitPlan> {
+        self.event(at.moment)?.units.get(at.unit as usize)
+    }
+}
+
+impl From<Moment> for ebb_engine::Moment {
+    fn from(moment: Moment) -> Self {
+        match moment {
+            Moment::BeforeReady => Self::BeforeReady,
+            Moment::AfterReady => Self::AfterReady,
+            Moment::BeforeStop => Self::BeforeStop,
+            Moment::AfterStop => Self::AfterStop,
+        }
+    }
+}
+
+impl From<ebb_engine::Moment> for Moment {
+    fn from(moment: ebb_engine::Moment) -> Self {
+        match moment {
+            ebb_engine::Moment::BeforeReady => Self::BeforeReady,
+            ebb_engine::Moment::AfterReady => Self::AfterReady,
+            ebb_engine::Moment::BeforeStop => Self::BeforeStop,
+            ebb_engine::Moment::AfterStop => Self::AfterStop,
+        }
+    }
+}
