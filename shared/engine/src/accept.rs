@@ -56,6 +56,13 @@ pub enum Event {
         /// The present.
         now: Timestamp,
     },
+    /// Every item of the run has entered the epoch that stops it.
+    Stopped {
+        /// The present.
+        now: Timestamp,
+        /// The epoch that stops it.
+        epoch: Epoch,
+    },
     /// A unit that is over has to run once more: an undo after a late success, or an operator's retry.
     Reopened {
         /// The unit.
@@ -133,6 +140,11 @@ pub fn accept(event: Event) -> Patch {
             }
             Patch { shard, conditions: vec![Condition::EpochIs(epoch)], changes }
         }
+        Event::Stopped { now, epoch } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::EpochIs(epoch)],
+            changes: vec![Change::SetStopped(now)],
+        },
         Event::Reopened { unit, attempt, epoch } => {
             let (shard, slot) = Shard::of(unit);
             Patch {

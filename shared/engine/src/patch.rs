@@ -45,6 +45,8 @@ pub enum Change {
     SetEpoch(Epoch),
     /// Sets the phase.
     SetPhase(RunPhase),
+    /// Sets since when nothing new is decided.
+    SetStopped(Timestamp),
     /// Sets the wake-up time.
     SetDue(Timestamp),
     /// Removes the wake-up time, and the item from the index.
@@ -117,6 +119,7 @@ impl Patch {
                 }
                 Change::SetEpoch(epoch) => after.epoch = epoch,
                 Change::SetPhase(phase) => after.phase = phase,
+                Change::SetStopped(at) => after.stopped = Some(at),
                 Change::SetDue(due) => after.due = Some(due),
                 Change::ClearDue => after.due = None,
                 Change::BumpVersion => after.version += 1,

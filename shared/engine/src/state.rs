@@ -70,6 +70,8 @@ pub struct Head {
     pub sealed: BTreeSet<u32>,
     /// When `sweep` has to look. Root only; `None` once closed.
     pub due: Option<Timestamp>,
+    /// When every item of the run had entered the epoch that stopped it; from then on nothing new is decided. Root only.
+    pub stopped: Option<Timestamp>,
     /// Rises whenever `due` is set to an earlier time.
     pub version: u64,
 }
@@ -86,6 +88,7 @@ impl Head {
             late: BTreeSet::new(),
             sealed: BTreeSet::new(),
             due: None,
+            stopped: None,
             version: 0,
         }
     }

@@ -1,1 +1,3 @@
-//! placeholder
+//! Load, decide, write, dispatch: the bodies of the functions as plain async fns.
+
+pub mod ports;

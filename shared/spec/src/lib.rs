@@ -2,5 +2,7 @@
 //!
 //! Pure: text in, values out. It reads files only through the [`load::Files`] that it is given, and knows neither
 //! table nor network.
+pub mod diagnostic;
+pub mod load;
 pub mod model;
 pub mod plan;

@@ -325,3 +325,18 @@ pub enum ParamValue {
         key: String,
     },
 }
+
+/// A Signadot route group: a target that has no resources.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteGroup {
+    /// Where its places refer to.
+    pub source: Arc<SourceText>,
+    /// The target's name.
+    pub name: At<String>,
+    /// The document as YAML with all `@{…}` expanded.
+    pub expanded: String,
+    /// Cluster; `None`: all.
+    pub cluster: Option<String>,
+    /// Milliseconds from what the document's `offsetFrom` says.
+    pub ttl_ms: Option<u64>,
+}

@@ -1,0 +1,87 @@
+//! What the functions need of their surroundings, beside the store.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
+use ebb_wire::id::RunId;
+use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use serde::{Deserialize, Serialize};
+
+/// The present.
+pub trait Clock: Send + Sync {
+    /// Milliseconds since 1970.
+    fn now(&self) -> Timestamp;
+}
+
+/// Randomness for jitter and keys.
+pub trait Random: Send + Sync {
+    /// A number of 64 random bits.
+    fn next(&self) -> u64;
+}
+
+/// Why a relay gave no answer, or none that helps.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelayError {
+    /// It cannot be reached, or is busy: whether it has seen the request is unknown.
+    #[error("the relay does not answer: {0}")]
+    Unreachable(String),
+    /// It refuses the work as it is written. Final.
+    #[error("the relay refuses the work: {0}")]
+    Refused(String),
+}
+
+/// The relay of a cluster.
+#[async_trait]
+pub trait Relay: Send + Sync {
+    /// Starts the work under its name or finds it there; kills or tombstones all lower tries first. The state is
+    /// that after the call; work that has ended already calls back again.
+    async fn ensure(&self, cluster: Option<&str>, request: Ensure) -> Result<WorkState, RelayError>;
+    /// Kills the work, leaves a tombstone, and answers once nothing of it runs: [`WorkState::Ended`] with its result
+    /// if it had ended by itself, else [`WorkState::Tombstoned`]. Work that takes longer to die is `Running`: ask
+    /// again.
+    async fn cancel(
+        &self,
+        cluster: Option<&str>,
+        name: &WorkName,
+        grace: Duration,
+    ) -> Result<WorkState, RelayError>;
+    /// Where the work stands, with the tail of its log.
+    async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError>;
+    /// Forgets ended work whose result has been taken.
+    async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError>;
+}
+
+/// Work for another invocation. Only ever a hint: a lost message costs time, the table stays the truth.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Message {
+    /// Send these units of a run.
+    Dispatch {
+        /// The run.
+        run: RunId,
+        /// The epoch in which it was decided.
+        epoch: u32,
+        /// Units and tries.
+        units: Vec<(u32, u32)>,
+    },
+    /// `sweep` is to look at a run.
+    Run(RunId),
+    /// `sweep` is to look at a target, by kind and name.
+    Target(String, String),
+}
+
+impl Message {
+    /// The message that sends `units`.
+    pub fn dispatch(run: &RunId, epoch: Epoch, units: &[(Unit, Attempt)]) -> Self {
+        let units = units.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
+        Self::Dispatch { run: run.clone(), epoch: epoch.0, units }
+    }
+}
+
+/// The delayed queue.
+#[async_trait]
+pub trait Queue: Send + Sync {
+    /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
+    async fn send(&self, message: Message, delay: Duration);
+}

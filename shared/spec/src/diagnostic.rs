@@ -1,0 +1,414 @@
+//! What is wrong with a document: a stable code, a place, and what would be right.
+//!
+//! Every check of this crate makes [`Diagnostic`]s and collects them in [`Diagnostics`], so that one reading of a
+//! document tells everything that can be told. How they are shown is decided here; where they go is not.
+
+use std::fmt;
+use std::sync::Arc;
+
+use miette::{
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, SourceCode, SourceSpan, SpanContents,
+};
+
+use crate::model::{Pos, SourceText};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The document is refused.
+    Error,
+    /// The document is taken, but does perhaps not what its author thinks.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// How a diagnostic with its snippet is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawing {
+    /// Unicode lines, no colour.
+    Plain,
+    /// Unicode lines and ANSI colours.
+    Coloured,
+    /// ASCII only, no colour.
+    Ascii,
+}
+
+/// One thing that is wrong, or looks wrong, with a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// What kind of mistake, in kebab-case; never renamed once released.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, as a sentence without a full stop.
+    pub message: String,
+    /// What would be right.
+    pub help: Option<String>,
+    /// The document that places refer to.
+    pub source: Arc<SourceText>,
+    /// Where; `None` if it concerns the document as a whole.
+    pub at: Option<Pos>,
+    /// Characters to underline from `at` on; never past the end of the line.
+    pub length: usize,
+    /// Other places of the same document that matter, each with what is there.
+    pub related: Vec<(Pos, String)>,
+}
+
+impl Diagnostic {
+    /// An error at a place. The length is that of the word which stands there.
+    pub fn error(
+        code: &'static str,
+        source: &Arc<SourceText>,
+        at: impl Into<Option<Pos>>,
+        message: impl Into<String>,
+    ) -> Self {
+        let at = at.into();
+        let length = at.map_or(0, |at| source.word_length(at));
+        Self {
+            code,
+            severity: Severity::Error,
+            message: message.into(),
+            help: None,
+            source: Arc::clone(source),
+            at,
+            length,
+            related: Vec::new(),
+        }
+    }
+
+    /// A warning at a place.
+    pub fn warning(
+        code: &'static str,
+        source: &Arc<SourceText>,
+        at: impl Into<Option<Pos>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, source, at, message) }
+    }
+
+    /// Says what would be right.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most eight.
+    #[must_use]
+    pub fn suggest<'a>(self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+        let candidates: Vec<&str> = candidates.into_iter().collect();
+        if let Some(near) = nearest(name, candidates.iter().copied()) {
+            return self.help(format!("did you mean `{near}`?"));
+        }
+        if candidates.is_empty() {
+            return self;
+        }
+        let shown: Vec<String> = candidates.iter().take(8).map(|c| format!("`{c}`")).collect();
+        let rest = candidates.len().saturating_sub(8);
+        let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        self.help(format!("there is {}{more}", shown.join(", ")))
+    }
+
+    /// Underlines this many characters.
+    #[must_use]
+    pub fn length(mut self, length: usize) -> Self {
+        self.length = length;
+        self
+    }
+
+    /// Names another place that matters.
+    #[must_use]
+    pub fn related(mut self, at: Pos, what: impl Into<String>) -> Self {
+        self.related.push((at, what.into()));
+        self
+    }
+
+    /// `file:line:column: error[code]: message`, one line, without the help.
+    pub fn plain(&self) -> String {
+        let place = match self.at {
+            Some(at) => format!("{}:{}:{}", self.source.name, at.line, at.column),
+            None => self.source.name.clone(),
+        };
+        format!("{place}: {}[{}]: {}", self.severity.as_str(), self.code, self.message.replace('\n', " "))
+    }
+
+    /// Several lines with file, place, the lines around it, a label and the help.
+    pub fn drawn(&self, drawing: Drawing) -> String {
+        let theme = match drawing {
+            Drawing::Plain => GraphicalTheme::unicode_nocolor(),
+            Drawing::Coloured => GraphicalTheme::unicode(),
+            Drawing::Ascii => GraphicalTheme::none(),
+        };
+        let mut text = String::new();
+        let drawn = GraphicalReportHandler::new_themed(theme)
+            .with_links(false)
+            .with_width(100)
+            .with_context_lines(1)
+            .render_report(&mut text, self);
+        if drawn.is_err() { self.plain() } else { text }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+impl miette::Diagnostic for Diagnostic {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.code))
+    }
+
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.severity {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
+        })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.at.map(|_| &*self.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let at = self.at?;
+        let (start, length) = self.source.bytes(at, self.length);
+        let own = LabeledSpan::new_primary_with_span(Some("here".to_owned()), (start, length));
+        let related = self.related.iter().map(|(at, what)| {
+            let (start, length) = self.source.bytes(*at, self.source.word_length(*at));
+            LabeledSpan::new_with_span(Some(what.clone()), (start, length))
+        });
+        Some(Box::new(std::iter::once(own).chain(related)))
+    }
+}
+
+impl SourceText {
+    /// A text and what to call it.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), text: text.into() })
+    }
+
+    /// The line, from 1, without its line end.
+    pub fn line(&self, line: u32) -> Option<&str> {
+        self.text.lines().nth((line as usize).checked_sub(1)?)
+    }
+
+    /// The place of a byte of the text; past the end, the end.
+    pub fn place(&self, byte: usize) -> Pos {
+        let mut byte = byte.min(self.text.len());
+        while !self.text.is_char_boundary(byte) {
+            byte -= 1;
+        }
+        let before = &self.text[..byte];
+        let start = before.rfind('\n').map_or(0, |n| n + 1);
+        let line = before.matches('\n').count() + 1;
+        let column = before[start..].chars().count() + 1;
+        Pos {
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            column: u32::try_from(column).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// First byte and number of bytes of so many characters from a place on, within its line.
+    pub fn bytes(&self, at: Pos, characters: usize) -> (usize, usize) {
+        let mut start = 0;
+        let wanted = (at.line as usize).saturating_sub(1);
+        for (number, line) in self.text.split_inclusive('\n').enumerate() {
+            if number == wanted {
+                let line = line.trim_end_matches(['\n', '\r']);
+                let column = (at.column as usize).saturating_sub(1);
+                let from = line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte);
+                let rest = &line[from..];
+                let length = rest.char_indices().nth(characters).map_or(rest.len(), |(byte, _)| byte);
+                return (start + from, length);
+            }
+            start += line.len();
+        }
+        (self.text.len(), 0)
+    }
+
+    /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.
+    pub fn word_length(&self, at: Pos) -> usize {
+        let (start, length) = self.bytes(at, usize::MAX);
+        let rest = &self.text[start..start + length];
+        let mut characters = rest.chars();
+        match characters.next() {
+            Some(quote @ ('"' | '\'')) => {
+                characters.position(|c| c == quote).map_or(rest.chars().count(), |n| n + 2)
+            }
+            Some(_) => {
+                let word = rest.chars().take_while(|c| !c.is_whitespace() && !",]}".contains(*c)).count();
+                if rest.chars().nth(word.saturating_sub(1)) == Some(':') && word > 1 {
+                    word - 1
+                } else {
+                    word.max(1)
+                }
+            }
+            None => 0,
+        }
+    }
+}
+
+impl SourceCode for SourceText {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        context_lines_before: usize,
+        context_lines_after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let inner = self.text.read_span(span, context_lines_before, context_lines_after)?;
+        Ok(Box::new(miette::MietteSpanContents::new_named(
+            self.name.clone(),
+            inner.data(),
+            *inner.span(),
+            inner.line(),
+            inner.column(),
+            inner.line_count(),
+        )))
+    }
+}
+
+/// Everything that is wrong with a document, in the order of its places; as an error, at least one of it is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// Nothing wrong yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.0.push(diagnostic);
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.iter()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them is an error.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|d| d.severity == Severity::Error)
+    }
+
+    /// Puts them in the order of files and places.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.0.sort_by(|a, b| (&a.source.name, a.at).cmp(&(&b.source.name, b.at)));
+        self
+    }
+
+    /// The value with the warnings, or all as an error if one of them is one.
+    ///
+    /// # Errors
+    /// Itself, sorted, if it has an error.
+    pub fn or<T>(self, value: T) -> Result<(T, Self), Self> {
+        let sorted = self.sorted();
+        if sorted.has_errors() { Err(sorted) } else { Ok((value, sorted)) }
+    }
+
+    /// One line for each.
+    pub fn plain(&self) -> String {
+        self.0.iter().map(|d| d.plain() + "\n").collect()
+    }
+
+    /// Each drawn, one after the other.
+    pub fn drawn(&self, drawing: Drawing) -> String {
+        self.0.iter().map(|d| d.drawn(drawing)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, diagnostic) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&diagnostic.plain())?;
+            if let Some(help) = &diagnostic.help {
+                write!(f, "\n  help: {help}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self(vec![diagnostic])
+    }
+}
+
+impl Extend<Diagnostic> for Diagnostics {
+    fn extend<I: IntoIterator<Item = Diagnostic>>(&mut self, diagnostics: I) {
+        self.0.extend(diagnostics);
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// The candidate that `name` was most likely meant to be, if one is near enough.
+///
+/// Case, `-` and `_` do not count; else at most one mistake in three characters.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
+    let wanted = plain(name);
+    candidates
+        .into_iter()
+        .map(|candidate| {
+            let other = plain(candidate);
+            let allowed = (wanted.chars().count().max(other.chars().count()) / 3).max(1);
+            (strsim::damerau_levenshtein(&wanted, &other), allowed, candidate)
+        })
+        .filter(|(distance, allowed, candidate)| {
+            distance <= allowed && *candidate != name && *distance < wanted.chars().count().max(1)
+        })
+        .min_by_key(|(distance, _, _)| *distance)
+        .map(|(_, _, candidate)| candidate)
+}

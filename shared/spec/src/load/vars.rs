@@ -1,0 +1,80 @@
+//! Values for `@{var}`, as given with `--set`.
+
+use std::collections::BTreeMap;
+
+/// Why a `--set` was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VarError {
+    /// No `=` in it.
+    #[error("`{0}` is no `name=value`")]
+    NoValue(String),
+    /// The name cannot stand in `@{…}`.
+    #[error(
+        "`{0}` is no name for a variable: it starts with a letter and goes on with letters, digits, `_`, `.` or `-`"
+    )]
+    Name(String),
+    /// Given twice with different values.
+    #[error("conflicting variable defs: `{name}` is set to `{first}` and to `{second}`")]
+    Conflict {
+        /// The variable.
+        name: String,
+        /// Its first value.
+        first: String,
+        /// Its second value.
+        second: String,
+    },
+}
+
+/// Values for `@{var}`. One that no document uses is no error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vars(BTreeMap<String, String>);
+
+impl Vars {
+    /// None at all.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// From `name=value` texts; the value begins after the first `=`. The same one twice is fine.
+    ///
+    /// # Errors
+    /// A text without `=`, a bad name, or two values for one name.
+    pub fn parse<S: AsRef<str>>(sets: impl IntoIterator<Item = S>) -> Result<Self, VarError> {
+        let mut vars = BTreeMap::new();
+        for set in sets {
+            let set = set.as_ref();
+            let (name, value) = set.split_once('=').ok_or_else(|| VarError::NoValue(set.to_owned()))?;
+            if !is_variable(name) {
+                return Err(VarError::Name(name.to_owned()));
+            }
+            match vars.insert(name.to_owned(), value.to_owned()) {
+                Some(first) if first != value => {
+                    return Err(VarError::Conflict {
+                        name: name.to_owned(),
+                        first,
+                        second: value.to_owned(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(Self(vars))
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// `^[a-zA-Z][a-zA-Z0-9_.-]*$`.
+pub(crate) fn is_variable(name: &str) -> bool {
+    let mut characters = name.chars();
+    characters.next().is_some_and(|c| c.is_ascii_alphabetic())
+        && characters.all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+}

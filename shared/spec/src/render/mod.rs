@@ -1,0 +1,243 @@
+//! A unit of the plan with what is known: what is sent to run it.
+//!
+//! Flow: [`Compiled::new`] once per plan (parses each expression once; share it in an `Arc`), then [`unit`] for each
+//! dispatch. Nothing here reads a clock or the network, and the same arguments give the same answer.
+//!
+//! A sensitive value never gets into an expression: it is passed on whole as a [`SecretRef`], or named by
+//! `secretRef(…)`. Errors name inputs, units and outputs; they never contain a value.
+
+mod cost;
+mod evaluate;
+mod facts;
+mod given;
+mod outputs;
+mod preview;
+mod scope;
+mod unit;
+mod url;
+
+use std::collections::BTreeMap;
+
+use crate::plan::{UnitAt, Work};
+
+pub use evaluate::Compiled;
+pub use facts::Facts;
+pub use outputs::{Response, env, outputs_from_response, public_sensitive, resource_outputs};
+pub use preview::preview;
+pub use unit::unit;
+
+/// The most bytes that one rendered value may have.
+pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
+/// The most work that one evaluation may take, in values touched; what could take more is refused before it starts.
+pub const MAX_COST: u64 = 5_000_000;
+
+/// A value that a unit made or is given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Text (a pod's output that is UTF-8) or any JSON (a webhook's).
+    Json(serde_json::Value),
+    /// A pod's output that is not UTF-8.
+    Bytes(Vec<u8>),
+    /// Where a sensitive value lies.
+    Secret(SecretRef),
+}
+
+/// A key of a Kubernetes Secret: the sensitive value itself stays in its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretRef {
+    /// The cluster that holds it; `None`: the control plane's default.
+    pub cluster: Option<String>,
+    /// Its namespace; `None`: that of the target.
+    pub namespace: Option<String>,
+    /// The Secret's name.
+    pub name: String,
+    /// The key in it.
+    pub key: String,
+}
+
+/// What is known of a unit when another one reads its outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Produced {
+    /// It succeeded with these outputs, or left them behind before it failed.
+    Outputs(BTreeMap<String, Value>),
+    /// It was skipped.
+    Skipped,
+    /// It never started, or failed without outputs.
+    Absent,
+}
+
+/// What is known of the units that are read; one that is not listed is [`Produced::Absent`].
+pub type Known = BTreeMap<UnitAt, Produced>;
+
+/// What is to be done with a unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rendered {
+    /// Nothing.
+    Skipped(SkipReason),
+    /// Run the script of [`Work::Pod`] with these.
+    Pod {
+        /// The inputs in the order of the document.
+        inputs: Vec<RenderedInput>,
+    },
+    /// Send this request.
+    Webhook(Request),
+    /// Apply this manifest.
+    Object {
+        /// The manifest, complete.
+        manifest: serde_json::Value,
+    },
+}
+
+/// Why a unit is skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SkipReason {
+    /// Its `when` is false.
+    WhenFalse,
+    /// It reads an output of a skipped unit.
+    ReadsSkipped {
+        /// The key of the skipped unit.
+        unit: String,
+        /// The output that it would have made.
+        output: String,
+    },
+}
+
+/// An input of a pod with its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RenderedInput {
+    /// Its name.
+    pub name: String,
+    /// The environment variable that carries it.
+    pub env: Option<String>,
+    /// The absolute path of the file that carries it.
+    pub path: Option<String>,
+    /// Its value. Absent: the variable is unset and there is no file.
+    pub value: InputValue,
+}
+
+/// The value of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputValue {
+    /// Text; what is not text in the document is JSON here.
+    Text(String),
+    /// Bytes that are not UTF-8: for a file only.
+    Bytes(Vec<u8>),
+    /// A key of a Secret.
+    Secret(SecretRef),
+    /// None.
+    Absent,
+}
+
+/// A webhook's request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Upper case.
+    pub method: String,
+    /// Absolute; everything that was rendered into it is percent-encoded.
+    pub url: String,
+    /// Names as they were written.
+    pub headers: BTreeMap<String, String>,
+    /// JSON; `None`: no body.
+    pub body: Option<serde_json::Value>,
+}
+
+/// Why a unit cannot be rendered. The text names inputs, units and outputs and never a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// There is no such unit in the plan.
+    #[error("the plan has no unit {0:?}")]
+    NoUnit(UnitAt),
+    /// A value that is needed is not there.
+    #[error("{place} needs {what}, which has no value")]
+    Missing {
+        /// The part of the unit, such as "input `dsn`".
+        place: String,
+        /// The reference, as it is written.
+        what: String,
+    },
+    /// An expression fails on these values.
+    #[error("{place}: {reason}")]
+    Evaluation {
+        /// The part of the unit.
+        place: String,
+        /// What is wrong, without values.
+        reason: String,
+    },
+    /// A value has the wrong type for where it goes.
+    #[error("{place} has to be {wanted}, not {got}")]
+    Type {
+        /// The part of the unit.
+        place: String,
+        /// What can stand there.
+        wanted: &'static str,
+        /// The type of what was made.
+        got: &'static str,
+    },
+    /// A value is too large.
+    #[error("{place} has {bytes} bytes; the limit is {limit}")]
+    TooLarge {
+        /// The part of the unit.
+        place: String,
+        /// Its size.
+        bytes: usize,
+        /// [`MAX_VALUE_BYTES`].
+        limit: usize,
+    },
+    /// Evaluation could take too long on these values.
+    #[error("{place}: the expression could touch {cost} values; the limit is {limit}")]
+    TooCostly {
+        /// The part of the unit.
+        place: String,
+        /// The estimate.
+        cost: u64,
+        /// [`MAX_COST`].
+        limit: u64,
+    },
+    /// A sensitive value would leave its cluster.
+    #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
+    OtherCluster {
+        /// The part of the unit.
+        place: String,
+        /// The reference.
+        what: String,
+        /// The cluster that holds it.
+        holder: String,
+        /// The cluster of the unit.
+        user: String,
+    },
+    /// A sensitive value would get where it must not be.
+    #[error("{place}: {what} is sensitive and cannot be used here")]
+    Sensitive {
+        /// The part of the unit.
+        place: String,
+        /// The reference.
+        what: String,
+    },
+    /// A declared output is not in the response.
+    #[error("output `{output}` is not in the response: {reason}")]
+    NoOutput {
+        /// Its name.
+        output: String,
+        /// Why, without values.
+        reason: String,
+    },
+    /// The plan was not made by this crate or was tampered with.
+    #[error("the plan holds an expression that does not compile: {place}: {reason}")]
+    Plan {
+        /// The part of the plan.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Work {
+    /// `pod`, `webhook` or `object`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Pod(_) => "pod",
+            Self::Webhook(_) => "webhook",
+            Self::Object(_) => "object",
+        }
+    }
+}

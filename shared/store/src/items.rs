@@ -1,0 +1,145 @@
+//! What the table holds, as values.
+
+use ebb_wire::engine::target::Tell;
+use ebb_wire::engine::{Head, Moment, Shard, TargetPhase, Timestamp};
+use ebb_wire::id::RunId;
+use serde::{Deserialize, Serialize};
+
+/// One target. Every write gives it a new version; a write says which version it saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetHead {
+    /// `sandbox`, …
+    pub kind: String,
+    /// Its name; kind and name are the key.
+    pub name: String,
+    /// Identity of this life.
+    pub uid: String,
+    /// Rises with each change of the document.
+    pub generation: u64,
+    /// Where it stands.
+    pub phase: TargetPhase,
+    /// The event whose run is or was the last one.
+    pub moment: Option<Moment>,
+    /// Digest of its plan.
+    pub plan: String,
+    /// What scripts see as the routing key.
+    pub routing_key: Option<String>,
+    /// Exact plugin versions that it holds, `name@version`.
+    pub plugins: Vec<String>,
+    /// When this life was asked for.
+    pub created: Timestamp,
+    /// When `phase` was entered.
+    pub since: Timestamp,
+    /// When its time to live ends.
+    pub expires: Option<Timestamp>,
+    /// What the platform has not accepted yet.
+    pub tell: Option<TellState>,
+    /// What waits for the name.
+    pub waiting: Option<Waiting>,
+    /// When `sweep` has to look at it.
+    pub due: Option<Timestamp>,
+    /// Counts the writes.
+    pub version: u64,
+}
+
+/// What the platform has not accepted yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TellState {
+    /// What it is told.
+    #[serde(with = "tell_text")]
+    pub what: Tell,
+    /// Tries so far.
+    pub tries: u32,
+}
+
+/// A creation that waits until another life of the same name is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    /// Its uid.
+    pub uid: String,
+    /// Its generation.
+    pub generation: u64,
+    /// Digest of its plan.
+    pub plan: String,
+    /// Its routing key.
+    pub routing_key: Option<String>,
+    /// Exact plugin versions.
+    pub plugins: Vec<String>,
+    /// Milliseconds of its time to live.
+    pub ttl_ms: Option<u64>,
+}
+
+/// What never changes of a run; in its root item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFacts {
+    /// The target's kind.
+    pub kind: String,
+    /// The target's name.
+    pub name: String,
+    /// The target's uid.
+    pub uid: String,
+    /// The target's generation.
+    pub generation: u64,
+    /// Digest of the plan.
+    pub plan: String,
+    /// What scripts see as the routing key.
+    pub routing_key: Option<String>,
+    /// When it began.
+    pub started: Timestamp,
+}
+
+/// A head item as it was read: the root has facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunHead {
+    /// Which item.
+    pub shard: Shard,
+    /// Its state.
+    pub head: Head,
+    /// In the root only.
+    pub facts: Option<RunFacts>,
+}
+
+/// A run that is to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRun {
+    /// Its id.
+    pub id: RunId,
+    /// Its facts.
+    pub facts: RunFacts,
+    /// When `sweep` looks at it first.
+    pub due: Timestamp,
+}
+
+/// The answer to a conditional write of a head item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patched {
+    /// Written; the item after it (`ALL_NEW`).
+    Written(RunHead),
+    /// A condition did not hold; the item as it is (`ALL_OLD`), if there is one.
+    Refused(Option<RunHead>),
+}
+
+mod tell_text {
+    use super::Tell;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(tell: &Tell, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match tell {
+            Tell::Ready => "ready",
+            Tell::Failed => "failed",
+            Tell::Stuck => "stuck",
+            Tell::Gone => "gone",
+        })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tell, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "ready" => Ok(Tell::Ready),
+            "failed" => Ok(Tell::Failed),
+            "stuck" => Ok(Tell::Stuck),
+            "gone" => Ok(Tell::Gone),
+            other => Err(D::Error::custom(format!("unknown tell {other:?}"))),
+        }
+    }
+}

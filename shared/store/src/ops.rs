@@ -1,0 +1,200 @@
+//! The operations, one trait each. All reads of heads, targets and records are strongly consistent; the index is
+//! not, and only a hint.
+
+use async_trait::async_trait;
+use ebb_wire::engine::{Attempt, Patch, Timestamp, Unit};
+use ebb_wire::id::RunId;
+use ebb_wire::record::{Record, TryResult};
+
+use crate::error::StoreError;
+use crate::items::{NewRun, Patched, RunHead, TargetHead};
+
+/// Result of an operation.
+pub type Stored<T> = Result<T, StoreError>;
+
+/// Reads the head items of a run (`Query`).
+#[async_trait]
+pub trait ReadRun: Send + Sync {
+    /// All head items that exist, the root first. Empty: no such run.
+    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>>;
+    /// The root alone (`GetItem`).
+    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>>;
+}
+
+/// Writes one head item of a run (`UpdateItem`).
+#[async_trait]
+pub trait PatchRun: Send + Sync {
+    /// Makes the changes of `patch` if all its conditions hold.
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched>;
+}
+
+/// Reads records (`Query`).
+#[async_trait]
+pub trait ReadRecords: Send + Sync {
+    /// The records of all tries of `units`, by unit and try. Units without any record are left out.
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>>;
+    /// The records of all units.
+    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
+}
+
+/// A step of a try short of its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// It was seen to be sent.
+    Started(Timestamp),
+    /// Its receiver will call back.
+    Accepted(Timestamp),
+    /// It is to be asked again then.
+    Again(Timestamp),
+    /// It goes on; with a line for people.
+    Beat(Timestamp, Option<String>),
+}
+
+/// Writes a step of a try into its record (`UpdateItem`). The first `Started` and `Accepted` stay, later ones change
+/// nothing; the last `Again` and `Beat` stay. A record with a result is left as it is.
+#[async_trait]
+pub trait NoteRecord: Send + Sync {
+    /// The record after the note, or as it is if it has a result already.
+    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record>;
+}
+
+/// What became of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Put {
+    /// It is the try's result now.
+    First,
+    /// The same result was there already.
+    Repeated(TryResult),
+    /// Another result was there first, and stays; this one is kept beside it.
+    Second(TryResult),
+}
+
+/// Writes the result of a try (`UpdateItem`, and `PutItem` for a second one).
+#[async_trait]
+pub trait PutResult: Send + Sync {
+    /// Keeps `result`; the first one stays the try's result.
+    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put>;
+}
+
+/// Reads a target (`GetItem`).
+#[async_trait]
+pub trait ReadTarget: Send + Sync {
+    /// The target of this kind and name.
+    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>>;
+    /// Whether this uid has ended (a tombstone).
+    async fn is_tombstoned(&self, uid: &str) -> Stored<bool>;
+}
+
+/// A transition of a target, all or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The target after it; its `version` is one more than `seen`, or 1.
+    pub target: TargetHead,
+    /// The version that was seen; `None`: there was no item.
+    pub seen: Option<u64>,
+    /// A run that begins with it.
+    pub run: Option<NewRun>,
+    /// What is said of uids.
+    pub tombstone: Option<Tombstone>,
+}
+
+/// What a transition says of a uid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tombstone {
+    /// It must have none.
+    Absent(String),
+    /// It gets one.
+    Put(String),
+}
+
+/// Moves a target (`PutItem` alone, `TransactWriteItems` when a run begins or a tombstone is involved).
+#[async_trait]
+pub trait MoveTarget: Send + Sync {
+    /// False: the target was not as it was seen, or the uid has a tombstone. Nothing was written then.
+    async fn move_target(&self, transition: &Transition) -> Stored<bool>;
+    /// Remembers that a uid has ended, for one that has no target (`PutItem`). Kept for 30 days from `now`.
+    async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()>;
+}
+
+/// Something that `sweep` has to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Due {
+    /// A run.
+    Run(RunId),
+    /// A target, by kind and name.
+    Target(String, String),
+}
+
+/// Asks the index what is due (`Query` per index shard).
+#[async_trait]
+pub trait QueryDue: Send + Sync {
+    /// What is due at `now`, the most urgent first, at most `limit`.
+    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>>;
+}
+
+/// Keeps and reads plans (`PutItem`, `GetItem`; large ones in the bucket).
+#[async_trait]
+pub trait Plans: Send + Sync {
+    /// Keeps a plan under its digest; again is no harm.
+    async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()>;
+    /// The plan of a digest.
+    async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>>;
+}
+
+/// A published plugin version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginItem {
+    /// Name without version.
+    pub name: String,
+    /// Exact version, canonical semver.
+    pub version: String,
+    /// `signadot` or `ebb`.
+    pub dialect: String,
+    /// Digest of `document`.
+    pub digest: String,
+    /// The expanded document, as published.
+    pub document: String,
+    /// When it was published.
+    pub created: Timestamp,
+}
+
+/// Reads published plugins (`GetItem`, `Query`).
+#[async_trait]
+pub trait ReadPlugins: Send + Sync {
+    /// One version.
+    async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>>;
+    /// All versions of one plugin, without documents, in no order.
+    async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>>;
+    /// All versions of all plugins, without documents.
+    async fn list_plugins(&self) -> Stored<Vec<PluginItem>>;
+}
+
+/// Publishes and withdraws plugins (`PutItem`, `DeleteItem`).
+#[async_trait]
+pub trait WritePlugins: Send + Sync {
+    /// Publishes a version; false: it exists already, and nothing was written.
+    async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool>;
+    /// Withdraws a version; false: there was none.
+    async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool>;
+}
+
+/// Lists targets (`Query` on the list index, then `BatchGetItem`).
+#[async_trait]
+pub trait ListTargets: Send + Sync {
+    /// Targets of a kind, or of all kinds, by kind and name; `after` is the last one of the page before.
+    async fn list_targets(
+        &self,
+        kind: Option<&str>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Stored<Vec<TargetHead>>;
+}
+
+/// Keeps large things (S3 `PutObject`, `GetObject`).
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// Keeps bytes under a key, replacing what was there.
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()>;
+    /// The bytes of a key.
+    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>>;
+}

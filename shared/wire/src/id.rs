@@ -1,0 +1,120 @@
+//! Names of stored things.
+
+use std::fmt;
+
+use ebb_engine::Moment;
+use serde::{Deserialize, Serialize};
+
+/// One run: derived from the target's life and the event, so that starting it twice is starting it once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RunId(String);
+
+/// Text that is no run id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a run id: expected LIFE-GENERATION-EVENT in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start"
+)]
+pub struct NotARunId(String);
+
+const EVENTS: [(Moment, &str, &str); 4] = [
+    (Moment::BeforeReady, "pre-start", "preStart"),
+    (Moment::AfterReady, "post-start", "postStart"),
+    (Moment::BeforeStop, "pre-stop", "preStop"),
+    (Moment::AfterStop, "post-stop", "postStop"),
+];
+
+/// The event's name in documents: `preStart`, `postStart`, `preStop`, `postStop`.
+pub fn event_name(moment: Moment) -> &'static str {
+    EVENTS.iter().find(|row| row.0 == moment).map_or("", |row| row.2)
+}
+
+impl RunId {
+    /// The run of an event. `life` is what [`life`] gives.
+    pub fn new(life: &str, generation: u64, moment: Moment) -> Self {
+        let event = EVENTS.iter().find(|row| row.0 == moment).map_or("", |row| row.1);
+        Self(format!("{life}-{generation}-{event}"))
+    }
+
+    /// The run of another event of the same life and generation.
+    pub fn sibling(&self, moment: Moment) -> Self {
+        match self.parts() {
+            Some((life, generation, _)) => Self::new(life, generation, moment),
+            None => self.clone(),
+        }
+    }
+
+    /// Which event it is the run of.
+    pub fn moment(&self) -> Moment {
+        self.parts().map_or(Moment::BeforeReady, |(_, _, moment)| moment)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parts(&self) -> Option<(&str, u64, Moment)> {
+        let (life, rest) = self.0.split_once('-')?;
+        let (generation, event) = rest.split_once('-')?;
+        let moment = EVENTS.iter().find(|row| row.1 == event)?.0;
+        let plain = !life.is_empty() && life.len() <= 32;
+        let plain = plain && life.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if plain { Some((life, generation.parse().ok()?, moment)) } else { None }
+    }
+}
+
+impl TryFrom<String> for RunId {
+    type Error = NotARunId;
+
+    fn try_from(text: String) -> Result<Self, NotARunId> {
+        let id = Self(text);
+        if id.parts().is_some() { Ok(id) } else { Err(NotARunId(id.0)) }
+    }
+}
+
+impl std::str::FromStr for RunId {
+    type Err = NotARunId;
+
+    fn from_str(text: &str) -> Result<Self, NotARunId> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl From<RunId> for String {
+    fn from(id: RunId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A short name of one life of a target: 16 characters of `[a-z2-7]`, the same for the same kind, name and uid. What
+/// scripts see as `EBB_KEY` is made from it.
+pub fn life(kind: &str, name: &str, uid: &str) -> String {
+    short_digest(&[kind, name, uid], 16)
+}
+
+/// The first `length` characters of the digest of `parts` in base 32, lower case. No two lists of parts are mixed up.
+pub fn short_digest(parts: &[&str], length: usize) -> String {
+    use sha2::{Digest as _, Sha256};
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part.as_bytes());
+    }
+    // Five bits of each byte are enough: 32 bytes give up to 32 characters.
+    digest.finalize().iter().take(length).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
+}
+
+/// A full digest as `sha256:HEX`.
+pub fn digest(bytes: &[u8]) -> String {
+    use sha2::{Digest as _, Sha256};
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}

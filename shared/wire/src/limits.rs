@@ -1,0 +1,36 @@
+//! Limits of messages, in bytes unless the name says otherwise.
+
+/// A lifecycle webhook, documents included.
+pub const WEBHOOK_BODY: usize = 1 << 20;
+/// A callback: the outputs of one unit and the tail of its log. Below the 6 MB of a Lambda request.
+pub const CALLBACK_BODY: usize = 5 << 20;
+/// An api request: a plugin document with its scripts.
+pub const API_BODY: usize = 5 << 20;
+/// What is read of a webhook unit's response.
+pub const RESPONSE_BODY: usize = 1 << 20;
+/// One output.
+pub const OUTPUT: usize = 1 << 20;
+/// All outputs of one unit.
+pub const OUTPUTS: usize = 4 << 20;
+/// Outputs that stay in the record; larger ones go to the bucket. With the record's own fields this is about what
+/// four write units hold: below it the table is cheaper than a request to the bucket.
+pub const OUTPUTS_INLINE: usize = 3 << 10;
+/// The tail of a log that is kept.
+pub const LOG_TAIL: usize = 256 << 10;
+/// Text of a failure that is kept.
+pub const MESSAGE: usize = 1 << 10;
+/// Seconds that a lifecycle webhook's timestamp may differ from our clock (Standard Webhooks: 5 minutes).
+pub const WEBHOOK_TOLERANCE_SECONDS: u64 = 300;
+
+/// `text` cut to at most [`MESSAGE`] bytes at a character boundary, control characters but line feeds and tabs
+/// replaced: text of foreign origin that will be stored and shown.
+pub fn message(text: &str) -> String {
+    let mut clean: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect();
+    if clean.len() > MESSAGE {
+        let cut = (0..=MESSAGE - 3).rev().find(|&at| clean.is_char_boundary(at)).unwrap_or(0);
+        clean.truncate(cut);
+        clean.push('…');
+    }
+    clean
+}

@@ -1,0 +1,94 @@
+//! What the table keeps of one try of one unit.
+
+use serde::{Deserialize, Serialize};
+
+use crate::callback::Reason;
+use crate::value::Outputs;
+
+/// One try of one unit. The parts come one after the other; the first result stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// When it was first seen to be sent, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// When its receiver said that the result will come later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<u64>,
+    /// When it is to be asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<u64>,
+    /// When it last said that it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beat: Option<u64>,
+    /// The last line of progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<TryResult>,
+    /// Other results of the same try: an authentic success after a failure was recorded, or a second, different one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<TryResult>,
+}
+
+/// How a try ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TryResult {
+    /// How.
+    pub verdict: Verdict,
+    /// When it was recorded.
+    pub at: u64,
+    /// Milliseconds that it took, by the clock of whoever did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// What it made.
+    #[serde(default, skip_serializing_if = "Kept::is_nothing")]
+    pub outputs: Kept,
+    /// Why it failed or was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// When the next try may start; with a failure that is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// Whether the tail of its log is in the bucket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub log: bool,
+    /// Digest of verdict and outputs: tells a repeated result from another one.
+    pub digest: String,
+}
+
+/// How a try ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// Done.
+    Succeeded,
+    /// Nothing was to be done.
+    Skipped,
+    /// Failed.
+    Failed,
+    /// Nothing runs any more, by the word of whoever ran it, and nothing can be started under its name.
+    Cancelled,
+}
+
+/// Where outputs are kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kept {
+    /// There are none.
+    #[default]
+    Nothing,
+    /// Here.
+    Inline(Outputs),
+    /// In the bucket under this key, as JSON.
+    Bucket(String),
+}
+
+impl Kept {
+    /// Whether there are none.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::Nothing
+    }
+}

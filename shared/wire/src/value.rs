@@ -1,0 +1,83 @@
+//! Values of outputs and inputs.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+/// A value that a unit made or reads. In JSON: `{"json": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Value {
+    /// Anything that JSON can say; text outputs of pods are strings.
+    Json(serde_json::Value),
+    /// Bytes that are not UTF-8.
+    #[serde(with = "base64_bytes", rename = "base64")]
+    Bytes(Vec<u8>),
+    /// A value that stays in its cluster.
+    Secret(SecretRef),
+}
+
+/// Outputs by name.
+pub type Outputs = BTreeMap<String, Value>;
+
+/// Where a sensitive value is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// The cluster that holds it; `None`: the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The Secret's namespace; `None`: that of the unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The Secret's name.
+    pub name: String,
+    /// The key in it.
+    pub key: String,
+}
+
+impl Value {
+    /// Bytes as they are: text if they are UTF-8.
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::Json(serde_json::Value::String(text)),
+            Err(error) => Self::Bytes(error.into_bytes()),
+        }
+    }
+
+    /// What a script sees: strings and bytes as they are, other JSON as text; `None` for a secret.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Json(serde_json::Value::String(text)) => Some(text.clone().into_bytes()),
+            Self::Json(json) => Some(json.to_string().into_bytes()),
+            Self::Bytes(bytes) => Some(bytes.clone()),
+            Self::Secret(_) => None,
+        }
+    }
+
+    /// Bytes that count against a limit.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Json(serde_json::Value::String(text)) => text.len(),
+            Self::Json(json) => json.to_string().len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Secret(_) => 0,
+        }
+    }
+}
+
+mod base64_bytes {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
+}
