@@ -6,3 +6,5 @@ pub mod diagnostic;
 pub mod load;
 pub mod model;
 pub mod plan;
+pub mod compile;
+pub mod render;

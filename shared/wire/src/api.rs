@@ -1,1 +1,412 @@
-//! placeholder
+//! What the api says: the bodies of its requests and answers. Times are RFC 3339 in UTC.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::callback::Reason;
+use crate::lifecycle::OutputValue;
+
+/// An error, as RFC 9457 has it; `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: u16,
+    /// A stable word for programs: `unsigned`, `in-use`, `not-found`, …
+    pub code: String,
+    /// What is wrong, and what to do.
+    pub detail: String,
+    /// Errors of a document.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<DocumentError>,
+}
+
+/// An error or warning of a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DocumentError {
+    /// The document.
+    pub file: String,
+    /// A stable word for programs.
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// From 1; absent when the error has no place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// From 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+}
+
+/// Publishes a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PublishPlugin {
+    /// The document with all `@{…}` expanded.
+    pub document: String,
+}
+
+/// A published version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginInfo {
+    /// Name without version.
+    pub name: String,
+    /// Exact version.
+    pub version: String,
+    /// `signadot` or `ebb`.
+    pub dialect: String,
+    /// `sha256:…` of the document.
+    pub digest: String,
+    /// When it was published.
+    pub created: String,
+}
+
+/// A published version with its document and who holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginDetail {
+    /// The version.
+    #[serde(flatten)]
+    pub info: PluginInfo,
+    /// The document as published.
+    pub document: String,
+    /// Resources of living targets that hold it.
+    pub in_use: Vec<PluginUse>,
+}
+
+/// A resource that holds a plugin version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginUse {
+    /// The target's kind.
+    pub kind: String,
+    /// The target's name.
+    pub target: String,
+    /// The resource's name.
+    pub resource: String,
+    /// The cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+}
+
+/// A target in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetInfo {
+    /// `sandbox`, …
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Identity of this life.
+    pub uid: String,
+    /// Rises with each change.
+    pub generation: u64,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Since when.
+    pub since: String,
+    /// When it was asked for.
+    pub created: String,
+    /// When its time to live ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// Exact plugin versions that it holds.
+    pub plugins: Vec<String>,
+}
+
+/// Where a target stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// Its resources are being made.
+    Starting,
+    /// They are there.
+    Ready,
+    /// A unit failed.
+    Failed,
+    /// It is being taken away.
+    Stopping,
+    /// Teardown has given up: an operator has to act.
+    Stuck,
+    /// Nothing is left.
+    Gone,
+}
+
+/// A page of targets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetPage {
+    /// By kind and name.
+    pub targets: Vec<TargetInfo>,
+    /// Give this as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A target with everything that is known of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetDetail {
+    /// What a list shows.
+    #[serde(flatten)]
+    pub info: TargetInfo,
+    /// Its resources by name.
+    pub resources: BTreeMap<String, ResourceDetail>,
+    /// The document's own `env`, once ready.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, OutputValue>,
+    /// Its runs in the order of a life; those that have begun.
+    pub runs: Vec<RunDetail>,
+    /// The outcome that the platform has not accepted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telling: Option<String>,
+    /// The uid that waits for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
+}
+
+/// A resource of a target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceDetail {
+    /// `name@version`.
+    pub plugin: String,
+    /// Its outputs so far.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, OutputValue>,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunDetail {
+    /// Its id.
+    pub id: String,
+    /// `preStart`, …
+    pub event: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// When it began.
+    pub started: String,
+    /// Its units in the order of the plan.
+    pub units: Vec<UnitDetail>,
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RunState {
+    /// Units run or will.
+    Running,
+    /// Cancelled; what may run is being settled.
+    Stopping,
+    /// Every unit is done.
+    Succeeded,
+    /// A unit failed, and nothing moves any more.
+    Failed,
+    /// Cancelled and settled.
+    Cancelled,
+}
+
+/// A unit of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitDetail {
+    /// `resource/unit`.
+    pub key: String,
+    /// `pod`, `webhook` or `object`.
+    pub kind: String,
+    /// Where it stands.
+    pub state: UnitState,
+    /// The try that it is at, from 1.
+    pub attempt: u32,
+    /// How many tries it may have.
+    pub attempts: u32,
+    /// Keys of the units of this event that it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// Why it failed, was skipped, or is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// When this try was first seen to be under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// Milliseconds that it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// When the next try or question comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// When this try fails at the latest, if it is known to have been sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// Its last word on how far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// Whether a log is kept.
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// Where a unit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum UnitState {
+    /// For other units.
+    Waiting,
+    /// Sent, or being sent.
+    Running,
+    /// A try failed; the next one has its time.
+    Retrying,
+    /// Done.
+    Succeeded,
+    /// Nothing was to be done.
+    Skipped,
+    /// Failed for good.
+    Failed,
+    /// Never starts: something that it waits for failed, or the run was cancelled.
+    Blocked,
+    /// Was running when the run was cancelled; runs no more.
+    Cancelled,
+}
+
+/// Why a target is not where it should be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Why {
+    /// `KIND/NAME`.
+    pub target: String,
+    /// Where it stands.
+    pub phase: Phase,
+    /// One sentence: what it waits for, or what went wrong.
+    pub summary: String,
+    /// The first cause, if something failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// Units that may have left something which is not undone yet.
+    pub exists: Vec<Existing>,
+    /// What to do next, most useful first.
+    pub next: Vec<String>,
+}
+
+/// The first unit that failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cause {
+    /// The run.
+    pub run: String,
+    /// The unit.
+    pub unit: String,
+    /// Its last try.
+    pub attempt: u32,
+    /// Why.
+    pub reason: Reason,
+    /// The document, `name@version`.
+    pub file: String,
+    /// Where the unit stands in it.
+    pub line: u32,
+    /// Where the unit stands in it.
+    pub column: u32,
+    /// Its inputs as text, capped; sensitive ones masked.
+    pub inputs: BTreeMap<String, String>,
+    /// The last 20 lines of its log.
+    pub log: Vec<String>,
+}
+
+/// Something that may exist.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Existing {
+    /// The unit that made it.
+    pub unit: String,
+    /// Whether it surely exists.
+    pub certainty: Certainty,
+    /// The outputs that name it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, OutputValue>,
+}
+
+/// How sure it is that something exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Certainty {
+    /// The unit succeeded.
+    Exists,
+    /// The unit was started and did not succeed.
+    Possible,
+}
+
+/// Asks for a preview of a document's plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PreviewPlan {
+    /// The sandbox document with all `@{…}` expanded.
+    pub document: String,
+}
+
+/// A plan that nothing was done for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanPreview {
+    /// Its digest.
+    pub digest: String,
+    /// The events in the order of a life.
+    pub events: Vec<EventPreview>,
+    /// Warnings of the documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<DocumentError>,
+}
+
+/// An event of a preview.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EventPreview {
+    /// `preStart`, …
+    pub event: String,
+    /// The units in an order in which they could run.
+    pub units: Vec<UnitPreview>,
+}
+
+/// A unit of a preview.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitPreview {
+    /// `resource/unit`.
+    pub key: String,
+    /// `pod`, `webhook` or `object`.
+    pub kind: String,
+    /// What it waits for, and why.
+    pub after: Vec<EdgePreview>,
+    /// What it would be given; what is unknown yet is marked `<resource/unit.output>`, sensitive `<sensitive>`.
+    pub rendered: serde_json::Value,
+}
+
+/// An edge of a preview.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EdgePreview {
+    /// The key of the unit that comes first.
+    pub key: String,
+    /// `reads NAME`, `after`, `teardown order`.
+    pub why: String,
+}
+
+/// The answer to an operator's request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Retried {
+    /// The run.
+    pub run: String,
+    /// Keys of the units that are tried again.
+    pub units: Vec<String>,
+}

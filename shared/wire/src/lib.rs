@@ -11,6 +11,7 @@ pub mod limits;
 pub mod record;
 pub mod relay;
 pub mod sign;
+pub mod time;
 pub mod token;
 pub mod unit;
 pub mod value;

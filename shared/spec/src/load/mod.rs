@@ -5,11 +5,12 @@
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{Plugin, RouteGroup, Sandbox, SourceText};
 
-pub use files::{FileError, Files, Folder, NoFiles};
+pub use files::{FileError, Files, Folder, MAX_FILE, NoFiles};
 pub use vars::{VarError, Vars};
 
 mod files;
 mod vars;
+pub(crate) mod yaml;
 
 /// A document of any kind; its shape or its `kind` tells which.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,7 +22,7 @@ use crate::plan::{UnitAt, Work};
 
 pub use evaluate::Compiled;
 pub use facts::Facts;
-pub use outputs::{Response, env, outputs_from_response, public_sensitive, resource_outputs};
+pub use outputs::{Response, env, outputs_from_response, resource_outputs};
 pub use preview::preview;
 pub use unit::unit;
 

@@ -1,0 +1,66 @@
+//! The plan as bytes, and the digest of these bytes.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::plan::Plan;
+
+/// The version of the plan's format that this program writes and reads.
+pub const PLAN_VERSION: u32 = 1;
+
+/// Why bytes are no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Not JSON of the plan's shape.
+    #[error("this is no plan: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Made by a newer or older program.
+    #[error("the plan has format version {found}; this program reads version {PLAN_VERSION}")]
+    Version {
+        /// The plan's `v`.
+        found: u32,
+    },
+}
+
+impl Plan {
+    /// Canonical JSON: the keys of every mapping in order, no blanks. Equal plans give equal bytes.
+    pub fn to_json(&self) -> String {
+        let value = serde_json::to_value(self).expect("a plan has only string keys and finite numbers");
+        sorted(value).to_string()
+    }
+
+    /// Reads what [`Self::to_json`] wrote.
+    ///
+    /// # Errors
+    /// [`PlanError`] if it is no plan, or one of another format version.
+    pub fn from_json(json: &str) -> Result<Self, PlanError> {
+        #[derive(serde::Deserialize)]
+        struct Version {
+            v: u32,
+        }
+        let version: Version = serde_json::from_str(json)?;
+        if version.v != PLAN_VERSION {
+            return Err(PlanError::Version { found: version.v });
+        }
+        Ok(serde_json::from_str(json)?)
+    }
+
+    /// `sha256:` and the hash of [`Self::to_json`] in lower-case hexadecimal.
+    pub fn digest(&self) -> String {
+        let hash = Sha256::digest(self.to_json().as_bytes());
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{hex}")
+    }
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        Value::Object(map) => {
+            let mut entries: Vec<(String, Value)> = map.into_iter().map(|(k, v)| (k, sorted(v))).collect();
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(entries.into_iter().collect())
+        }
+        scalar => scalar,
+    }
+}

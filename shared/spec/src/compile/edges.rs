@@ -1,0 +1,60 @@
+//! The edges of a plan for those who draw it.
+
+use std::collections::HashMap;
+
+use crate::plan::{EventPlan, Plan};
+
+/// One unit waits for another one of the same event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// The event's name.
+    pub event: String,
+    /// The key of the unit that comes first.
+    pub from: String,
+    /// The key of the unit that waits.
+    pub to: String,
+    /// The reason.
+    pub why: Why,
+}
+
+/// Why one unit waits for another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// It reads this output.
+    Reads(String),
+    /// Its `after` says so.
+    After,
+    /// What others were wired to is taken away last.
+    TeardownOrder,
+}
+
+/// Every edge of every event, in the order of the events and of the waiting units. A unit that reads two outputs of
+/// another gives two edges.
+pub fn edges(plan: &Plan) -> Vec<Edge> {
+    plan.events.iter().flat_map(event_edges).collect()
+}
+
+fn event_edges(event: &EventPlan) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for unit in &event.units {
+        let mut outputs: HashMap<u32, Vec<&str>> = HashMap::new();
+        for read in unit.reads.iter().filter(|read| read.at.moment == event.moment) {
+            outputs.entry(read.at.unit).or_default().push(&read.output);
+        }
+        for &dependency in &unit.dependencies {
+            let Some(first) = event.units.get(dependency as usize) else { continue };
+            let edge = |why| Edge { event: event.event.clone(), from: first.key.clone(), to: unit.key.clone(), why };
+            match outputs.get(&dependency) {
+                Some(outputs) => edges.extend(outputs.iter().map(|output| edge(Why::Reads((*output).to_owned())))),
+                // `after` names units of the same plugin, and teardown order is made only across resources.
+                None if resource(&first.key) == resource(&unit.key) => edges.push(edge(Why::After)),
+                None => edges.push(edge(Why::TeardownOrder)),
+            }
+        }
+    }
+    edges
+}
+
+fn resource(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(resource, _)| resource)
+}

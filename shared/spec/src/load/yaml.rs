@@ -1,0 +1,356 @@
+//! YAML as a tree whose every part has its place, from text and back.
+//!
+//! Types are YAML 1.1's (`yes`, `on` are booleans), as Signadot's are; keys are always strings.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use serde_saphyr::{Location, Spanned};
+
+use crate::diagnostic::Diagnostic;
+use crate::model::{Pos, SourceText};
+use std::sync::Arc;
+
+/// The most bytes of a document, before and after embedding: 4 MiB.
+pub const MAX_DOCUMENT: usize = 4 << 20;
+/// The deepest nesting of a document.
+pub const MAX_DEPTH: usize = 64;
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) at: Pos,
+    /// The bytes of the source that it was read from. `None`: it does not stand there as it is (embedded, aliased).
+    pub(crate) bytes: Option<(usize, usize)>,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Number(serde_json::Number),
+    String(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key of a mapping.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) at: Pos,
+}
+
+impl Value {
+    /// What it is, for a message.
+    pub(crate) fn noun(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Bool(_) => "a boolean",
+            Self::Number(_) => "a number",
+            Self::String(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+}
+
+impl Node {
+    /// The value of a key, if it is a mapping that has it.
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
+            _ => None,
+        }
+    }
+
+    /// Moves it and all below to one place: what was embedded stands where its directive stands.
+    pub(crate) fn moved_to(&mut self, at: Pos) {
+        self.at = at;
+        self.bytes = None;
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.moved_to(at)),
+            Value::Map(entries) => {
+                for (key, node) in entries {
+                    key.at = at;
+                    node.moved_to(at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The same value without places.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Number(value) => value.clone().into(),
+            Value::String(value) => value.clone().into(),
+            Value::List(items) => items.iter().map(Self::to_json).collect(),
+            Value::Map(entries) => serde_json::Value::Object(
+                entries.iter().map(|(key, node)| (key.name.clone(), node.to_json())).collect(),
+            ),
+        }
+    }
+}
+
+/// The documents of a text, without empty ones.
+///
+/// # Errors
+/// The first error of syntax: YAML's, a duplicate key, a limit.
+pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<Node>, Diagnostic> {
+    if source.text.len() > MAX_DOCUMENT {
+        return Err(Diagnostic::error(
+            "too-large",
+            source,
+            None,
+            format!("the document has {} bytes, more than {MAX_DOCUMENT}", source.text.len()),
+        )
+        .help("load large data in a script instead of embedding it"));
+    }
+    serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(&source.text, options())
+        .map(|nodes| nodes.into_iter().map(node).collect())
+        .map_err(|error| refusal(source, &error))
+}
+
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_documents: 100,
+            max_aliases: 1_000,
+            max_anchors: 1_000,
+            max_nodes: 100_000,
+            max_events: 400_000,
+            max_total_scalar_bytes: MAX_DOCUMENT,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 50_000,
+            max_replay_stack_depth: 16,
+        },
+        with_snippet: false,
+    }
+}
+
+/// What serde-saphyr refused, in our words.
+fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic {
+    use serde_saphyr::Error as E;
+    let error = error.without_snippet();
+    let at = error.location().and_then(pos);
+    match error {
+        E::DuplicateMappingKey { key, .. } => {
+            let key = key.as_deref().unwrap_or("?").trim_matches('"');
+            let mut found = Diagnostic::error("duplicate-key", source, at, format!("the key `{key}` stands here twice"))
+                .help("keep one of the two");
+            if let Some(first) = at.and_then(|at| first_of(source, key, at)) {
+                found = found.related(first, "first here");
+            }
+            found
+        }
+        E::Budget { .. } => Diagnostic::error("too-complex", source, at, said(error))
+            .help(format!("at most {MAX_DEPTH} levels, 100,000 values and 1,000 aliases")),
+        E::AliasReplayLimitExceeded { .. }
+        | E::AliasExpansionLimitExceeded { .. }
+        | E::AliasReplayStackDepthExceeded { .. }
+        | E::RecursiveReferencesRequireWeakTypes { .. } => {
+            Diagnostic::error("too-complex", source, at, said(error)).help("write it out instead of using aliases")
+        }
+        E::NullIntoString { .. } => Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name"),
+        _ => {
+            let found = Diagnostic::error("yaml", source, at, said(error));
+            match at.and_then(|at| source.line(at.line)) {
+                Some(line) if line.contains('@') && said(error).contains("@") => {
+                    found.help("quote a value that begins with `@`: \"@{…}\"")
+                }
+                Some(line) if line.trim_start().starts_with('\t') || line.contains("\t") => {
+                    found.help("indent with blanks, not with tabs")
+                }
+                _ => found,
+            }
+        }
+    }
+}
+
+/// The message without the place, which stands elsewhere.
+fn said(error: &serde_saphyr::Error) -> String {
+    let text = error.to_string();
+    let text = text.lines().next().unwrap_or_default();
+    let text = text.find(" at line ").map_or(text, |n| &text[..n]);
+    let text = text.find(" (line ").map_or(text, |n| &text[..n]);
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    match text.find(": ") {
+        Some(n) if text.starts_with("line ") => text[n + 2..].to_owned(),
+        _ => text.trim_end_matches('.').to_owned(),
+    }
+}
+
+/// The line above `at` in which the same key stands at the same column.
+fn first_of(source: &SourceText, key: &str, at: Pos) -> Option<Pos> {
+    (1..at.line).rev().find_map(|line| {
+        let text = source.line(line)?;
+        let rest = text.get(text.char_indices().nth(at.column as usize - 1)?.0..)?;
+        let rest = rest.trim_start_matches(['"', '\'']).strip_prefix(key)?;
+        rest.trim_start_matches(['"', '\'']).trim_start().starts_with(':').then_some(Pos { line, column: at.column })
+    })
+}
+
+fn pos(location: Location) -> Option<Pos> {
+    let line = u32::try_from(location.line()).ok().filter(|line| *line > 0)?;
+    Some(Pos { line, column: u32::try_from(location.column()).unwrap_or(u32::MAX).max(1) })
+}
+
+/// A node as serde-saphyr gives it.
+enum Raw {
+    Leaf(Value),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+fn node(spanned: Spanned<Raw>) -> Node {
+    let at = pos(spanned.referenced).unwrap_or_default();
+    let here = spanned.referenced == spanned.defined;
+    let span = spanned.defined.span();
+    let bytes = match (here, span.byte_offset(), span.byte_len()) {
+        (true, Some(start), Some(length)) => Some((start as usize, length as usize)),
+        _ => None,
+    };
+    let value = match spanned.value {
+        Raw::Leaf(value) => value,
+        Raw::List(items) => Value::List(items.into_iter().map(node).collect()),
+        Raw::Map(entries) => Value::Map(
+            entries
+                .into_iter()
+                .map(|(key, value)| {
+                    (Key { at: pos(key.referenced).unwrap_or_default(), name: key.value }, node(value))
+                })
+                .collect(),
+        ),
+    };
+    Node { value, at, bytes }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyVisitor;
+
+        impl<'de> Visitor<'de> for AnyVisitor {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::Null))
+            }
+
+            fn visit_none<E: de::Error>(self) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::Null))
+            }
+
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+                deserializer.deserialize_any(self)
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::Bool(value)))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::Number(value.into())))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::Number(value.into())))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Raw, E> {
+                serde_json::Number::from_f64(value)
+                    .map(|number| Raw::Leaf(Value::Number(number)))
+                    .ok_or_else(|| E::custom("a number has to be finite"))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::String(value.to_owned())))
+            }
+
+            fn visit_string<E: de::Error>(self, value: String) -> Result<Raw, E> {
+                Ok(Raw::Leaf(Value::String(value)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(Raw::List(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
+                let mut map = Vec::new();
+                while let Some(key) = entries.next_key()? {
+                    map.push((key, entries.next_value()?));
+                }
+                Ok(Raw::Map(map))
+            }
+        }
+
+        deserializer.deserialize_any(AnyVisitor)
+    }
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.value {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Number(value) => value.serialize(serializer),
+            Value::String(value) => serializer.serialize_str(value),
+            Value::List(items) => {
+                let mut list = serializer.serialize_seq(Some(items.len()))?;
+                for item in items {
+                    list.serialize_element(item)?;
+                }
+                list.end()
+            }
+            Value::Map(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, node) in entries {
+                    map.serialize_entry(&key.name, node)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe() {
+        let text = "a: |\n  line1\n   line2\nb: \"q @{x}\"\nc: 'é'\non: yes\nd: [1, 1.0, 2.50, ~, null, 0x10, 010, y, 1e3]\ne: >-\n  folded @{y}\n  more\nf: &x plain text\ng: *x\nh: !!str 5\n";
+        let source = SourceText::new("t", text);
+        for doc in parse(&source).unwrap() {
+            let Value::Map(entries) = &doc.value else { panic!() };
+            for (k, n) in entries {
+                println!("{:?} {:?} {:?} {:?} src={:?}", k.name, k.at, n.at, n.to_json(), n.bytes.map(|(s,l)| &text[s..s+l]));
+            }
+            println!("{}", serde_saphyr::to_string(&doc).unwrap());
+        }
+        for bad in ["a: 1\na: 2\n", "a: [1, 2\n", "a: @{x}\n", "a:\n\tb: 1\n", "a: \"x\nb: 1\n", "a: *x\n", "a: b: c\n", "~: 1\n", "[1]: 2\n", "a: {x: 1, x: 2}", "a: !!int x", "a: 99999999999999999999999", "a: .nan", "x: &x [*x]", "- a\nb: c"] {
+            let source = SourceText::new("t.yaml", bad);
+            println!("{bad:?} -> {:?}", parse(&source).map_err(|d| d.plain()));
+        }
+        let deep = "[".repeat(100) + &"]".repeat(100);
+        println!("{:?}", parse(&SourceText::new("t", deep)).map_err(|d| d.plain()));
+        let deep = "{\"a\":".repeat(100) + "1" + &"}".repeat(100);
+        println!("{:?}", parse(&SourceText::new("t", deep)).map_err(|d| d.plain()));
+    }
+}
