@@ -1,3 +1,36 @@
 //! Load, decide, write, dispatch: the bodies of the functions as plain async fns.
+//!
+//! Bird's eye: [`receive`] starts and ends lives, [`complete`] takes results, [`sweep`] is where time acts, [`api`] is
+//! what people and programs see. All of them move runs on through [`drive`]: [`dispatch`] sends, [`results`] records
+//! and follows, [`finish`] ends. [`http`] puts them behind an axum router that Lambda and one machine share.
+//!
+//! Architecture invariants: nothing lives in memory between invocations but what never changes; no timer but
+//! [`sweep`]; every write is conditional or harmless to repeat.
 
+pub mod api;
+pub mod cause;
+pub mod complete;
+pub mod dispatch;
+pub mod drive;
+pub mod env;
+pub mod error;
+pub mod finish;
+pub mod http;
+pub mod inputs;
+pub mod outcome;
 pub mod ports;
+pub mod receive;
+pub mod records;
+pub mod reopen;
+pub mod results;
+pub mod run;
+pub mod settle;
+pub mod sweep;
+pub mod tell;
+pub mod undo;
+
+pub use env::{ApiStore, DriveStore, Env, Settings, SweepStore, Warm};
+pub use error::FlowError;
+
+/// How often a write is tried again whose item others keep changing, each time on what is there by then.
+pub(crate) const ATTEMPTS: usize = 8;

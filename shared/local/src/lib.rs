@@ -1,1 +1,4 @@
-//! placeholder
+//! Ebb on one machine: the same functions, over stores, a clock and a relay of this machine.
+
+pub mod embedded;
+pub mod pods;

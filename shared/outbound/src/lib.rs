@@ -1,5 +1,13 @@
 //! HTTP out of the control plane: one request, guarded, bounded, never redirected.
 
+pub mod client;
+pub mod deliver;
+pub mod guard;
+
+pub use client::{Client, ClientError};
+pub use deliver::{Delivery, Message, deliver};
+pub use guard::{Policy, Refusal, Schemes};
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -50,6 +58,7 @@ pub enum CallError {
 /// Sends one request and waits for the answer.
 #[async_trait]
 pub trait Call: Send + Sync {
-    /// One request, one answer: no redirect is followed, nothing is tried again.
+    /// One request, one answer: no redirect is followed, and nothing that the server may have seen is sent again
+    /// unless the method is safe.
     async fn call(&self, request: Request) -> Result<Response, CallError>;
 }

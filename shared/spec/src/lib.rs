@@ -2,9 +2,15 @@
 //!
 //! Pure: text in, values out. It reads files only through the [`load::Files`] that it is given, and knows neither
 //! table nor network.
+pub mod compile;
 pub mod diagnostic;
+mod ebb;
+pub mod expr;
 pub mod load;
 pub mod model;
 pub mod plan;
-pub mod compile;
 pub mod render;
+pub mod schema;
+mod signadot;
+pub mod template;
+mod templating;

@@ -310,6 +310,8 @@ pub enum Template {
     },
     /// Text with `${…}` in it. One expression that is the whole text keeps its type.
     Text(String),
+    /// A list or mapping whose strings are such texts.
+    Tree(serde_json::Value),
 }
 
 impl EventPlan {

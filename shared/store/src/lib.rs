@@ -3,10 +3,20 @@
 //! A function's signature says by the traits it takes which rights it needs. [`dynamo`] and [`bucket`] hold the one
 //! implementation, over the AWS SDKs; tests and the local stack give it other endpoints, never other code.
 
+pub mod bucket;
+pub mod dynamo;
 pub mod error;
 pub mod items;
+pub mod meter;
 pub mod ops;
+pub mod store;
+pub mod table;
 
+pub use bucket::Bucket;
+pub use dynamo::Dynamo;
 pub use error::StoreError;
 pub use items::{NewRun, Patched, RunFacts, RunHead, TargetHead, TellState, Waiting};
+pub use meter::{Figures, Meter};
 pub use ops::*;
+pub use store::Store;
+pub use table::TableSpec;

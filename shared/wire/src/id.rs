@@ -118,3 +118,23 @@ pub fn digest(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
+
+/// Characters of a [`unit_key`] at most.
+pub const MAX_UNIT_KEY: usize = 36;
+
+/// What scripts see as `EBB_KEY`: `[a-z][a-z0-9]*`, at most [`MAX_UNIT_KEY`] characters, and so a name for a database,
+/// a DNS label, a piece of a bucket's name. Begins with what fits of the resource's and the unit's name, ends with 16
+/// characters of digest, which alone tell keys apart. `life` is what [`life`] gives, hence one key per target,
+/// resource and unit, the same for every try.
+pub fn unit_key(life: &str, resource: &str, unit: &str) -> String {
+    const DIGEST: usize = 16;
+    let named = resource.bytes().chain(unit.bytes()).map(|byte| byte.to_ascii_lowercase());
+    // A name beginning with a digit would be quoted in SQL: the key starts at the first letter.
+    let named = named.filter(u8::is_ascii_alphanumeric).skip_while(u8::is_ascii_digit);
+    let mut key: String = named.take(MAX_UNIT_KEY - DIGEST).map(char::from).collect();
+    if key.is_empty() {
+        key.push('u');
+    }
+    key.push_str(&short_digest(&["unit key", life, resource, unit], DIGEST));
+    key
+}

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod callback;
+pub mod cloudevents;
 pub mod id;
 pub mod lifecycle;
 pub mod limits;

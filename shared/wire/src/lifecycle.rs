@@ -110,3 +110,63 @@ pub enum LifecycleResult {
     /// The target stops, or has, or never was.
     Stopping,
 }
+
+/// A field that breaks its rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct Invalid {
+    /// The field as it is written in JSON.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+impl Lifecycle {
+    /// Characters of a kind.
+    pub const MAX_KIND: usize = 63;
+    /// Characters of a name.
+    pub const MAX_NAME: usize = 253;
+    /// Characters of a uid.
+    pub const MAX_UID: usize = 128;
+    /// Characters of a routing key.
+    pub const MAX_ROUTING_KEY: usize = 128;
+
+    /// Checks every field but the document, which is parsed elsewhere. Texts are counted in characters and hold no
+    /// control characters, no slash and no #, for they become parts of keys and paths.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let kind = self.kind.as_bytes();
+        let letters = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+        let shaped = kind.first().is_some_and(u8::is_ascii_lowercase) && kind.iter().all(letters);
+        if !shaped || kind.len() > Self::MAX_KIND {
+            let problem = format!(
+                "is {:?}: expected a-z first, then a-z, 0-9 and -, at most {} characters",
+                crate::limits::message(&self.kind),
+                Self::MAX_KIND
+            );
+            return Err(Invalid { field: "kind", problem });
+        }
+        plain_text("name", &self.name, Self::MAX_NAME)?;
+        plain_text("uid", &self.uid, Self::MAX_UID)?;
+        if let Some(key) = &self.routing_key {
+            plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
+        }
+        if self.generation == 0 {
+            let problem = "is 0: generations count from 1".to_owned();
+            return Err(Invalid { field: "generation", problem });
+        }
+        Ok(())
+    }
+}
+
+fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
+    let problem = if text.is_empty() {
+        "is empty".to_owned()
+    } else if text.chars().count() > most {
+        format!("is longer than {most} characters")
+    } else if text.chars().any(|c| c.is_control() || c == '/' || c == '#' || c.is_whitespace()) {
+        "holds white space, control characters, / or #: leave them out".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Invalid { field, problem })
+}

@@ -43,9 +43,12 @@ fn event_edges(event: &EventPlan) -> Vec<Edge> {
         }
         for &dependency in &unit.dependencies {
             let Some(first) = event.units.get(dependency as usize) else { continue };
-            let edge = |why| Edge { event: event.event.clone(), from: first.key.clone(), to: unit.key.clone(), why };
+            let edge =
+                |why| Edge { event: event.event.clone(), from: first.key.clone(), to: unit.key.clone(), why };
             match outputs.get(&dependency) {
-                Some(outputs) => edges.extend(outputs.iter().map(|output| edge(Why::Reads((*output).to_owned())))),
+                Some(outputs) => {
+                    edges.extend(outputs.iter().map(|output| edge(Why::Reads((*output).to_owned()))))
+                }
                 // `after` names units of the same plugin, and teardown order is made only across resources.
                 None if resource(&first.key) == resource(&unit.key) => edges.push(edge(Why::After)),
                 None => edges.push(edge(Why::TeardownOrder)),

@@ -33,7 +33,10 @@ pub struct Bound<'a> {
 ///
 /// # Errors
 /// Every semantic error of the sandbox and its plugins, in the order of files and places.
-pub fn plan(sandbox: &Sandbox, plugins: &BTreeMap<String, Bound<'_>>) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
+pub fn plan(
+    sandbox: &Sandbox,
+    plugins: &BTreeMap<String, Bound<'_>>,
+) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let _ = (sandbox, plugins);
     Err(Diagnostics::new())
 }

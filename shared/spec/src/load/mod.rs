@@ -2,13 +2,27 @@
 //!
 //! What needs several parts of a document (references, cycles, sensitivity) is checked by compiling, not here.
 
+use std::sync::Arc;
+
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::{Plugin, RouteGroup, Sandbox, SourceText};
+use crate::load::reader::Reader;
+use crate::load::yaml::Node;
+use crate::model::{Dialect, Plugin, RouteGroup, Sandbox, SourceText};
+use crate::signadot::Shaped;
+use crate::templating::Expansion;
+use crate::{ebb, signadot};
 
 pub use files::{FileError, Files, Folder, MAX_FILE, NoFiles};
+pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, Reference, ReferenceError, version};
 pub use vars::{VarError, Vars};
+pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
+
+pub(crate) use vars::is_variable;
 
 mod files;
+pub(crate) mod names;
+mod overlay;
+pub(crate) mod reader;
 mod vars;
 pub(crate) mod yaml;
 
@@ -32,18 +46,129 @@ pub struct Loaded {
     pub warnings: Diagnostics,
 }
 
-/// All documents of a text, of any kind.
+impl Document {
+    /// What it is, for a message.
+    fn noun(&self) -> &'static str {
+        match self {
+            Self::Plugin(_) => "a plugin",
+            Self::Sandbox(_) => "a sandbox",
+            Self::RouteGroup(_) => "a route group",
+        }
+    }
+
+    fn source(&self) -> &Arc<SourceText> {
+        match self {
+            Self::Plugin(plugin) => &plugin.source,
+            Self::Sandbox(sandbox) => &sandbox.source,
+            Self::RouteGroup(group) => &group.source,
+        }
+    }
+
+    fn at(&self) -> crate::model::Pos {
+        match self {
+            Self::Plugin(plugin) => plugin.name.at,
+            Self::Sandbox(sandbox) => sandbox.name.at,
+            Self::RouteGroup(group) => group.name.at,
+        }
+    }
+}
+
+/// All documents of a text, of any kind; `---` separates them, empty ones are left out.
 ///
 /// # Errors
-/// Everything that is wrong with any of them.
+/// Everything that is wrong with any of them; a text without documents.
 pub fn documents(
     source_name: &str,
     text: &str,
-    _files: &dyn Files,
-    _vars: &Vars,
+    files: &dyn Files,
+    vars: &Vars,
 ) -> Result<Loaded, Diagnostics> {
-    let source = SourceText::new(source_name, text);
-    Err(Diagnostic::error("empty", &source, None, "there is no document in it").into())
+    let source = SourceText::new(source_name, text.strip_prefix('\u{feff}').unwrap_or(text));
+    let nodes = yaml::parse(&source)?;
+    if nodes.is_empty() {
+        let empty = Diagnostic::error("empty", &source, None, "there is no document in it");
+        return Err(empty.help("begin with `apiVersion: ebb.dev/v1`, or with `name:` and `spec:`").into());
+    }
+    let mut found = Diagnostics::new();
+    let mut documents = Vec::new();
+    for mut node in nodes {
+        let refused = Expansion::new(&source, files, vars, &mut found).expand(&mut node);
+        let mut own = Diagnostics::new();
+        documents.extend(read(&source, &node, &mut own));
+        found.extend(own.into_iter().filter(|diagnostic| {
+            let byte = diagnostic.at.map(|at| source.bytes(at, 0).0);
+            !refused.iter().any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
+        }));
+    }
+    let (documents, warnings) = found.or(documents)?;
+    Ok(Loaded { documents, warnings })
+}
+
+/// Reads one document whose strings are expanded.
+fn read(source: &Arc<SourceText>, node: &Node, found: &mut Diagnostics) -> Option<Document> {
+    let shape = signadot::shape(node);
+    let ours = shape.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
+    let mut reader = Reader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
+    let document = match shape {
+        Some(Shaped::Alpha) => {
+            reader.alpha(node);
+            None
+        }
+        Some(shape) => {
+            let text = written(&mut reader, &signadot::kept(node));
+            match shape {
+                Shaped::Plugin => signadot::plugin(&mut reader, node, text).map(Document::Plugin),
+                Shaped::Sandbox => signadot::sandbox(&mut reader, node, text).map(Document::Sandbox),
+                _ => signadot::route_group(&mut reader, node, text).map(Document::RouteGroup),
+            }
+        }
+        None if ours => {
+            let text = written(&mut reader, node);
+            match reader.kind(node) {
+                Some(ebb::Kind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
+                Some(ebb::Kind::Sandbox) => ebb::sandbox(&mut reader, node, text).map(Document::Sandbox),
+                None => None,
+            }
+        }
+        None => {
+            reader.nothing_known(node);
+            None
+        }
+    };
+    found.extend(reader.found);
+    document
+}
+
+/// The document as YAML that reads as the same again.
+fn written(reader: &mut Reader<'_>, node: &Node) -> String {
+    match yaml::write(node) {
+        Ok(text) => text,
+        Err(reason) => {
+            let wrong =
+                reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}"));
+            reader.note(wrong);
+            String::new()
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Says what makes a document one that is read.
+    fn nothing_known(&mut self, node: &Node) {
+        if self.entries(node, "").is_none() {
+            return;
+        }
+        let wrong = match node.get("spec") {
+            Some(spec) if node.get("name").is_some() => {
+                self.wrong("unknown-document", spec.at, "`spec` tells neither a plugin nor a sandbox")
+            }
+            _ => self.wrong("unknown-document", node.at, "missing name or spec fields"),
+        };
+        self.note(wrong.help(
+            "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
+             `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
+        ));
+    }
 }
 
 /// The only document of a text, of any kind.
@@ -56,16 +181,18 @@ pub fn document(
     files: &dyn Files,
     vars: &Vars,
 ) -> Result<Document, Diagnostics> {
-    let mut loaded = documents(source_name, text, files, vars)?.documents;
-    match (loaded.pop(), loaded.len()) {
+    let mut documents = documents(source_name, text, files, vars)?.documents;
+    match (documents.pop(), documents.len()) {
         (Some(document), 0) => Ok(document),
-        (_, more) => Err(Diagnostic::error(
-            "several-documents",
-            &SourceText::new(source_name, text),
-            None,
-            format!("one document is wanted, here are {}", more + 1),
-        )
-        .into()),
+        (last, more) => {
+            let source =
+                last.as_ref().map_or_else(|| SourceText::new(source_name, text), |d| d.source().clone());
+            let at = last.as_ref().map(Document::at);
+            let message = format!("one document is wanted, here are {}", more + 1);
+            Err(Diagnostic::error("several-documents", &source, at, message)
+                .help("give them one by one")
+                .into())
+        }
     }
 }
 
@@ -79,19 +206,21 @@ pub fn plugins(
     files: &dyn Files,
     vars: &Vars,
 ) -> Result<Vec<Plugin>, Diagnostics> {
+    let mut found = Diagnostics::new();
     let mut plugins = Vec::new();
     for document in documents(source_name, text, files, vars)?.documents {
-        if let Document::Plugin(plugin) = document {
-            plugins.push(plugin);
+        match document {
+            Document::Plugin(plugin) => plugins.push(plugin),
+            other => found.push(unwanted(&other, "not-a-plugin", "a plugin")),
         }
     }
-    Ok(plugins)
+    found.or(plugins).map(|(plugins, _)| plugins)
 }
 
 /// The sandbox of a text.
 ///
 /// # Errors
-/// Everything that is wrong with it; a document that is no sandbox.
+/// Everything that is wrong with it; a document that is no sandbox; several documents.
 pub fn sandbox(
     source_name: &str,
     text: &str,
@@ -100,23 +229,50 @@ pub fn sandbox(
 ) -> Result<Sandbox, Diagnostics> {
     match document(source_name, text, files, vars)? {
         Document::Sandbox(sandbox) => Ok(sandbox),
-        _ => Err(Diagnostic::error(
-            "not-a-sandbox",
-            &SourceText::new(source_name, text),
-            None,
-            "a sandbox is wanted",
-        )
-        .into()),
+        other => Err(unwanted(&other, "not-a-sandbox", "a sandbox").into()),
     }
+}
+
+fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {
+    let message = format!("this is {}, {wanted} is wanted", document.noun());
+    Diagnostic::error(code, document.source(), document.at(), message)
+}
+
+/// The plugins that a text defines, by name only: nothing else of it is read, embedded files need not exist.
+///
+/// # Errors
+/// Syntax; a document without a name; a name whose `@{var}` has no value.
+pub fn names(source_name: &str, text: &str, vars: &Vars) -> Result<Vec<Reference>, Diagnostics> {
+    let source = SourceText::new(source_name, text);
+    let mut found = Diagnostics::new();
+    let mut names = Vec::new();
+    for node in yaml::parse(&source)? {
+        let mut reader = Reader::new(&source, Dialect::Signadot);
+        if let Some(top) = reader.any_map(&node, "")
+            && let Some(name) = reader.required(&top, "name")
+        {
+            let mut name = name.clone();
+            let mut expanded = Diagnostics::new();
+            Expansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut name);
+            if expanded.is_empty() {
+                let text = reader.string(&name, "name");
+                names.extend(text.and_then(|text| reader.reference(&text)));
+            }
+            reader.found.extend(expanded);
+        }
+        found.extend(reader.found);
+    }
+    found.or(names).map(|(names, _)| names)
 }
 
 /// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`Plugin::expanded`].
 pub fn digest(plugin: &Plugin) -> String {
     use sha2::Digest as _;
-    let hash = sha2::Sha256::digest(plugin.expanded.as_bytes());
+    use std::fmt::Write as _;
     let mut text = String::from("sha256:");
-    for byte in hash {
-        text.push_str(&format!("{byte:02x}"));
+    for byte in sha2::Sha256::digest(plugin.expanded.as_bytes()) {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
     }
     text
 }

@@ -117,6 +117,14 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<Node>, Diagnostic> {
         .map_err(|error| refusal(source, &error))
 }
 
+/// The tree as YAML. Reading it gives the same values, and its `@{…}` stay as they are.
+///
+/// # Errors
+/// The writer's, in words.
+pub(crate) fn write(node: &Node) -> Result<String, String> {
+    serde_saphyr::to_string(&Written(node)).map_err(|error| error.to_string())
+}
+
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -145,8 +153,9 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
     match error {
         E::DuplicateMappingKey { key, .. } => {
             let key = key.as_deref().unwrap_or("?").trim_matches('"');
-            let mut found = Diagnostic::error("duplicate-key", source, at, format!("the key `{key}` stands here twice"))
-                .help("keep one of the two");
+            let mut found =
+                Diagnostic::error("duplicate-key", source, at, format!("the key `{key}` stands here twice"))
+                    .help("keep one of the two");
             if let Some(first) = at.and_then(|at| first_of(source, key, at)) {
                 found = found.related(first, "first here");
             }
@@ -158,9 +167,12 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
         | E::AliasExpansionLimitExceeded { .. }
         | E::AliasReplayStackDepthExceeded { .. }
         | E::RecursiveReferencesRequireWeakTypes { .. } => {
-            Diagnostic::error("too-complex", source, at, said(error)).help("write it out instead of using aliases")
+            Diagnostic::error("too-complex", source, at, said(error))
+                .help("write it out instead of using aliases")
         }
-        E::NullIntoString { .. } => Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name"),
+        E::NullIntoString { .. } => {
+            Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name")
+        }
         _ => {
             let found = Diagnostic::error("yaml", source, at, said(error));
             match at.and_then(|at| source.line(at.line)) {
@@ -195,7 +207,10 @@ fn first_of(source: &SourceText, key: &str, at: Pos) -> Option<Pos> {
         let text = source.line(line)?;
         let rest = text.get(text.char_indices().nth(at.column as usize - 1)?.0..)?;
         let rest = rest.trim_start_matches(['"', '\'']).strip_prefix(key)?;
-        rest.trim_start_matches(['"', '\'']).trim_start().starts_with(':').then_some(Pos { line, column: at.column })
+        rest.trim_start_matches(['"', '\''])
+            .trim_start()
+            .starts_with(':')
+            .then_some(Pos { line, column: at.column })
     })
 }
 
@@ -304,53 +319,33 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-impl Serialize for Node {
+/// A node as it is written: what looks like a directive is escaped.
+struct Written<'n>(&'n Node);
+
+impl Serialize for Written<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.value {
+        match &self.0.value {
             Value::Null => serializer.serialize_unit(),
             Value::Bool(value) => serializer.serialize_bool(*value),
             Value::Number(value) => value.serialize(serializer),
-            Value::String(value) => serializer.serialize_str(value),
+            Value::String(value) => match crate::templating::escaped(value) {
+                Some(escaped) => serializer.serialize_str(&escaped),
+                None => serializer.serialize_str(value),
+            },
             Value::List(items) => {
                 let mut list = serializer.serialize_seq(Some(items.len()))?;
                 for item in items {
-                    list.serialize_element(item)?;
+                    list.serialize_element(&Written(item))?;
                 }
                 list.end()
             }
             Value::Map(entries) => {
                 let mut map = serializer.serialize_map(Some(entries.len()))?;
                 for (key, node) in entries {
-                    map.serialize_entry(&key.name, node)?;
+                    map.serialize_entry(&key.name, &Written(node))?;
                 }
                 map.end()
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probe() {
-        let text = "a: |\n  line1\n   line2\nb: \"q @{x}\"\nc: 'é'\non: yes\nd: [1, 1.0, 2.50, ~, null, 0x10, 010, y, 1e3]\ne: >-\n  folded @{y}\n  more\nf: &x plain text\ng: *x\nh: !!str 5\n";
-        let source = SourceText::new("t", text);
-        for doc in parse(&source).unwrap() {
-            let Value::Map(entries) = &doc.value else { panic!() };
-            for (k, n) in entries {
-                println!("{:?} {:?} {:?} {:?} src={:?}", k.name, k.at, n.at, n.to_json(), n.bytes.map(|(s,l)| &text[s..s+l]));
-            }
-            println!("{}", serde_saphyr::to_string(&doc).unwrap());
-        }
-        for bad in ["a: 1\na: 2\n", "a: [1, 2\n", "a: @{x}\n", "a:\n\tb: 1\n", "a: \"x\nb: 1\n", "a: *x\n", "a: b: c\n", "~: 1\n", "[1]: 2\n", "a: {x: 1, x: 2}", "a: !!int x", "a: 99999999999999999999999", "a: .nan", "x: &x [*x]", "- a\nb: c"] {
-            let source = SourceText::new("t.yaml", bad);
-            println!("{bad:?} -> {:?}", parse(&source).map_err(|d| d.plain()));
-        }
-        let deep = "[".repeat(100) + &"]".repeat(100);
-        println!("{:?}", parse(&SourceText::new("t", deep)).map_err(|d| d.plain()));
-        let deep = "{\"a\":".repeat(100) + "1" + &"}".repeat(100);
-        println!("{:?}", parse(&SourceText::new("t", deep)).map_err(|d| d.plain()));
     }
 }

@@ -1,6 +1,6 @@
 //! Compiled templates.
-use crate::plan::Plan;
 use super::RenderError;
+use crate::plan::Plan;
 /// The expressions of one plan, parsed.
 #[derive(Debug, Default)]
 pub struct Compiled {}
@@ -9,5 +9,7 @@ impl Compiled {
     ///
     /// # Errors
     /// [`RenderError::Plan`] for a plan that this crate did not make.
-    pub fn new(_plan: &Plan) -> Result<Self, RenderError> { Ok(Self {}) }
+    pub fn new(_plan: &Plan) -> Result<Self, RenderError> {
+        Ok(Self {})
+    }
 }

@@ -194,7 +194,9 @@ pub enum RenderError {
         limit: u64,
     },
     /// A sensitive value would leave its cluster.
-    #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
+    #[error(
+        "{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}"
+    )]
     OtherCluster {
         /// The part of the unit.
         place: String,

@@ -1,7 +1,7 @@
 //! Outputs.
-use std::collections::BTreeMap;
 use super::{Compiled, Facts, Known, RenderError, Value};
 use crate::plan::{Plan, UnitPlan};
+use std::collections::BTreeMap;
 /// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
@@ -16,20 +16,34 @@ pub struct Response {
 ///
 /// # Errors
 /// [`RenderError::NoOutput`].
-pub fn outputs_from_response(_compiled: &Compiled, _unit: &UnitPlan, _response: &Response) -> Result<BTreeMap<String, Value>, RenderError> {
+pub fn outputs_from_response(
+    _compiled: &Compiled,
+    _unit: &UnitPlan,
+    _response: &Response,
+) -> Result<BTreeMap<String, Value>, RenderError> {
     Ok(BTreeMap::new())
 }
 /// The public outputs by resource.
 ///
 /// # Errors
 /// [`RenderError`].
-pub fn resource_outputs(_plan: &Plan, _compiled: &Compiled, _facts: &Facts, _known: &Known) -> Result<BTreeMap<String, BTreeMap<String, Value>>, RenderError> {
+pub fn resource_outputs(
+    _plan: &Plan,
+    _compiled: &Compiled,
+    _facts: &Facts,
+    _known: &Known,
+) -> Result<BTreeMap<String, BTreeMap<String, Value>>, RenderError> {
     Ok(BTreeMap::new())
 }
 /// The target's environment; names without a value are left out.
 ///
 /// # Errors
 /// [`RenderError`].
-pub fn env(_plan: &Plan, _compiled: &Compiled, _facts: &Facts, _known: &Known) -> Result<BTreeMap<String, Value>, RenderError> {
+pub fn env(
+    _plan: &Plan,
+    _compiled: &Compiled,
+    _facts: &Facts,
+    _known: &Known,
+) -> Result<BTreeMap<String, Value>, RenderError> {
     Ok(BTreeMap::new())
 }

@@ -5,6 +5,12 @@ use crate::plan::{Plan, UnitAt};
 ///
 /// # Errors
 /// [`RenderError`].
-pub fn preview(_plan: &Plan, _compiled: &Compiled, at: UnitAt, _facts: &Facts, _known: &Known) -> Result<Rendered, RenderError> {
+pub fn preview(
+    _plan: &Plan,
+    _compiled: &Compiled,
+    at: UnitAt,
+    _facts: &Facts,
+    _known: &Known,
+) -> Result<Rendered, RenderError> {
     Err(RenderError::NoUnit(at))
 }

@@ -1,0 +1,321 @@
+//! The server's api, as the commands use it.
+
+use std::time::Duration;
+
+use ebb_wire::api::{
+    PlanPreview, PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, RunDetail,
+    TargetDetail, TargetInfo, TargetPage, Why,
+};
+use ebb_wire::cloudevents::{self, Asked};
+use ebb_wire::engine::Timestamp;
+use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
+use ebb_wire::sign::{self, MessageId, Secret};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use crate::exit::Trouble;
+use crate::server::{Origin, Server};
+use crate::target::Target;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_secs(5);
+/// What lifecycle webhooks give as their `source`.
+const SOURCE: &str = "ebb-cli";
+
+/// A connection to a server.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    server: Server,
+}
+
+/// Why a request has no answer that helps.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// Nobody answers.
+    #[error("no server answers at {url}")]
+    Unreachable {
+        /// The server.
+        url: Url,
+        /// Where its address is from.
+        origin: Origin,
+        /// What happened.
+        source: reqwest::Error,
+    },
+    /// It says no.
+    #[error("{}", .0.detail)]
+    Refused(Problem),
+    /// It answers what the api does not.
+    #[error("the server answered {status}: {text}")]
+    Unexpected {
+        /// The status.
+        status: u16,
+        /// The start of what it said.
+        text: String,
+    },
+    /// The secret for lifecycle webhooks is not known, or is none.
+    #[error("the lifecycle webhook cannot be signed: {0}")]
+    Secret(#[from] sign::SecretError),
+}
+
+impl ClientError {
+    /// The problem's code, if the server said no.
+    pub(crate) fn refusal(&self) -> Option<&Problem> {
+        match self {
+            Self::Refused(problem) => Some(problem),
+            _ => None,
+        }
+    }
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
+        match &error {
+            ClientError::Unreachable { url, origin, source } => {
+                let trouble = Self::broken(format!("no server answers at {url}")).because(source);
+                match origin {
+                    Origin::Given => trouble.next("check --server or EBB_URL"),
+                    Origin::File(file) => trouble.next(format!(
+                        "start `ebb dev`: {} is of a server that has ended, or set EBB_URL",
+                        file.display()
+                    )),
+                    Origin::Own => trouble,
+                }
+            }
+            ClientError::Refused(problem) => refused(problem),
+            ClientError::Unexpected { .. } => Self::broken(error.to_string())
+                .next("check that the address is an Ebb server's, and that both have the same version"),
+            ClientError::Secret(_) => Self::broken(error.to_string()).next("set EBB_WEBHOOK_SECRET"),
+        }
+    }
+}
+
+fn refused(problem: &Problem) -> Trouble {
+    let mut text = problem.detail.clone();
+    for error in &problem.errors {
+        let place = match (error.line, error.column) {
+            (Some(line), Some(column)) => format!("{}:{line}:{column}", error.file),
+            _ => error.file.clone(),
+        };
+        text.push_str(&format!("\n  {place}: [{}] {}", error.code, error.message));
+        if let Some(help) = &error.help {
+            text.push_str(&format!("\n    help: {help}"));
+        }
+    }
+    match problem.status {
+        401 | 403 => Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks"),
+        500.. => Trouble::broken(text).next("try again; the server's log says more"),
+        _ => Trouble::failed(text),
+    }
+}
+
+#[derive(Deserialize)]
+struct Plugins {
+    plugins: Vec<PluginInfo>,
+}
+
+/// A living target as the server knows it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Seen {
+    /// What is known of it.
+    #[serde(flatten)]
+    pub(crate) detail: TargetDetail,
+    /// The digest of its frozen plan, if the server tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<String>,
+}
+
+impl Client {
+    /// A connection to `server`.
+    pub(crate) fn new(server: Server) -> Result<Self, Trouble> {
+        let mut http = reqwest::Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT);
+        let loopback = match server.url.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        if loopback {
+            http = http.no_proxy();
+        }
+        let http = http.build().map_err(|e| Trouble::broken("no HTTP client can be made").because(&e))?;
+        Ok(Self { http, server })
+    }
+
+    /// All published versions of all plugins.
+    pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, ClientError> {
+        let answer: Plugins = self.read(self.get(&["plugins"])).await?;
+        Ok(answer.plugins)
+    }
+
+    /// The versions of one plugin, highest first; `None` if it was never published.
+    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, ClientError> {
+        let answer: Option<Plugins> = found(self.read(self.get(&["plugins", name])).await)?;
+        Ok(answer.map(|answer| answer.plugins))
+    }
+
+    /// One version, `latest` for the highest.
+    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, ClientError> {
+        found(self.read(self.get(&["plugins", name, "versions", version])).await)
+    }
+
+    /// Publishes a document.
+    pub(crate) async fn publish(&self, document: &str) -> Result<PluginInfo, ClientError> {
+        let body = PublishPlugin { document: document.to_owned() };
+        self.read(self.request(Method::POST, &["plugins"]).json(&body)).await
+    }
+
+    /// Deletes one version.
+    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), ClientError> {
+        self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
+    }
+
+    /// All targets of a kind, or of every kind.
+    pub(crate) async fn targets(&self, kind: Option<&str>) -> Result<Vec<TargetInfo>, ClientError> {
+        let mut targets = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let mut url = self.url(&["targets"]);
+            if let Some(kind) = kind {
+                url.query_pairs_mut().append_pair("kind", kind);
+            }
+            if let Some(after) = &after {
+                url.query_pairs_mut().append_pair("after", after);
+            }
+            let page: TargetPage = self.read(self.authorized(self.http.get(url))).await?;
+            targets.extend(page.targets);
+            if page.next.is_none() || page.next == after {
+                return Ok(targets);
+            }
+            after = page.next;
+        }
+    }
+
+    /// A target, if the server knows it.
+    pub(crate) async fn target(&self, target: &Target) -> Result<Option<Seen>, ClientError> {
+        found(self.read(self.get(&["targets", &target.kind, &target.name])).await)
+    }
+
+    /// Why a target is not where it should be.
+    pub(crate) async fn why(&self, target: &Target) -> Result<Option<Why>, ClientError> {
+        found(self.read(self.get(&["targets", &target.kind, &target.name, "why"])).await)
+    }
+
+    /// Tries again what has failed.
+    pub(crate) async fn retry(&self, target: &Target) -> Result<Option<Retried>, ClientError> {
+        found(self.read(self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await)
+    }
+
+    /// A run.
+    pub(crate) async fn run(&self, run: &str) -> Result<Option<RunDetail>, ClientError> {
+        found(self.read(self.get(&["runs", run])).await)
+    }
+
+    /// The log of one try of a unit, if there is one.
+    pub(crate) async fn log(&self, run: &str, unit: &str, attempt: u32) -> Result<Option<String>, ClientError> {
+        let mut url = self.url(&["runs", run, "logs"]);
+        url.query_pairs_mut().append_pair("unit", unit).append_pair("attempt", &attempt.to_string());
+        match found(self.send(self.authorized(self.http.get(url))).await)? {
+            Some(response) => Ok(Some(response.text().await.map_err(|error| self.unreachable(error))?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The plan of a document, without doing anything.
+    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, ClientError> {
+        let body = PreviewPlan { document: document.to_owned() };
+        self.read(self.request(Method::POST, &["plans"]).json(&body)).await
+    }
+
+    /// Posts a lifecycle webhook, signed. The same target, uid and generation always makes the same event.
+    pub(crate) async fn lifecycle(
+        &self,
+        asked: Asked,
+        data: &Lifecycle,
+    ) -> Result<LifecycleAnswer, ClientError> {
+        let secret = Secret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
+        let generation = data.generation.to_string();
+        let parts = [SOURCE, asked.as_type(), &data.kind, &data.name, &data.uid, &generation];
+        let id = format!("msg_{}", ebb_wire::id::short_digest(&parts, 26));
+        let now = Timestamp(u64::try_from(crate::timing::now().as_millisecond()).unwrap_or_default());
+        let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, asked, now, data);
+        let message = MessageId::parse(&id).expect("letters, digits and an underscore");
+        let mut request = self.request(Method::POST, &["events"]);
+        for (name, value) in sign::sign(&secret, &message, now, &body) {
+            request = request.header(name, value);
+        }
+        self.read(request.header("content-type", content_type).body(body)).await
+    }
+
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.server.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("v1").extend(path);
+        }
+        url
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        self.authorized(self.http.request(method, self.url(path)))
+    }
+
+    fn get(&self, path: &[&str]) -> RequestBuilder {
+        self.request(Method::GET, path)
+    }
+
+    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.server.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    fn unreachable(&self, source: reqwest::Error) -> ClientError {
+        let server = &self.server;
+        ClientError::Unreachable {
+            url: server.url.clone(),
+            origin: server.origin.clone(),
+            source: source.without_url(),
+        }
+    }
+
+    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        let response = self.send(request).await?;
+        let status = response.status().as_u16();
+        let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
+        serde_json::from_slice(&body)
+            .map_err(|error| ClientError::Unexpected { status, text: format!("an answer that is not the api's: {error}") })
+    }
+
+    /// The response, if its status is a success.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => ClientError::Refused(problem),
+            Err(_) => ClientError::Unexpected { status: status.as_u16(), text: start_of(&body) },
+        })
+    }
+}
+
+/// `None` where the server says that there is no such thing.
+fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(ClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn start_of(body: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    if text.is_empty() { "nothing".to_owned() } else { text.chars().take(SHOWN).collect() }
+}

@@ -1,0 +1,173 @@
+//! Documents from files and standard input.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use ebb_spec::diagnostic::Diagnostics;
+use ebb_spec::load::{self, Document, Folder, Vars};
+use ebb_spec::model::{Plugin, RouteGroup, Sandbox};
+
+use crate::exit::Trouble;
+use crate::output;
+use crate::target::Target;
+
+/// `--set`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct SetArgs {
+    /// A value for `@{NAME}` in documents; may be given more than once
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    sets: Vec<String>,
+}
+
+impl SetArgs {
+    /// The values.
+    pub(crate) fn vars(&self) -> Result<Vars, Trouble> {
+        Vars::parse(&self.sets)
+            .map_err(|error| Trouble::broken(error.to_string()).next("write --set NAME=VALUE, each name once"))
+    }
+
+    /// Whether any is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+}
+
+/// A text, what to call it, and where what it embeds is.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The path as it was given, or `<stdin>`.
+    pub(crate) name: String,
+    /// What was read.
+    pub(crate) text: String,
+    /// Its directory; the working directory for standard input.
+    pub(crate) folder: Folder,
+}
+
+impl Source {
+    /// Reads a file; `-` is standard input.
+    pub(crate) fn read(path: &Path) -> Result<Self, Trouble> {
+        if path == Path::new("-") {
+            let mut bytes = Vec::new();
+            std::io::stdin()
+                .read_to_end(&mut bytes)
+                .map_err(|error| Trouble::broken("standard input cannot be read").because(&error))?;
+            return Self::new("<stdin>".to_owned(), bytes, PathBuf::from("."));
+        }
+        let bytes = fs::read(path).map_err(|error| {
+            Trouble::broken(format!("{} cannot be read", path.display())).because(&error).next("check the path")
+        })?;
+        let folder = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        Self::new(path.display().to_string(), bytes, folder)
+    }
+
+    fn new(name: String, bytes: Vec<u8>, folder: PathBuf) -> Result<Self, Trouble> {
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Self { name, text, folder: Folder::new(folder) }),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                Err(Trouble::failed(format!("{name} is not UTF-8: byte {at} begins no character"))
+                    .next("save it as UTF-8"))
+            }
+        }
+    }
+
+    /// Everything in it, of any kind. Warnings are told.
+    pub(crate) fn documents(&self, vars: &Vars) -> Result<Vec<Document>, Diagnostics> {
+        let loaded = load::documents(&self.name, &self.text, &self.folder, vars)?;
+        warn(&loaded.warnings);
+        Ok(loaded.documents)
+    }
+}
+
+/// Tells warnings.
+pub(crate) fn warn(warnings: &Diagnostics) {
+    if !warnings.is_empty() {
+        output::tell(warnings.drawn(output::drawing()).trim_end_matches('\n'));
+    }
+}
+
+/// The plugins of a file.
+pub(crate) fn plugins(path: &Path, vars: &Vars) -> Result<Vec<Plugin>, Trouble> {
+    let source = Source::read(path)?;
+    let mut plugins = Vec::new();
+    for document in source.documents(vars)? {
+        match document {
+            Document::Plugin(plugin) => plugins.push(plugin),
+            Document::Sandbox(_) | Document::RouteGroup(_) => {
+                return Err(Trouble::failed(format!("{} holds a document that is no plugin", source.name))
+                    .next("give plugins only; a sandbox is applied with `ebb sandbox apply -f FILE`"));
+            }
+        }
+    }
+    if plugins.is_empty() { Err(Trouble::failed(format!("{} holds no document", source.name))) } else { Ok(plugins) }
+}
+
+/// The plugins of several files.
+pub(crate) fn all_plugins(paths: &[PathBuf], vars: &Vars) -> Result<Vec<Plugin>, Trouble> {
+    let mut all = Vec::new();
+    for path in paths {
+        all.extend(plugins(path, vars)?);
+    }
+    Ok(all)
+}
+
+/// A document that asks for a target.
+#[derive(Clone, Debug)]
+pub(crate) enum TargetDocument {
+    /// A sandbox.
+    Sandbox(Box<Sandbox>),
+    /// A route group.
+    RouteGroup(Box<RouteGroup>),
+}
+
+impl TargetDocument {
+    /// The only document of a file.
+    pub(crate) fn read(path: &Path, vars: &Vars) -> Result<Self, Trouble> {
+        let source = Source::read(path)?;
+        let mut documents = source.documents(vars)?;
+        match (documents.pop(), documents.len()) {
+            (Some(Document::Sandbox(sandbox)), 0) => Ok(Self::Sandbox(Box::new(sandbox))),
+            (Some(Document::RouteGroup(group)), 0) => Ok(Self::RouteGroup(Box::new(group))),
+            (Some(Document::Plugin(_)), 0) => {
+                Err(Trouble::failed(format!("{} is a plugin, where a sandbox is wanted", source.name))
+                    .next("publish it with `ebb plugin apply -f FILE`"))
+            }
+            (None, _) => Err(Trouble::failed(format!("{} holds no document", source.name))),
+            (Some(_), more) => Err(Trouble::failed(format!(
+                "{} holds {} documents, where one sandbox is wanted",
+                source.name,
+                more + 1
+            ))),
+        }
+    }
+
+    /// Which target it asks for. `kind` replaces the kind that goes without saying for a sandbox.
+    pub(crate) fn target(&self, kind: &str) -> Target {
+        match self {
+            Self::Sandbox(sandbox) => Target { kind: kind.to_owned(), name: sandbox.name.value.clone() },
+            Self::RouteGroup(group) => Target { kind: "routegroup".to_owned(), name: group.name.value.clone() },
+        }
+    }
+
+    /// The document with everything expanded.
+    pub(crate) fn expanded(&self) -> &str {
+        match self {
+            Self::Sandbox(sandbox) => &sandbox.expanded,
+            Self::RouteGroup(group) => &group.expanded,
+        }
+    }
+}
+
+/// The only sandbox of a file.
+pub(crate) fn sandbox(path: &Path, vars: &Vars) -> Result<Sandbox, Trouble> {
+    match TargetDocument::read(path, vars)? {
+        TargetDocument::Sandbox(sandbox) => Ok(*sandbox),
+        TargetDocument::RouteGroup(_) => {
+            Err(Trouble::failed(format!("{} is a route group, which has no resources", path.display())))
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! How the program ends: exit codes, and errors that say what to do next.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io;
+use std::process::ExitCode;
+
+use ebb_spec::diagnostic::{Diagnostics, Drawing};
+
+use crate::output;
+
+/// The exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// What was asked for is done.
+    Done,
+    /// The run failed, the document is invalid, the thing is not there or refuses.
+    Failed,
+    /// The program was used wrongly, or cannot do its work.
+    Broken,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Broken => 2,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Something went wrong.
+    Told(Box<Told>),
+    /// A document is invalid.
+    Documents(Diagnostics),
+    /// Standard output cannot be written.
+    Output(io::Error),
+}
+
+/// What went wrong, why, and what to try.
+#[derive(Debug)]
+pub(crate) struct Told {
+    exit: Exit,
+    message: String,
+    causes: Vec<String>,
+    next: Vec<String>,
+}
+
+impl Trouble {
+    /// The run failed, or what was asked for cannot be had. Exit code 1.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::told(Exit::Failed, message.into())
+    }
+
+    /// The program was used wrongly, or cannot do its work. Exit code 2.
+    pub(crate) fn broken(message: impl Into<String>) -> Self {
+        Self::told(Exit::Broken, message.into())
+    }
+
+    fn told(exit: Exit, message: String) -> Self {
+        Self::Told(Box::new(Told { exit, message, causes: Vec::new(), next: Vec::new() }))
+    }
+
+    /// Adds an error and what caused it, in turn.
+    #[must_use]
+    pub(crate) fn because(mut self, error: &(dyn Error + 'static)) -> Self {
+        if let Self::Told(told) = &mut self {
+            let mut cause = Some(error);
+            while let Some(error) = cause {
+                let text = error.to_string();
+                if told.causes.last() != Some(&text) {
+                    told.causes.push(text);
+                }
+                cause = error.source();
+            }
+        }
+        self
+    }
+
+    /// Adds something to try.
+    #[must_use]
+    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.next.push(next.into());
+        }
+        self
+    }
+
+    /// The code to exit with. A reader that went away is none of our troubles.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Told(told) => told.exit,
+            Self::Documents(_) => Exit::Failed,
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+            Self::Output(_) => Exit::Broken,
+        }
+    }
+
+    /// What goes to standard error, with a line end.
+    pub(crate) fn text(&self, drawing: Drawing) -> String {
+        match self {
+            Self::Told(told) => told.text(),
+            Self::Documents(diagnostics) => diagnostics.drawn(drawing),
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
+            Self::Output(error) => format!("error: standard output cannot be written: {error}\n"),
+        }
+    }
+
+    /// Says it on standard error and gives the exit code.
+    pub(crate) fn report(&self) -> Exit {
+        let text = self.text(output::drawing());
+        if !text.is_empty() {
+            output::tell(text.trim_end_matches('\n'));
+        }
+        self.exit()
+    }
+}
+
+impl Told {
+    fn text(&self) -> String {
+        let mut text = format!("error: {}\n", self.message);
+        for cause in &self.causes {
+            let _ = writeln!(text, "  caused by: {}", cause.replace('\n', "\n             "));
+        }
+        for next in &self.next {
+            let _ = writeln!(text, "  try: {next}");
+        }
+        text
+    }
+}
+
+impl From<Diagnostics> for Trouble {
+    fn from(diagnostics: Diagnostics) -> Self {
+        Self::Documents(diagnostics)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_tells_its_causes_and_what_to_try() {
+        let cause = io::Error::other("the disk is gone");
+        let trouble = Trouble::broken("the state cannot be opened").because(&cause).next("give another --state");
+        insta::assert_snapshot!(trouble.text(Drawing::Plain), @r"
+        error: the state cannot be opened
+          caused by: the disk is gone
+          try: give another --state
+        ");
+        assert_eq!(trouble.exit(), Exit::Broken);
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_success() {
+        let trouble = Trouble::Output(io::ErrorKind::BrokenPipe.into());
+        assert_eq!(trouble.exit(), Exit::Done);
+        assert_eq!(trouble.text(Drawing::Plain), "");
+    }
+}

@@ -1,0 +1,40 @@
+//! Ctrl-C, counted.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::exit::Trouble;
+
+/// How often the person, or the system, has asked the program to end.
+#[derive(Clone)]
+pub(crate) struct Interrupts {
+    count: watch::Receiver<u32>,
+}
+
+impl Interrupts {
+    /// Listens to SIGINT and SIGTERM from now on; neither ends the program by itself any more.
+    pub(crate) fn listen() -> Result<Self, Trouble> {
+        let broken = |error| Trouble::broken("signals cannot be listened to").because(&error);
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+        let (sender, count) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    () = sender.closed() => return,
+                }
+                sender.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(Self { count })
+    }
+
+    /// Waits for more than `seen` of them.
+    pub(crate) async fn more_than(&self, seen: u32) {
+        let mut count = self.count.clone();
+        // The sender lives as long as the runtime: an error means that the program ends anyway.
+        let _ = count.wait_for(|count| *count > seen).await;
+    }
+}

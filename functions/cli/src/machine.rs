@@ -1,0 +1,75 @@
+//! The server of this machine.
+
+use std::path::{Path, PathBuf};
+
+use ebb_local::{Settings, Stack};
+use url::Url;
+
+use crate::client::Client;
+use crate::exit::Trouble;
+use crate::server::{Announced, Origin, Server};
+
+/// A running local server, found by other commands through its state folder.
+pub(crate) struct Machine {
+    stack: Stack,
+    url: Url,
+    announced: Announced,
+}
+
+impl Machine {
+    /// Starts one.
+    pub(crate) async fn start(settings: Settings) -> Result<Self, Trouble> {
+        let state = settings.state.clone();
+        let started = Stack::start(settings).await;
+        let stack = started.map_err(|error| {
+            Trouble::broken(format!("the local server cannot be started with its state in {}", state.display()))
+                .because(&error)
+        })?;
+        let url: Url = stack
+            .url()
+            .parse()
+            .map_err(|error| Trouble::broken(format!("{} is no address", stack.url())).because(&error))?;
+        let announced = Announced::new(&state, &url, stack.token(), stack.webhook_secret())?;
+        Ok(Self { stack, url, announced })
+    }
+
+    /// Its address.
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The address of its bucket service.
+    pub(crate) fn s3_url(&self) -> &str {
+        self.stack.s3_url()
+    }
+
+    /// The file with its address and token.
+    pub(crate) fn file(&self) -> &Path {
+        self.announced.path()
+    }
+
+    /// A connection to it.
+    pub(crate) fn client(&self) -> Result<Client, Trouble> {
+        Client::new(Server {
+            url: self.url.clone(),
+            token: Some(self.stack.token().to_owned()),
+            webhook_secret: Some(self.stack.webhook_secret().to_owned()),
+            origin: Origin::Own,
+        })
+    }
+
+    /// The last line that a running pod unit has logged.
+    pub(crate) async fn last_line(&self, run: &str, unit: usize) -> Option<String> {
+        self.stack.last_line(run, unit).await
+    }
+
+    /// Ends it. What runs in units goes on and is found again by the next one.
+    pub(crate) async fn stop(self) {
+        self.stack.stop().await;
+    }
+}
+
+/// Settings of a server that serves one command.
+pub(crate) fn for_one_run(state: PathBuf) -> Settings {
+    Settings { state, port: None, s3_port: None, platform: None }
+}

@@ -1,0 +1,113 @@
+//! What goes where: data to standard output, everything else to standard error.
+
+use std::io::{self, Write as _};
+
+use clap::ValueEnum;
+use comfy_table::Table;
+use ebb_spec::diagnostic::Drawing;
+use serde::Serialize;
+
+use crate::exit::Trouble;
+
+/// How data is written for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// `-o` of every command that reads.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Output {
+    /// Write data for programs instead of text for people
+    #[arg(short = 'o', long = "output", value_name = "FORMAT")]
+    format: Option<Format>,
+}
+
+impl Output {
+    /// The format that was asked for, if any.
+    pub(crate) fn format(self) -> Option<Format> {
+        self.format
+    }
+
+    /// Writes `data` in the format that was asked for, else what `text` makes of it.
+    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), Trouble> {
+        match self.format {
+            Some(format) => print(&encoded(format, data)?),
+            None => print(&text(data)),
+        }
+    }
+}
+
+/// `data` as JSON or YAML, with a line end.
+fn encoded<T: Serialize>(format: Format, data: &T) -> Result<String, Trouble> {
+    let broken = |error: &(dyn std::error::Error + 'static)| {
+        Trouble::broken("the answer cannot be written in this format").because(error)
+    };
+    match format {
+        Format::Json => serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e)),
+        Format::Yaml => serde_saphyr::to_string(data).map_err(|e| broken(&e)),
+    }
+}
+
+/// Writes data to standard output and adds the line end if there is none.
+pub(crate) fn print(text: &str) -> Result<(), Trouble> {
+    let mut out = io::stdout().lock();
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
+    written.and_then(|()| out.flush()).map_err(Trouble::Output)
+}
+
+/// Says a line to the person. A standard error that is closed is no reason to stop.
+pub(crate) fn tell(line: &str) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(line.as_bytes()).and_then(|()| err.write_all(b"\n")).and_then(|()| err.flush());
+}
+
+/// How diagnostics are drawn on standard error.
+pub(crate) fn drawing() -> Drawing {
+    if console::colors_enabled_stderr() { Drawing::Coloured } else { Drawing::Plain }
+}
+
+/// Columns without lines around them, the header in capitals.
+pub(crate) fn table<R: IntoIterator<Item = String>>(
+    header: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).force_no_tty();
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row.into_iter().collect::<Vec<_>>());
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_columns_without_lines() {
+        let rows = [["amazon-sqs", "1.2.0"], ["db", "0.0.0"]].map(|row| row.map(str::to_owned));
+        insta::assert_snapshot!(table(&["NAME", "VERSION"], rows), @r"
+        NAME        VERSION
+        amazon-sqs  1.2.0
+        db          0.0.0
+        ");
+        assert_eq!(table(&["NAME"], Vec::<[String; 1]>::new()), "NAME\n");
+    }
+
+    #[test]
+    fn formats() {
+        let data = serde_json::json!({"b": 1, "a": ["x"]});
+        assert_eq!(encoded(Format::Json, &data).unwrap(), "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n");
+        assert_eq!(encoded(Format::Yaml, &data).unwrap(), "b: 1\na:\n  - x\n");
+    }
+}

@@ -1,0 +1,120 @@
+//! Views for tests.
+
+use ebb_wire::api::{Phase, RunDetail, RunState, UnitDetail, UnitState};
+use ebb_wire::callback::{Reason, ReasonCode};
+
+use super::View;
+
+pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
+
+pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
+    UnitDetail {
+        key: key.to_owned(),
+        kind: "pod".to_owned(),
+        state,
+        attempt: 1,
+        attempts: 3,
+        after: Vec::new(),
+        reason: None,
+        started: None,
+        ended: None,
+        took_ms: None,
+        next: None,
+        deadline: None,
+        progress: None,
+        log: false,
+    }
+}
+
+fn units() -> Vec<UnitDetail> {
+    let at = |time: &str| Some(format!("2026-11-21T{time}Z"));
+    vec![
+        UnitDetail { took_ms: Some(432), ..unit("db/provision", UnitState::Succeeded) },
+        UnitDetail {
+            after: vec!["db/provision".to_owned()],
+            attempt: 2,
+            started: at("09:00:05.500"),
+            deadline: at("09:05:05.500"),
+            ..unit("db/seed", UnitState::Running)
+        },
+        UnitDetail {
+            after: vec!["db/provision".to_owned(), "db/seed".to_owned()],
+            ..unit("db/check", UnitState::Waiting)
+        },
+        UnitDetail {
+            reason: Some(Reason { code: ReasonCode::Status, message: "the server answered 503".to_owned() }),
+            next: at("09:00:14"),
+            ..unit("billing/register", UnitState::Retrying)
+        },
+        UnitDetail {
+            reason: Some(Reason { code: ReasonCode::Exit, message: "the script ended with code 3".to_owned() }),
+            attempt: 3,
+            took_ms: Some(12_000),
+            ..unit("queue/create", UnitState::Failed)
+        },
+        UnitDetail { after: vec!["queue/create".to_owned()], ..unit("queue/subscribe", UnitState::Blocked) },
+        unit("cache/warm", UnitState::Skipped),
+    ]
+}
+
+/// A run in which every state occurs.
+pub(crate) fn busy() -> View {
+    let run = RunDetail {
+        id: "k3-1-pre-start".to_owned(),
+        event: "preStart".to_owned(),
+        state: RunState::Running,
+        started: "2026-11-21T09:00:00Z".to_owned(),
+        units: units(),
+    };
+    let said = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
+    View {
+        target: "sandbox/pr-1".to_owned(),
+        phase: Phase::Starting,
+        since: "2026-11-21T09:00:00Z".to_owned(),
+        runs: vec![run],
+        said: said.into(),
+    }
+}
+
+/// The same run when it has ended, and the target is being taken away.
+pub(crate) fn done() -> View {
+    let mut view = busy();
+    view.phase = Phase::Stopping;
+    view.runs[0].state = RunState::Failed;
+    for unit in &mut view.runs[0].units {
+        match unit.state {
+            UnitState::Running | UnitState::Waiting | UnitState::Retrying => {
+                unit.state = UnitState::Succeeded;
+                unit.took_ms = Some(2500);
+            }
+            _ => {}
+        }
+    }
+    let undo = UnitDetail { started: Some("2026-11-21T09:00:09Z".to_owned()), ..unit("db/drop", UnitState::Running) };
+    view.runs.push(RunDetail {
+        id: "k3-1-post-stop".to_owned(),
+        event: "postStop".to_owned(),
+        state: RunState::Running,
+        started: "2026-11-21T09:00:09Z".to_owned(),
+        units: vec![undo],
+    });
+    view
+}
+
+/// A run with so many units, of which some fail and some run.
+pub(crate) fn wide(count: usize) -> View {
+    let mut view = busy();
+    view.said.clear();
+    view.runs[0].units = (0..count)
+        .map(|number| {
+            let state = match number {
+                7 => UnitState::Failed,
+                500..=502 => UnitState::Running,
+                ..=500 => UnitState::Succeeded,
+                _ => UnitState::Waiting,
+            };
+            UnitDetail { attempts: 1, ..unit(&format!("fan/unit-{number}"), state) }
+        })
+        .collect();
+    view
+}

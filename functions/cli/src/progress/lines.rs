@@ -1,0 +1,70 @@
+//! One line per change, for whoever is no terminal.
+
+use ebb_wire::api::{RunDetail, UnitState};
+use jiff::Timestamp;
+
+use super::{View, words};
+use crate::timing;
+
+/// What has changed from one view to the next; from nothing at first.
+pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Vec<String> {
+    let mut lines = Vec::new();
+    for run in &after.runs {
+        let old = before.and_then(|view| view.runs.iter().find(|old| old.id == run.id));
+        let begun = old.is_none();
+        if begun {
+            lines.push(format!("{}  begins: {} units", run.event, run.units.len()));
+        }
+        lines.extend(of_units(old, run, now));
+        if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
+            lines.push(format!("{}  {}: {}", run.event, words::run(run.state), super::tree::counted(&run.units)));
+        }
+    }
+    if before.map(|view| view.phase) != Some(after.phase) {
+        lines.push(format!("{}  {}", after.target, words::phase(after.phase)));
+    }
+    lines
+}
+
+fn is_open(run: &RunDetail) -> bool {
+    matches!(run.state, ebb_wire::api::RunState::Running)
+}
+
+fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (position, unit) in after.units.iter().enumerate() {
+        let old = before.and_then(|run| run.units.get(position)).filter(|old| old.key == unit.key);
+        let (state, attempt) = old.map_or((UnitState::Waiting, 1), |old| (old.state, old.attempt));
+        if (state, attempt) == (unit.state, unit.attempt) {
+            continue;
+        }
+        let waiting = words::waiting_for(unit, &after.units);
+        lines.push(format!("{}  {}  {}", after.event, unit.key, words::unit(unit, &waiting, now)));
+    }
+    lines
+}
+
+/// A line with the time since the beginning.
+pub(crate) fn stamped(line: &str, elapsed: std::time::Duration) -> String {
+    format!("[{:>6}] {line}", timing::length(elapsed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures::{NOW, busy, done};
+
+    #[test]
+    fn only_changes_make_lines() {
+        let now = NOW.parse().unwrap();
+        let first = busy();
+        insta::assert_snapshot!(changes(None, &first, now).join("\n"));
+        assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
+        insta::assert_snapshot!(changes(Some(&first), &done(), now).join("\n"));
+    }
+
+    #[test]
+    fn lines_carry_the_elapsed_time() {
+        assert_eq!(stamped("x", std::time::Duration::from_millis(3210)), "[  3.2s] x");
+    }
+}

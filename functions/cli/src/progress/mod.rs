@@ -1,0 +1,51 @@
+//! How far a target is: seen from the api, shown on standard error.
+//!
+//! [`follow`](follow::follow) asks again and again; [`tree`] and [`lines`] make text of what it sees, without a clock or
+//! a terminal; [`screen`] puts the text where it belongs.
+
+pub(crate) mod follow;
+pub(crate) mod lines;
+pub(crate) mod screen;
+pub(crate) mod tree;
+pub(crate) mod words;
+
+use std::collections::BTreeMap;
+
+use ebb_wire::api::{Phase, RunDetail, TargetDetail};
+
+/// What is shown of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct View {
+    /// `KIND/NAME`.
+    pub(crate) target: String,
+    /// Where it stands.
+    pub(crate) phase: Phase,
+    /// Since when, as the api writes it.
+    pub(crate) since: String,
+    /// The runs that have begun.
+    pub(crate) runs: Vec<RunDetail>,
+    /// The last line that a running unit has logged, by run and key.
+    pub(crate) said: BTreeMap<(String, String), String>,
+}
+
+impl View {
+    /// A view of what the api tells.
+    pub(crate) fn new(detail: &TargetDetail) -> Self {
+        Self {
+            target: format!("{}/{}", detail.info.kind, detail.info.name),
+            phase: detail.info.phase,
+            since: detail.info.since.clone(),
+            runs: detail.runs.clone(),
+            said: BTreeMap::new(),
+        }
+    }
+
+    /// What a running unit says of itself: its last log line, else its progress.
+    fn said<'a>(&'a self, run: &RunDetail, unit: &'a ebb_wire::api::UnitDetail) -> Option<&'a str> {
+        let line = self.said.get(&(run.id.clone(), unit.key.clone())).map(String::as_str);
+        line.or(unit.progress.as_deref()).filter(|line| !line.trim().is_empty())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fixtures;

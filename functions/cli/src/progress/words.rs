@@ -1,0 +1,125 @@
+//! States in words.
+
+use ebb_wire::api::{Phase, RunState, UnitDetail, UnitState};
+use ebb_wire::callback::{Reason, ReasonCode};
+use jiff::Timestamp;
+
+use crate::timing;
+
+/// A phase.
+pub(crate) fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Ready => "ready",
+        Phase::Failed => "failed",
+        Phase::Stopping => "stopping",
+        Phase::Stuck => "stuck",
+        Phase::Gone => "gone",
+    }
+}
+
+/// A run's state.
+pub(crate) fn run(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "running",
+        RunState::Stopping => "stopping",
+        RunState::Succeeded => "succeeded",
+        RunState::Failed => "failed",
+        RunState::Cancelled => "cancelled",
+    }
+}
+
+/// A reason: what happened, and its class as documents name it.
+pub(crate) fn reason(reason: &Reason) -> String {
+    let message = reason.message.trim().replace('\n', " ");
+    match message.as_str() {
+        "" => code(reason.code).to_owned(),
+        message => format!("{message} ({})", code(reason.code)),
+    }
+}
+
+/// A class of failure, as `retry.on` and the api name it.
+pub(crate) fn code(code: ReasonCode) -> &'static str {
+    match code {
+        ReasonCode::Exit => "exit",
+        ReasonCode::Timeout => "timeout",
+        ReasonCode::Lost => "lost",
+        ReasonCode::Connect => "connect",
+        ReasonCode::Status => "status",
+        ReasonCode::Refused => "refused",
+        ReasonCode::OutputMissing => "outputMissing",
+        ReasonCode::OutputTooLarge => "outputTooLarge",
+        ReasonCode::OutputInvalid => "outputInvalid",
+        ReasonCode::Render => "render",
+        ReasonCode::NotStartable => "notStartable",
+        ReasonCode::Failed => "failed",
+        ReasonCode::Cancelled => "cancelled",
+    }
+}
+
+/// Where a unit stands: on what it waits, since when, until when.
+pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
+    let tries = if unit.attempts > 1 { format!(" try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
+    match unit.state {
+        UnitState::Waiting if waiting_for.is_empty() => "is about to be sent".to_owned(),
+        UnitState::Waiting => format!("waits for {}", some_of(waiting_for)),
+        UnitState::Running => {
+            let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
+            let since = since.map_or(" is being sent".to_owned(), |time| format!(" {}", timing::length(time)));
+            let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
+            let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
+            let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
+            let left = left.map(|time| format!(", at most {} more", timing::length(time)));
+            format!("running{tries}{since}{}{}", next.unwrap_or_default(), left.unwrap_or_default())
+        }
+        UnitState::Retrying => {
+            let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
+            let next = next.map_or("next try soon".to_owned(), |time| format!("next try in {}", timing::length(time)));
+            format!("failed{tries}{}, {next}", why(unit))
+        }
+        UnitState::Succeeded => {
+            let tries = if unit.attempt > 1 { tries } else { String::new() };
+            format!("succeeded{tries}{}", took(unit))
+        }
+        UnitState::Skipped => format!("skipped{}", why(unit)),
+        UnitState::Failed => format!("failed{tries}{}{}", took(unit), why(unit)),
+        UnitState::Blocked => {
+            let why = match (&unit.reason, waiting_for) {
+                (None, [_, ..]) => format!(": waits for {}", some_of(waiting_for)),
+                _ => why(unit),
+            };
+            format!("never starts{why}")
+        }
+        UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
+    }
+}
+
+fn why(unit: &UnitDetail) -> String {
+    unit.reason.as_ref().map(|cause| format!(": {}", reason(cause))).unwrap_or_default()
+}
+
+fn took(unit: &UnitDetail) -> String {
+    let lasted = || timing::since(unit.started.as_deref()?, unit.ended.as_deref()?.parse().ok()?);
+    let took = unit.took_ms.map(std::time::Duration::from_millis).or_else(lasted);
+    took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
+}
+
+/// At most three keys, and how many there are beside.
+fn some_of(keys: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let shown = keys.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match keys.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// The keys that a unit still waits for.
+pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
+    let settled = |key: &str| {
+        units.iter().any(|other| {
+            other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped)
+        })
+    };
+    unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
+}

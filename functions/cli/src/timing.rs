@@ -1,0 +1,80 @@
+//! Points in time and lengths of time as people write and read them.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Reads `90s`, `3m`, `1h30m`.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no length of time: write 90s, 3m or 1h30m");
+    let signed: SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(signed).map_err(|_| wrong())
+}
+
+/// `0.4s`, `12.3s`, `2m05s`, `1h02m`.
+pub(crate) fn length(duration: Duration) -> String {
+    let tenths = duration.as_millis().saturating_add(50) / 100;
+    let seconds = duration.as_secs();
+    match seconds {
+        _ if tenths < 600 => format!("{}.{}s", tenths / 10, tenths % 10),
+        _ if seconds < 3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// From an earlier point in time, as text of the api, to `now`. Clocks differ: never negative.
+pub(crate) fn since(earlier: &str, now: Timestamp) -> Option<Duration> {
+    let earlier: Timestamp = earlier.parse().ok()?;
+    Some(Duration::try_from(now.duration_since(earlier)).unwrap_or_default())
+}
+
+/// From `now` to a later point in time; zero if it has passed.
+pub(crate) fn until(later: &str, now: Timestamp) -> Option<Duration> {
+    let later: Timestamp = later.parse().ok()?;
+    Some(Duration::try_from(later.duration_since(now)).unwrap_or_default())
+}
+
+/// `2026-11-21 09:10:02Z` of the api's text; what is no time stays as it is.
+pub(crate) fn clock(text: &str) -> String {
+    match text.parse::<Timestamp>() {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// The present.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_short() {
+        let cases = [(0, "0.0s"), (449, "0.4s"), (450, "0.5s"), (59_949, "59.9s"), (59_950, "0m59s")];
+        for (millis, text) in cases {
+            assert_eq!(length(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(length(Duration::from_secs(125)), "2m05s");
+        assert_eq!(length(Duration::from_secs(3725)), "1h02m");
+    }
+
+    #[test]
+    fn lengths_are_read() {
+        assert_eq!(parse("3m"), Ok(Duration::from_secs(180)));
+        assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
+        assert!(parse("3").is_err());
+        assert!(parse("-3m").is_err());
+    }
+
+    #[test]
+    fn clocks_may_differ() {
+        let now: Timestamp = "2026-11-21T09:00:00Z".parse().unwrap();
+        assert_eq!(since("2026-11-21T08:59:58.5Z", now), Some(Duration::from_millis(1500)));
+        assert_eq!(since("2026-11-21T09:00:01Z", now), Some(Duration::ZERO));
+        assert_eq!(until("2026-11-21T09:00:01Z", now), Some(Duration::from_secs(1)));
+        assert_eq!(clock("2026-11-21T09:00:01.123Z"), "2026-11-21 09:00:01Z");
+    }
+}

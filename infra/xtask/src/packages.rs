@@ -1,0 +1,103 @@
+//! What the tests need of the system.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::run::{command, line, run, works};
+
+struct Package {
+    /// Debian's name of it.
+    name: &'static str,
+    /// What the tests use of it.
+    why: &'static str,
+    present: fn() -> bool,
+}
+
+const PACKAGES: [Package; 2] = [
+    Package {
+        name: "curl",
+        why: "the scripts of the S3 example",
+        present: || works(command("curl").arg("--version")),
+    },
+    Package { name: "postgresql", why: "the server of the database example", present: postgresql },
+];
+
+/// Tries of apt-get: mirrors and their locks have bad moments.
+const TRIES: u32 = 5;
+
+/// Installs what is missing; does nothing, and needs no network, when nothing is.
+///
+/// # Errors
+/// When something is missing and cannot be installed; says what to install.
+pub(crate) fn install() -> anyhow::Result<()> {
+    let missing: Vec<_> = PACKAGES.iter().filter(|package| !(package.present)()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for package in &missing {
+        eprintln!("{} is missing: {}", package.name, package.why);
+    }
+    let names: Vec<_> = missing.iter().map(|package| package.name).collect();
+    let by_hand = format!("install {} and run this again", names.join(" and "));
+    if !works(command("apt-get").arg("--version")) {
+        bail!("there is no apt-get here: {by_hand}");
+    }
+    let Some(prefix) = privilege() else {
+        bail!("installing needs root or a sudo that asks no password: {by_hand}");
+    };
+    retried(|| apt(prefix, &["update", "--quiet"]))?;
+    retried(|| {
+        let mut install = apt(prefix, &["install", "--quiet", "--yes", "--no-install-recommends"]);
+        install.args(&names);
+        install
+    })?;
+    match missing.iter().find(|package| !(package.present)()) {
+        Some(package) => bail!("{} is installed and still not found", package.name),
+        None => Ok(()),
+    }
+}
+
+/// What apt-get needs before it. `None`: this user may not install.
+fn privilege() -> Option<&'static [&'static str]> {
+    let root = command("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    if root {
+        Some(&[])
+    } else if works(command("sudo").args(["--non-interactive", "true"])) {
+        Some(&["sudo", "--non-interactive"])
+    } else {
+        None
+    }
+}
+
+fn apt(prefix: &[&str], arguments: &[&str]) -> Command {
+    let mut words = prefix.iter().chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    let mut command = command(words.next().copied().unwrap_or("apt-get"));
+    // The lock is often held for a minute by a machine that has just started.
+    command.args(words).args(["-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3"]).args(arguments);
+    command
+}
+
+fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
+    for tried in 1..TRIES {
+        match run(&mut make()) {
+            Ok(()) => return Ok(()),
+            Err(error) => eprintln!("{error:#}; trying again ({tried} of {TRIES})"),
+        }
+        std::thread::sleep(Duration::from_secs(u64::from(tried) * 5));
+    }
+    let mut last = make();
+    eprintln!("last try: {}", line(&last));
+    run(&mut last)
+}
+
+/// Debian keeps the server's programs out of PATH, under a directory per version.
+fn postgresql() -> bool {
+    let in_path = || works(command("initdb").arg("--version")) && works(command("postgres").arg("--version"));
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed = |version: &Path| version.join("bin/initdb").exists() && version.join("bin/postgres").exists();
+    let server = versions.into_iter().any(|version| installed(&version.path())) || in_path();
+    server && works(command("psql").arg("--version"))
+}

@@ -1,0 +1,198 @@
+//! `complete`: takes what units say of themselves.
+
+use base64::Engine as _;
+use ebb_engine::Timestamp;
+use ebb_spec::plan::UnitPlan;
+use ebb_store::Note;
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::limits;
+use ebb_wire::token::{Claims, TokenError, TokenKind};
+use ebb_wire::value::{Outputs, Value};
+
+use crate::dispatch::{self, Try};
+use crate::drive::{Work, drive};
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::inputs::Memory;
+use crate::outcome::{self, Ended, Failure, Success};
+use crate::results::{self, Late};
+use crate::run::Run;
+
+/// What became of a callback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It moved the run on, or repeated what had.
+    Accepted,
+    /// It came too late to count; a success is in the ledger.
+    Late,
+    /// The token is not ours, or is damaged.
+    Forbidden,
+    /// The token has expired, and the callback says nothing that has to be kept.
+    Expired,
+    /// The run of the token is not there any more.
+    Gone,
+    /// It is no callback; what is wrong.
+    Malformed(String),
+}
+
+/// Who a callback is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// A relay.
+    Relay,
+    /// The server of a webhook unit.
+    Webhook,
+}
+
+/// Longest wait that a unit may ask for, in seconds.
+const LONGEST_WAIT: u64 = 24 * 60 * 60;
+
+/// Takes one callback. Nothing is read of the body before the token is proven.
+///
+/// # Errors
+/// The store's: the caller has to come again.
+pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<Taken, FlowError> {
+    let (claims, expired) = match env.settings.token_keys.verify(token, env.now()) {
+        Ok(claims) => (claims, Expiry::Valid),
+        Err(TokenError::Expired(claims)) => (claims, Expiry::Over),
+        Err(_) => return Ok(Taken::Forbidden),
+    };
+    let callback: Callback = match serde_json::from_slice(body) {
+        Ok(callback) => callback,
+        Err(error) => return Ok(Taken::Malformed(format!("the body is no callback: {error}"))),
+    };
+    if callback.v != 1 {
+        return Ok(Taken::Malformed(format!("`v` is {}; this server reads version 1", callback.v)));
+    }
+    let Some(run) = Run::load(env, &claims.run).await? else { return Ok(Taken::Gone) };
+    let Some(unit) = run.unit(claims.unit) else { return Ok(Taken::Forbidden) };
+    take(env, &run, unit, claims, expired, callback).await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    Valid,
+    Over,
+}
+
+async fn take(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    claims: Claims,
+    expired: Expiry,
+    callback: Callback,
+) -> Result<Taken, FlowError> {
+    let this = Try { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
+    let from = match claims.kind {
+        TokenKind::Relay => From::Relay,
+        TokenKind::Webhook => From::Webhook,
+    };
+    if from == From::Webhook && !callback.secrets.is_empty() {
+        return Ok(Taken::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
+    }
+    match (callback.status, expired) {
+        (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
+        (_, Expiry::Over) => return Ok(Taken::Expired),
+        (CallbackStatus::Accepted, _) => {
+            dispatch::note_accepted(env, run, this, unit).await?;
+            return Ok(Taken::Accepted);
+        }
+        (CallbackStatus::Heartbeat, _) => {
+            let line = callback.progress.as_deref().map(limits::message);
+            let note = Note::Beat(env.now(), line);
+            env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
+            return Ok(Taken::Accepted);
+        }
+        (CallbackStatus::Again, _) => {
+            let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= LONGEST_WAIT) else {
+                let text = format!("`again` needs `retryAfter`, from 0 to {LONGEST_WAIT} seconds");
+                return Ok(Taken::Malformed(text));
+            };
+            dispatch::again(env, run, this, seconds).await?;
+            return Ok(Taken::Accepted);
+        }
+    }
+    let ended = match parse_ended(callback, from) {
+        Ok(ended) => checked(unit, ended),
+        Err(reason) => return Ok(Taken::Malformed(reason)),
+    };
+    if expired == Expiry::Over && !matches!(ended, Ended::Succeeded(_)) {
+        return Ok(Taken::Expired);
+    }
+    let memory = Memory::default();
+    let progress = results::conclude(env, run, this, &ended, claims.more, &memory).await?;
+    let late = progress.late;
+    if progress.over.is_some() || !progress.ready.is_empty() {
+        drive(env, Work::of(run.clone(), claims.epoch, progress, memory)).await?;
+    }
+    Ok(match late {
+        None => Taken::Accepted,
+        Some(Late::Recorded | Late::Ignored) => Taken::Late,
+    })
+}
+
+/// How a try ended by its callback; `None` for one that says nothing of an end, or cannot be read.
+pub fn ended(callback: Callback, from: From) -> Option<Ended> {
+    match callback.status {
+        CallbackStatus::Succeeded | CallbackStatus::Failed => parse_ended(callback, from).ok(),
+        CallbackStatus::Accepted | CallbackStatus::Heartbeat | CallbackStatus::Again => None,
+    }
+}
+
+/// A success whose outputs are not what the unit declares is a failure.
+pub fn checked(unit: &UnitPlan, ended: Ended) -> Ended {
+    match ended {
+        Ended::Succeeded(success) => match outcome::check_outputs(unit, success.outputs) {
+            Ok(outputs) => Ended::Succeeded(Success { outputs, ..success }),
+            Err(failure) => {
+                Ended::Failed(Failure { took_ms: success.took_ms, log: success.log, ..failure })
+            }
+        },
+        other => other,
+    }
+}
+
+fn parse_ended(callback: Callback, from: From) -> Result<Ended, String> {
+    let took_ms = callback.took_ms;
+    let log = callback.log.filter(|_| from == From::Relay);
+    if callback.status == CallbackStatus::Failed {
+        let reason = match callback.reason {
+            Some(reason) => Failure::new(code(reason.code, from), &reason.message),
+            None => Failure::new(ReasonCode::Failed, "the unit says that it failed, and not why"),
+        };
+        return Ok(Ended::Failed(Failure { took_ms, log, retry_after: callback.retry_after, ..reason }));
+    }
+    let mut outputs = Outputs::new();
+    for (name, json) in callback.outputs {
+        outputs.insert(name, Value::Json(json));
+    }
+    for (name, text) in callback.binary {
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .map_err(|error| format!("`binary.{name}` is not base64: {error}"))?;
+        if outputs.insert(name.clone(), Value::from_bytes(bytes)).is_some() {
+            return Err(format!("output `{name}` is given twice"));
+        }
+    }
+    for (name, secret) in callback.secrets {
+        if outputs.insert(name.clone(), Value::Secret(secret)).is_some() {
+            return Err(format!("output `{name}` is given twice"));
+        }
+    }
+    Ok(Ended::Succeeded(Success { outputs, took_ms, log }))
+}
+
+/// The classes that a foreign server may claim; the rest are ours to find.
+fn code(code: ReasonCode, from: From) -> ReasonCode {
+    match (from, code) {
+        (From::Relay, code) => code,
+        (From::Webhook, ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed) => code,
+        (From::Webhook, _) => ReasonCode::Failed,
+    }
+}
+
+/// When a record says that a try was begun.
+pub fn begun(record: &ebb_wire::record::Record) -> Option<Timestamp> {
+    record.started.into_iter().chain(record.accepted).min().map(Timestamp)
+}

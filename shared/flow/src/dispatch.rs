@@ -1,0 +1,369 @@
+//! One unit out of the door: rendered, and sent to where it runs.
+
+use std::time::Duration;
+
+use ebb_engine::{Attempt, Epoch, Unit};
+use ebb_outbound::{CallError, Request, Response};
+use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
+use ebb_spec::render::{self, InputValue, Rendered, RenderedInput, SkipReason};
+use ebb_store::Note;
+use ebb_wire::callback::ReasonCode;
+use ebb_wire::id::{event_name, unit_key};
+use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
+use ebb_wire::sign::{self, MessageId};
+use ebb_wire::token::{Claims, TokenKind, stable_key};
+use ebb_wire::unit as headers;
+use ebb_wire::value::Value;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::inputs::{self, Memory};
+use crate::outcome::{Ended, Failure, Success};
+use crate::ports::{Message, RelayError};
+use crate::records;
+use crate::run::Run;
+use crate::undo::{self, Undo};
+
+/// A callback token stays valid for this long after the unit's own deadline; later results are recorded as late.
+const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
+/// How long after a relay did not answer it is asked again.
+const RELAY_RETRY_MS: u64 = 5_000;
+
+/// One try of one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// The unit.
+    pub unit: Unit,
+    /// The try.
+    pub attempt: Attempt,
+    /// The epoch in which it was decided.
+    pub epoch: Epoch,
+}
+
+/// What became of a send.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sent {
+    /// How the try ended; `None`: its result will come later.
+    pub ended: Option<Ended>,
+    /// For an undo: how many further things there are to take away.
+    pub more: u32,
+}
+
+impl Sent {
+    fn ended(ended: Ended) -> Self {
+        Self { ended: Some(ended), more: 0 }
+    }
+
+    fn failed(code: ReasonCode, message: &str) -> Self {
+        Self::ended(Ended::Failed(Failure::new(code, message)))
+    }
+}
+
+/// Renders and sends a try. Idempotent: whoever gets it knows it by its name, and a repetition is a question.
+///
+/// # Errors
+/// The store's. A receiver that fails is an answer, not an error.
+pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Sent, FlowError> {
+    let Some(unit) = run.unit(this.unit) else {
+        return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, this.unit.0)));
+    };
+    let mut known = inputs::known(env, run, unit, memory).await?;
+    let mut more = 0;
+    if !unit.undoes.is_empty() {
+        match undo::decide(env, run, unit, this.unit, memory).await? {
+            Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
+            Undo::Something { known: undone, more: further } => {
+                known.extend(undone);
+                more = further;
+            }
+        }
+    }
+    let at = ebb_spec::plan::UnitAt { moment: run.moment().into(), unit: this.unit.0 };
+    let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
+    let sent = match (rendered, &unit.work) {
+        (Err(error), _) => Sent::failed(ReasonCode::Render, &error.to_string()),
+        (Ok(Rendered::Skipped(reason)), _) => Sent::ended(Ended::Skipped(skip_text(&reason))),
+        (Ok(Rendered::Pod { inputs }), Work::Pod(pod)) => {
+            let request = ensure(env, run, this, unit, pod, inputs, more);
+            start(env, run, request).await?
+        }
+        (Ok(Rendered::Webhook(request)), _) => call(env, run, this, unit, request, more).await?,
+        (Ok(Rendered::Pod { .. } | Rendered::Object { .. }), _) => Sent::failed(
+            ReasonCode::NotStartable,
+            "this control plane has no relay that applies objects to a cluster",
+        ),
+    };
+    Ok(Sent { more, ..sent })
+}
+
+fn skip_text(reason: &SkipReason) -> String {
+    match reason {
+        SkipReason::WhenFalse => "its `when` is false".to_owned(),
+        SkipReason::ReadsSkipped { unit, output } => {
+            format!("it reads output `{output}` of `{unit}`, which was skipped")
+        }
+    }
+}
+
+/// The name of a try at its relay.
+pub fn work_name(run: &Run, unit: Unit, attempt: Attempt) -> WorkName {
+    WorkName { unit: format!("{}-{}", run.id, unit.0), attempt: attempt.0 }
+}
+
+fn token(env: &Env, run: &Run, this: Try, unit: &UnitPlan, kind: TokenKind, more: u32) -> String {
+    let expires = env.now().0.saturating_add(unit.timeout_ms).saturating_add(TOKEN_SLACK_MS);
+    let claims = Claims {
+        run: run.id.clone(),
+        unit: this.unit,
+        attempt: this.attempt,
+        epoch: this.epoch,
+        expiry: ebb_engine::Timestamp(expires),
+        kind,
+        more,
+    };
+    env.settings.token_keys.mint(&claims)
+}
+
+/// The resource and the unit of a key `resource/unit`.
+fn key_parts(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+fn ensure(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    unit: &UnitPlan,
+    pod: &Pod,
+    inputs: Vec<RenderedInput>,
+    more: u32,
+) -> Ensure {
+    let token = token(env, run, this, unit, TokenKind::Relay, more);
+    let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
+        OutputFrom::File(path) => {
+            Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
+        }
+        OutputFrom::Expression(_) => None,
+    });
+    Ensure {
+        v: 1,
+        name: work_name(run, this.unit, this.attempt),
+        not_after_ms: env.settings.landing.0,
+        timeout_ms: unit.timeout_ms,
+        callback: Destination { url: env.settings.callback_url.clone(), token },
+        script: Script {
+            image: pod.image.clone(),
+            namespace: pod.namespace.clone(),
+            pod_template: pod.pod_template.clone(),
+            text: pod.script.clone(),
+            env: environment(run, this, unit),
+            inputs: inputs.into_iter().map(script_input).collect(),
+            outputs: outputs.collect(),
+        },
+    }
+}
+
+/// What every script sees beside its inputs.
+fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
+    let (resource, name) = key_parts(&unit.key);
+    let facts = &run.facts;
+    let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.life());
+    let life = run.life();
+    let mut pairs = vec![
+        ("EBB_KEY", unit_key(&life, resource, name)),
+        ("EBB_IDEMPOTENCY_KEY", stable_key(&life, resource, name)),
+        ("EBB_ATTEMPT", this.attempt.0.to_string()),
+        ("EBB_RUN", run.id.to_string()),
+        ("EBB_EVENT", event_name(run.moment()).to_owned()),
+        ("EBB_RESOURCE", resource.to_owned()),
+        ("EBB_UNIT", name.to_owned()),
+        ("EBB_TARGET_KIND", facts.kind.clone()),
+        ("EBB_TARGET_NAME", facts.name.clone()),
+        ("EBB_TARGET_UID", facts.uid.clone()),
+        ("SIGNADOT_SANDBOX_ID", routing_key.clone()),
+        ("SIGNADOT_SANDBOX_NAME", facts.name.clone()),
+        ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
+        ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
+    ];
+    // What made the thing may have died before it could say what the thing is called.
+    if let Some(undone) = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at)) {
+        let (resource, name) = key_parts(&undone.key);
+        pairs.push(("EBB_UNDOES_KEY", unit_key(&life, resource, name)));
+        pairs.push(("EBB_UNDOES_IDEMPOTENCY_KEY", stable_key(&life, resource, name)));
+    }
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn script_input(input: RenderedInput) -> ScriptInput {
+    let value = match input.value {
+        InputValue::Text(text) => Some(Value::Json(serde_json::Value::String(text))),
+        InputValue::Bytes(bytes) => Some(Value::Bytes(bytes)),
+        InputValue::Secret(secret) => Some(Value::Secret(records::from_secret(secret))),
+        InputValue::Absent => None,
+    };
+    ScriptInput { name: input.name, env: input.env, path: input.path, value }
+}
+
+async fn start(env: &Env, run: &Run, request: Ensure) -> Result<Sent, FlowError> {
+    let cluster = run.loaded.plan.target.cluster.as_deref();
+    match env.relay.ensure(cluster, request).await {
+        // Ended work calls back again by itself; what is tombstoned was superseded or cancelled by somebody who says so.
+        Ok(WorkState::Running { .. } | WorkState::Ended(_) | WorkState::Unknown) => {
+            Ok(Sent { ended: None, more: 0 })
+        }
+        Ok(WorkState::Tombstoned) => Ok(Sent { ended: None, more: 0 }),
+        Err(RelayError::Refused(reason)) => Ok(Sent::failed(ReasonCode::NotStartable, &reason)),
+        Err(RelayError::Unreachable(reason)) => {
+            tracing::warn!(run = %run.id, reason, "the relay did not answer; the unit is sent again");
+            hasten(env, run, RELAY_RETRY_MS).await?;
+            Ok(Sent { ended: None, more: 0 })
+        }
+    }
+}
+
+/// Has `sweep` look at the run in `millis`: the table first, then the hint.
+///
+/// # Errors
+/// The store's.
+pub async fn hasten(env: &Env, run: &Run, millis: u64) -> Result<(), FlowError> {
+    let due = env.now().plus(ebb_engine::Millis(millis));
+    let patch = ebb_engine::accept(ebb_engine::Event::Hastened { due });
+    env.store.patch_run(&run.id, &patch).await?;
+    env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(millis)).await;
+    Ok(())
+}
+
+async fn call(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    unit: &UnitPlan,
+    request: render::Request,
+    more: u32,
+) -> Result<Sent, FlowError> {
+    let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let (resource, name) = key_parts(&unit.key);
+    let id = MessageId::parse(&format!("{}-{}-{}", run.id, this.unit.0, this.attempt.0))
+        .map_err(|error| FlowError::Broken(error.to_string()))?;
+    let signature = sign::sign(&env.settings.unit_secret, &id, env.now(), &body);
+    let mut list: Vec<(String, String)> =
+        signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    list.extend([
+        (headers::IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name)),
+        (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
+        (headers::CALLBACK_TOKEN.to_owned(), token(env, run, this, unit, TokenKind::Webhook, more)),
+        (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
+    ]);
+    if request.body.is_some() {
+        list.push(("content-type".to_owned(), "application/json".to_owned()));
+    }
+    let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
+    let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
+    let timeout = env.settings.answer.min(Duration::from_millis(unit.timeout_ms));
+    let begun = env.now();
+    let answer = env
+        .outside
+        .call(Request { method: request.method.clone(), url: request.url, headers: list, body, timeout })
+        .await;
+    let took_ms = Some(env.now().since(begun).0);
+    let ended = match answer {
+        Err(error) => Ended::Failed(Failure { took_ms, ..unanswered(&error) }),
+        Ok(response) => match judge(run, unit, &request.method, &response) {
+            Judged::Later => {
+                note_accepted(env, run, this, unit).await?;
+                return Ok(Sent { ended: None, more: 0 });
+            }
+            Judged::Again(seconds) => {
+                again(env, run, this, seconds).await?;
+                return Ok(Sent { ended: None, more: 0 });
+            }
+            Judged::Done(outputs) => Ended::Succeeded(Success { outputs, took_ms, log: None }),
+            Judged::Failed(failure) => Ended::Failed(Failure { took_ms, ..failure }),
+        },
+    };
+    Ok(Sent::ended(ended))
+}
+
+/// Records that a receiver will call back, and has `sweep` look when its time is up.
+///
+/// # Errors
+/// The store's.
+pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> Result<(), FlowError> {
+    let note = Note::Accepted(env.now());
+    env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
+    // Only a hint: `sweep` wakes often enough to find the deadline by itself, somewhat later.
+    let delay = Duration::from_millis(unit.timeout_ms).min(Duration::from_secs(900));
+    env.queue.send(Message::Run(run.id.clone()), delay).await;
+    Ok(())
+}
+
+/// Records when a unit is to be asked again.
+///
+/// # Errors
+/// The store's.
+pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), FlowError> {
+    let at = env.now().plus(ebb_engine::Millis(seconds.saturating_mul(1000)));
+    let started = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
+    if started.result.is_none() {
+        env.store.note_record(&run.id, this.unit, this.attempt, &Note::Again(at)).await?;
+    }
+    hasten(env, run, seconds.saturating_mul(1000)).await
+}
+
+fn unanswered(error: &CallError) -> Failure {
+    let code = match error {
+        CallError::Refused(_) => ReasonCode::Refused,
+        CallError::Connect(_) => ReasonCode::Connect,
+        CallError::Timeout(_) => ReasonCode::Timeout,
+        CallError::TooLarge(_) => ReasonCode::OutputTooLarge,
+    };
+    Failure::new(code, &error.to_string())
+}
+
+enum Judged {
+    Done(ebb_wire::value::Outputs),
+    Later,
+    Again(u64),
+    Failed(Failure),
+}
+
+/// Longest wait that a server may ask for, in seconds.
+const LONGEST_WAIT: u64 = 24 * 60 * 60;
+
+/// What a webhook unit's answer means: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
+/// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
+/// nothing (404, 410): whoever asks twice gets that answer the second time.
+fn judge(run: &Run, unit: &UnitPlan, method: &str, response: &Response) -> Judged {
+    let header = |name: &str| response.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let wait = header("retry-after").and_then(|text| text.trim().parse::<u64>().ok());
+    let wait = wait.map(|seconds| seconds.min(LONGEST_WAIT));
+    let undone = method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
+    match (response.status, wait) {
+        (202, Some(seconds)) => Judged::Again(seconds),
+        (202, None) => Judged::Later,
+        (200..=299, _) => {
+            let text = String::from_utf8_lossy(&response.body);
+            let body = serde_json::from_slice(&response.body)
+                .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
+            let response = render::Response {
+                status: response.status,
+                headers: response.headers.iter().cloned().collect(),
+                body,
+            };
+            match render::outputs_from_response(&run.loaded.compiled, unit, &response) {
+                Ok(outputs) => Judged::Done(
+                    outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect(),
+                ),
+                Err(error) => Judged::Failed(Failure::new(ReasonCode::OutputInvalid, &error.to_string())),
+            }
+        }
+        _ if undone => Judged::Done(ebb_wire::value::Outputs::new()),
+        (410, _) => Judged::Failed(Failure::new(ReasonCode::Refused, "the server answered 410 Gone")),
+        (status, wait) => Judged::Failed(Failure {
+            status: Some(status),
+            retry_after: wait,
+            ..Failure::new(ReasonCode::Status, &format!("the server answered {status}"))
+        }),
+    }
+}

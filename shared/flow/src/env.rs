@@ -1,0 +1,234 @@
+//! The surroundings of a function: store, ports, settings, and what it keeps warm between invocations.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ebb_engine::{Graph, Millis, Moment, Moments, Timestamp};
+use ebb_outbound::Call;
+use ebb_spec::plan::{EventPlan, Plan};
+use ebb_spec::render::Compiled;
+use ebb_store::{
+    ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins, ReadRecords,
+    ReadRun, ReadTarget, RunFacts, WritePlugins,
+};
+use ebb_wire::id::RunId;
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+
+use crate::error::FlowError;
+use crate::ports::{Clock, Queue, Random, Relay};
+
+/// What moving a run on needs of the store; `complete` needs no more.
+pub trait DriveStore:
+    ReadRun + PatchRun + ReadRecords + NoteRecord + PutResult + ReadTarget + MoveTarget + Plans + Objects
+{
+}
+impl<T> DriveStore for T where
+    T: ReadRun + PatchRun + ReadRecords + NoteRecord + PutResult + ReadTarget + MoveTarget + Plans + Objects
+{
+}
+
+/// What the api needs beside it.
+pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
+impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
+
+/// What `sweep` needs beside [`DriveStore`].
+pub trait SweepStore: DriveStore + QueryDue {}
+impl<T> SweepStore for T where T: DriveStore + QueryDue {}
+
+/// Settings of a deployment.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where callbacks go: the URL of `POST /v1/callbacks`.
+    pub callback_url: String,
+    /// `source` of the events that we send.
+    pub source: String,
+    /// Where outcomes go; `None`: nobody is told.
+    pub platform_url: Option<String>,
+    /// Signs outcomes.
+    pub platform_secret: Secret,
+    /// Verify lifecycle webhooks.
+    pub webhook_keys: Keys,
+    /// Signs the requests of webhook units.
+    pub unit_secret: Secret,
+    /// Mint and verify callback tokens.
+    pub token_keys: TokenKeys,
+    /// `L` of the protocol: after a decision to send, this long something may still arrive. Function timeout,
+    /// transport and clock skew together.
+    pub landing: Millis,
+    /// How long work that was cancelled may take to end.
+    pub grace: Duration,
+    /// How long a webhook unit's answer is waited for; a unit that takes longer answers 202.
+    pub answer: Duration,
+    /// When `sweep` looks at a new run first.
+    pub first_look: Millis,
+    /// `H` of the protocol: no open run is left alone for longer.
+    pub horizon: Millis,
+    /// Sends per invocation; the rest goes through the queue.
+    pub sends: usize,
+    /// For how long an invocation begins sends.
+    pub budget: Duration,
+}
+
+/// What a function is given.
+pub struct Env {
+    /// Table and bucket.
+    pub store: Arc<dyn DriveStore>,
+    /// The present.
+    pub clock: Arc<dyn Clock>,
+    /// Jitter.
+    pub random: Arc<dyn Random>,
+    /// The clusters.
+    pub relay: Arc<dyn Relay>,
+    /// Foreign servers.
+    pub outside: Arc<dyn Call>,
+    /// The platform's server, which may be where units must not reach.
+    pub platform: Arc<dyn Call>,
+    /// The delayed queue.
+    pub queue: Arc<dyn Queue>,
+    /// Settings.
+    pub settings: Settings,
+    /// Plans and facts of recent runs. They never change, so a warm function reads neither again.
+    pub warm: Warm,
+}
+
+/// A plan with what is made of it once.
+pub struct Loaded {
+    /// The plan.
+    pub plan: Plan,
+    /// Its expressions, parsed.
+    pub compiled: Compiled,
+    /// Its digest.
+    pub digest: String,
+    graphs: HashMap<Moment, Graph>,
+}
+
+impl Loaded {
+    /// Reads a stored plan.
+    ///
+    /// # Errors
+    /// [`FlowError::Broken`] for bytes that this program did not write.
+    pub fn read(digest: &str, json: &[u8]) -> Result<Self, FlowError> {
+        let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
+        let text = std::str::from_utf8(json).map_err(|error| broken(error.to_string()))?;
+        let plan = Plan::from_json(text).map_err(|error| broken(error.to_string()))?;
+        Self::of(plan, digest)
+    }
+
+    /// Prepares a plan.
+    ///
+    /// # Errors
+    /// [`FlowError::Broken`] for a plan that was not compiled by us.
+    pub fn of(plan: Plan, digest: &str) -> Result<Self, FlowError> {
+        let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
+        let compiled = Compiled::new(&plan).map_err(|error| broken(error.to_string()))?;
+        let mut graphs = HashMap::new();
+        for event in &plan.events {
+            graphs.insert(event.moment.into(), event.graph().map_err(|error| broken(error.to_string()))?);
+        }
+        Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
+    }
+
+    /// Which moments have units.
+    pub fn moments(&self) -> Moments {
+        self.plan.events.iter().filter(|event| !event.units.is_empty()).map(|event| event.moment.into()).collect()
+    }
+
+    /// The units and the graph of a moment, if it has units.
+    pub fn event(&self, moment: Moment) -> Option<(&EventPlan, &Graph)> {
+        Some((self.plan.event(moment.into())?, self.graphs.get(&moment)?))
+    }
+}
+
+/// What a function remembers between invocations: immutable things only.
+#[derive(Default)]
+pub struct Warm {
+    plans: Mutex<Recent<Arc<Loaded>>>,
+    facts: Mutex<Recent<RunFacts>>,
+}
+
+impl Env {
+    /// The present.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The plan of a digest, from memory or the store.
+    ///
+    /// # Errors
+    /// The store's; [`FlowError::Broken`] when there is no such plan.
+    pub async fn plan(&self, digest: &str) -> Result<Arc<Loaded>, FlowError> {
+        if let Some(loaded) = lock(&self.warm.plans).get(digest) {
+            return Ok(loaded);
+        }
+        let json = self.store.get_plan(digest).await?;
+        let json = json.ok_or_else(|| FlowError::Broken(format!("plan {digest} is not in the store")))?;
+        let loaded = Arc::new(Loaded::read(digest, &json)?);
+        lock(&self.warm.plans).put(digest, Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// The facts of a run, from memory or the table; `None`: no such run.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn facts(&self, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
+        if let Some(facts) = lock(&self.warm.facts).get(run.as_str()) {
+            return Ok(Some(facts));
+        }
+        let facts = self.store.read_root(run).await?.and_then(|head| head.facts);
+        if let Some(facts) = &facts {
+            self.remember_facts(run, facts);
+        }
+        Ok(facts)
+    }
+
+    /// Keeps the facts of a run in memory.
+    pub fn remember_facts(&self, run: &RunId, facts: &RunFacts) {
+        lock(&self.warm.facts).put(run.as_str(), facts.clone());
+    }
+
+    /// Keeps a plan in memory.
+    pub fn remember_plan(&self, loaded: &Arc<Loaded>) {
+        lock(&self.warm.plans).put(&loaded.digest, Arc::clone(loaded));
+    }
+}
+
+/// A poisoned lock only means that another request panicked; the map itself is whole after every operation.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The last entries that were put, two generations of at most [`RECENT`] each.
+struct Recent<T> {
+    young: HashMap<String, T>,
+    old: HashMap<String, T>,
+}
+
+/// Entries per generation: plans of some kilobytes, so some megabytes in all.
+const RECENT: usize = 512;
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<T: Clone> Recent<T> {
+    fn get(&mut self, key: &str) -> Option<T> {
+        if let Some(value) = self.young.get(key) {
+            return Some(value.clone());
+        }
+        let value = self.old.remove(key)?;
+        self.put(key, value.clone());
+        Some(value)
+    }
+
+    fn put(&mut self, key: &str, value: T) {
+        if self.young.len() >= RECENT {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key.to_owned(), value);
+    }
+}

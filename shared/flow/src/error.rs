@@ -1,0 +1,24 @@
+//! What can go wrong inside a function.
+
+use ebb_store::StoreError;
+
+/// Why a function did not do its work. What the caller did wrong is an answer ([`crate::http::Answer`]), not this.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowError {
+    /// The table or the bucket gave no answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The same item was changed by others again and again: the caller should come again.
+    #[error("{0} is being changed by others; try again")]
+    Contended(String),
+    /// Something stored is not what we write.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl FlowError {
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Retryable { .. }) | Self::Contended(_))
+    }
+}

@@ -1,0 +1,253 @@
+//! The end of a run: the target moves on, the run is closed, the next one begins, the platform is told.
+
+use ebb_engine::target::{self, Step, Tell};
+use ebb_engine::{Attempt, Epoch, Event, Outcome, RunPhase, TargetPhase, accept};
+use ebb_store::{NewRun, RunFacts, TargetHead, TellState, Tombstone, Transition};
+use ebb_wire::id::{self, RunId};
+
+use crate::drive::Work;
+use crate::env::{Env, Loaded};
+use crate::error::FlowError;
+use crate::inputs::Memory;
+use crate::run::Run;
+use crate::tell;
+
+/// Ends `run`, in which nothing can move any more. Gives what begins after it.
+///
+/// The target first, then the run is closed: after a crash in between, `sweep` finds the run open, the target moved on,
+/// and only closes.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>, FlowError> {
+    tracing::info!(run = %run.id, ?outcome, "over");
+    let moved = move_target(env, run, |engine| match (engine.phase, run.moment()) {
+        // A stop that came while the run was ending: there is nothing left to cancel.
+        (
+            TargetPhase::Stopping,
+            moment @ (ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady),
+        ) if engine.moment == Some(moment) => {
+            Some(target::teardown(target::Life::cancelled_in(moment), run.loaded.moments()))
+        }
+        _ => target::run_over(engine, run.moment(), outcome, run.loaded.moments()),
+    })
+    .await?;
+    close(env, &run.id).await?;
+    after(env, run, moved).await
+}
+
+/// Ends `run`, which was cancelled and has settled.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn settled(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
+    tracing::info!(run = %run.id, "settled");
+    let moment = run.moment();
+    let moved = move_target(env, run, |engine| {
+        let stopping = engine.phase == TargetPhase::Stopping && engine.moment == Some(moment);
+        stopping.then(|| target::teardown(target::Life::cancelled_in(moment), run.loaded.moments()))
+    })
+    .await?;
+    close(env, &run.id).await?;
+    after(env, run, moved).await
+}
+
+/// A transition that was made.
+struct Moved {
+    target: TargetHead,
+    begun: Option<(RunId, RunFacts)>,
+}
+
+/// Moves the run's target by what `decide` says, if it says anything. `None`: nothing was to be done.
+async fn move_target(
+    env: &Env,
+    run: &Run,
+    decide: impl Fn(&target::Target) -> Option<Step>,
+) -> Result<Option<Moved>, FlowError> {
+    let facts = &run.facts;
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(None) };
+        if seen.uid != facts.uid || seen.generation != facts.generation {
+            return Ok(None);
+        }
+        let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
+        let (transition, begun) = transition(env, &seen, step, &run.loaded);
+        if env.store.move_target(&transition).await? {
+            return Ok(Some(Moved { target: transition.target, begun }));
+        }
+    }
+    Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
+}
+
+/// What the engine knows of a stored target.
+pub fn engine_target(head: &TargetHead) -> target::Target {
+    target::Target {
+        uid: head.uid.clone(),
+        generation: head.generation,
+        phase: head.phase,
+        moment: head.moment,
+        waiting: head.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+    }
+}
+
+/// The write that moves `seen` by `step`, and the run that begins with it.
+pub fn transition(
+    env: &Env,
+    seen: &TargetHead,
+    step: Step,
+    loaded: &Loaded,
+) -> (Transition, Option<(RunId, RunFacts)>) {
+    let now = env.now();
+    let mut target = seen.clone();
+    target.phase = step.phase;
+    target.since = now;
+    target.version = seen.version + 1;
+    let begun = step.start.map(|moment| {
+        target.moment = Some(moment);
+        let life = id::life(&seen.kind, &seen.name, &seen.uid);
+        let facts = RunFacts {
+            kind: seen.kind.clone(),
+            name: seen.name.clone(),
+            uid: seen.uid.clone(),
+            generation: seen.generation,
+            plan: loaded.digest.clone(),
+            routing_key: seen.routing_key.clone(),
+            started: now,
+        };
+        (RunId::new(&life, seen.generation, moment), facts)
+    });
+    if let Some(what) = step.tell {
+        target.tell = env.settings.platform_url.is_some().then_some(TellState { what, tries: 0 });
+    } else if step.phase == TargetPhase::Stopping {
+        // What was not told of its setup is of no interest any more.
+        target.tell = None;
+    }
+    target.due = due(env, &target);
+    let run = begun.as_ref().map(|(id, facts)| NewRun {
+        id: id.clone(),
+        facts: facts.clone(),
+        due: now.plus(env.settings.first_look),
+    });
+    (Transition { target, seen: Some(seen.version), run, tombstone: None }, begun)
+}
+
+/// When `sweep` has to look at a target: its outcome is not delivered, its time to live ends, its stop has to be seen
+/// through, or something waits for its name.
+pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
+    let soon = env.now().plus(env.settings.first_look);
+    let tell = target.tell.is_some().then_some(soon);
+    let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
+    let expires = target.expires.filter(|_| alive);
+    let stopping = target.phase == TargetPhase::Stopping
+        && matches!(
+            target.moment,
+            Some(ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady)
+        );
+    let stopping = stopping.then_some(soon);
+    let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
+    [tell, expires, stopping, waiting].into_iter().flatten().min()
+}
+
+/// Closes a run in which nothing moves any more. Somebody who has just made it due again keeps it open.
+///
+/// # Errors
+/// The store's.
+pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
+        let (RunPhase::Running | RunPhase::Stopping, Some(seen)) = (root.head.phase, root.head.due) else {
+            return Ok(());
+        };
+        let patch = accept(Event::Closed { seen, version: root.head.version });
+        if let ebb_store::Patched::Written(_) = env.store.patch_run(run, &patch).await? {
+            return Ok(());
+        }
+    }
+    // It stays due: `sweep` finds it over and closes it.
+    Ok(())
+}
+
+async fn after(env: &Env, run: &Run, moved: Option<Moved>) -> Result<Option<Work>, FlowError> {
+    let Some(Moved { target, begun }) = moved else { return Ok(None) };
+    begin(env, &target, begun, &run.loaded).await
+}
+
+/// After a transition: tells the platform what is to be told, lets what waits for a gone target's name begin, and
+/// gives the run that has begun with its roots to send.
+///
+/// # Errors
+/// The store's.
+pub async fn begin(
+    env: &Env,
+    target: &TargetHead,
+    begun: Option<(RunId, RunFacts)>,
+    loaded: &std::sync::Arc<Loaded>,
+) -> Result<Option<Work>, FlowError> {
+    if target.tell.is_some() {
+        tell::tell(env, &target.kind, &target.name).await?;
+    }
+    if let Some((id, facts)) = begun {
+        env.remember_plan(loaded);
+        let run = Run::of(env, &id, facts).await?;
+        let ready = run.graph().roots().map(|unit| (unit, Attempt::FIRST)).collect();
+        return Ok(Some(Work { run, epoch: Epoch::FIRST, ready, over: None, memory: Memory::default() }));
+    }
+    if target.phase == TargetPhase::Gone {
+        return promote(env, &target.kind, &target.name).await;
+    }
+    Ok(None)
+}
+
+/// Lets what waits for the name of a gone target begin, once the platform has accepted that the target is gone.
+///
+/// # Errors
+/// The store's.
+pub async fn promote(env: &Env, kind: &str, name: &str) -> Result<Option<Work>, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let Some(waiting) = seen.waiting.clone() else { return Ok(None) };
+        if seen.phase != TargetPhase::Gone || seen.tell.is_some() {
+            return Ok(None);
+        }
+        let loaded = env.plan(&waiting.plan).await?;
+        let now = env.now();
+        let fresh = TargetHead {
+            uid: waiting.uid.clone(),
+            generation: waiting.generation,
+            moment: None,
+            plan: waiting.plan.clone(),
+            routing_key: waiting.routing_key.clone(),
+            plugins: waiting.plugins.clone(),
+            created: now,
+            expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
+            waiting: None,
+            ..seen.clone()
+        };
+        let step = target::begin(loaded.moments());
+        let (mut transition, begun) = transition(env, &fresh, step, &loaded);
+        transition.tombstone = Some(Tombstone::Absent(waiting.uid.clone()));
+        if env.store.move_target(&transition).await? {
+            return Box::pin(begin(env, &transition.target, begun, &loaded)).await;
+        }
+        if env.store.is_tombstoned(&waiting.uid).await? {
+            // It ended while it waited.
+            let mut target = seen.clone();
+            target.waiting = None;
+            target.version += 1;
+            target.due = None;
+            let drop = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+            env.store.move_target(&drop).await?;
+        }
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// The text of what the platform is told.
+pub fn event_type(tell: Tell) -> &'static str {
+    match tell {
+        Tell::Ready => ebb_wire::lifecycle::READY,
+        Tell::Failed => ebb_wire::lifecycle::FAILED,
+        Tell::Stuck => ebb_wire::lifecycle::STUCK,
+        Tell::Gone => ebb_wire::lifecycle::GONE,
+    }
+}

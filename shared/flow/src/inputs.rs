@@ -1,0 +1,148 @@
+//! What a unit reads: outputs of its own run and of earlier ones, from memory or the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ebb_engine::{Attempt, Moment, Unit};
+use ebb_spec::plan::{UnitAt, UnitPlan};
+use ebb_spec::render::{Known, Produced};
+use ebb_wire::record::{Record, TryResult, Verdict};
+use ebb_wire::value::Outputs;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::records;
+use crate::run::{Earlier, Run};
+
+/// What one invocation has learnt of a run. Outputs of done units and states of earlier runs do not change.
+#[derive(Default)]
+pub struct Memory {
+    produced: Mutex<BTreeMap<UnitAt, Produced>>,
+    earlier: tokio::sync::Mutex<BTreeMap<Moment, Arc<Earlier>>>,
+    sealed: Mutex<BTreeSet<UnitAt>>,
+}
+
+impl Memory {
+    /// Keeps what a unit of `run` has just made.
+    pub fn learn(&self, run: &Run, unit: Unit, produced: Produced) {
+        let at = UnitAt { moment: run.moment().into(), unit: unit.0 };
+        self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
+    }
+
+    fn recall(&self, at: UnitAt) -> Option<Produced> {
+        self.produced.lock().unwrap_or_else(PoisonError::into_inner).get(&at).cloned()
+    }
+
+    /// Marks units as sealed by this invocation; gives those that were not.
+    pub fn seal(&self, units: impl IntoIterator<Item = UnitAt>) -> Vec<UnitAt> {
+        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        units.into_iter().filter(|&at| sealed.insert(at)).collect()
+    }
+
+    /// The state of an earlier run of the same life, read once per invocation.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn earlier(&self, env: &Env, run: &Run, moment: Moment) -> Result<Arc<Earlier>, FlowError> {
+        let mut known = self.earlier.lock().await;
+        if let Some(earlier) = known.get(&moment) {
+            return Ok(Arc::clone(earlier));
+        }
+        let id = run.id.sibling(moment);
+        let graph = run.loaded.event(moment).map(|(_, graph)| graph.clone());
+        let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such event")))?;
+        let heads = env.store.read_run(&id).await?;
+        let view = (!heads.is_empty()).then(|| {
+            ebb_engine::View::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head)))
+        });
+        let earlier = Arc::new(Earlier { id, graph, view });
+        known.insert(moment, Arc::clone(&earlier));
+        Ok(earlier)
+    }
+}
+
+/// What `unit` reads, as far as it is known. What is undone by it is left to [`crate::undo`].
+///
+/// # Errors
+/// The store's.
+pub async fn known(env: &Env, run: &Run, unit: &UnitPlan, memory: &Memory) -> Result<Known, FlowError> {
+    let mut known = Known::new();
+    let mut missing: BTreeMap<Moment, Vec<Unit>> = BTreeMap::new();
+    for at in unit.reads.iter().map(|read| read.at).collect::<BTreeSet<_>>() {
+        match memory.recall(at) {
+            Some(produced) => {
+                known.insert(at, produced);
+            }
+            None => missing.entry(at.moment.into()).or_default().push(Unit(at.unit)),
+        }
+    }
+    for (moment, units) in missing {
+        let found = if moment == run.moment() {
+            let records = env.store.read_records(&run.id, &units).await?;
+            current(env, &units, &records).await?
+        } else {
+            let earlier = memory.earlier(env, run, moment).await?;
+            let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
+            let records = match wanted.is_empty() {
+                true => Vec::new(),
+                false => env.store.read_records(&earlier.id, &wanted).await?,
+            };
+            let mut found = current(env, &wanted, &records).await?;
+            for &unit in &units {
+                found.entry(unit).or_insert(Produced::Absent);
+            }
+            found
+        };
+        for (unit, produced) in found {
+            let at = UnitAt { moment: moment.into(), unit: unit.0 };
+            if produced != Produced::Absent {
+                memory.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
+            }
+            known.insert(at, produced);
+        }
+    }
+    Ok(known)
+}
+
+/// What done units made: the success of the highest try is the one that counts, because a unit that is done gets no
+/// further try. A done unit without a record has no outputs.
+async fn current(
+    env: &Env,
+    units: &[Unit],
+    found: &[(Unit, Attempt, Record)],
+) -> Result<BTreeMap<Unit, Produced>, FlowError> {
+    let mut produced = BTreeMap::new();
+    for &unit in units {
+        let tries = found.iter().filter(|(at, _, _)| *at == unit);
+        let counts = tries
+            .filter_map(|(_, attempt, record)| Some((*attempt, record.result.as_ref()?)))
+            .filter(|(_, result)| matches!(result.verdict, Verdict::Succeeded | Verdict::Skipped))
+            .max_by_key(|(attempt, _)| *attempt);
+        let value = match counts {
+            Some((_, result)) if result.verdict == Verdict::Skipped => Produced::Skipped,
+            Some((_, result)) => records::produced(records::outputs(env, result).await?),
+            None => Produced::Outputs(BTreeMap::new()),
+        };
+        produced.insert(unit, value);
+    }
+    Ok(produced)
+}
+
+/// All distinct outputs with which any try of a unit has succeeded, the one of the highest try first.
+///
+/// # Errors
+/// The store's.
+pub async fn successes(env: &Env, tries: &[&Record]) -> Result<Vec<Outputs>, FlowError> {
+    let mut results: Vec<&TryResult> = Vec::new();
+    for record in tries.iter().rev() {
+        results.extend(record.result.iter().chain(&record.others));
+    }
+    let mut all = Vec::new();
+    for result in results.into_iter().filter(|result| result.verdict == Verdict::Succeeded) {
+        let outputs = records::outputs(env, result).await?;
+        if !all.contains(&outputs) {
+            all.push(outputs);
+        }
+    }
+    Ok(all)
+}

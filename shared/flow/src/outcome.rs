@@ -1,0 +1,129 @@
+//! How a try ended, before it is recorded; and whether it is worth another.
+
+use ebb_engine::Attempt;
+use ebb_spec::plan::UnitPlan;
+use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::limits;
+use ebb_wire::value::Outputs;
+
+/// How a try ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ended {
+    /// Done.
+    Succeeded(Success),
+    /// Nothing was to be done; why.
+    Skipped(String),
+    /// Failed.
+    Failed(Failure),
+    /// Killed, or never to be started.
+    Cancelled(String),
+}
+
+/// What a success brings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Success {
+    /// Its outputs.
+    pub outputs: Outputs,
+    /// Milliseconds that it took.
+    pub took_ms: Option<u64>,
+    /// The tail of its log.
+    pub log: Option<String>,
+}
+
+/// What a failure says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The class and the words.
+    pub reason: Reason,
+    /// The HTTP status, if the class is [`ReasonCode::Status`].
+    pub status: Option<u16>,
+    /// Seconds that its server asks for before the next try.
+    pub retry_after: Option<u64>,
+    /// Milliseconds that it took.
+    pub took_ms: Option<u64>,
+    /// The tail of its log.
+    pub log: Option<String>,
+}
+
+impl Failure {
+    /// A failure of a class; the words are capped and scrubbed.
+    pub fn new(code: ReasonCode, message: &str) -> Self {
+        let reason = Reason { code, message: limits::message(message) };
+        Self { reason, status: None, retry_after: None, took_ms: None, log: None }
+    }
+
+    /// Whether `unit` is tried again after this failure of `attempt`.
+    ///
+    /// The number of tries counts from the last time that an operator or a late success reopened the unit, which
+    /// continues the numbering: so each multiple of it is a last try.
+    pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
+        let tries = unit.retry.attempts.max(1);
+        attempt.0 % tries != 0 && self.is_worth_retrying(&unit.retry.on)
+    }
+
+    fn is_worth_retrying(&self, on: &[String]) -> bool {
+        if self.reason.code == ReasonCode::Refused || self.reason.code == ReasonCode::Cancelled {
+            return false;
+        }
+        if on.is_empty() {
+            return match self.status {
+                Some(status) => matches!(status, 408 | 425 | 429 | 500..=599),
+                None => self.reason.code.can_pass(),
+            };
+        }
+        on.iter().any(|class| self.is_of(class))
+    }
+
+    fn is_of(&self, class: &str) -> bool {
+        match (class, self.reason.code, self.status) {
+            ("timeout", ReasonCode::Timeout, _)
+            | ("connect", ReasonCode::Connect, _)
+            | ("exit", ReasonCode::Exit, _)
+            | ("lost", ReasonCode::Lost, _) => true,
+            ("5xx", ReasonCode::Status, Some(500..=599)) => true,
+            ("4xx", ReasonCode::Status, Some(400..=499)) => true,
+            (exact, ReasonCode::Status, Some(status)) => exact.parse() == Ok(status),
+            _ => false,
+        }
+    }
+}
+
+/// Checks the outputs of a success against what the unit declares; what is not declared is dropped.
+///
+/// # Errors
+/// The failure that it turns into: a declared output is missing, too large, or sensitive and yet sent as a value.
+pub fn check_outputs(unit: &UnitPlan, mut outputs: Outputs) -> Result<Outputs, Failure> {
+    outputs.retain(|name, _| {
+        let declared = unit.outputs.contains_key(name);
+        if !declared {
+            tracing::warn!(unit = unit.key, output = name, "an output that is not declared was dropped");
+        }
+        declared
+    });
+    for (name, declared) in &unit.outputs {
+        let Some(value) = outputs.get(name) else {
+            let text = format!("the unit succeeded without its output `{name}`");
+            return Err(Failure::new(ReasonCode::OutputMissing, &text));
+        };
+        let size = value.size();
+        if size > limits::OUTPUT {
+            let text = format!("output `{name}` has {size} bytes; the limit is {}", limits::OUTPUT);
+            return Err(Failure::new(ReasonCode::OutputTooLarge, &text));
+        }
+        let is_reference = matches!(value, ebb_wire::value::Value::Secret(_));
+        if declared.sensitive && !is_reference {
+            let text = format!("output `{name}` is sensitive and was sent as a value instead of a reference");
+            return Err(Failure::new(ReasonCode::OutputInvalid, &text));
+        }
+        if is_reference && !declared.sensitive {
+            let text = format!("output `{name}` was sent as a reference and is not declared sensitive");
+            return Err(Failure::new(ReasonCode::OutputInvalid, &text));
+        }
+    }
+    let total: usize = outputs.values().map(ebb_wire::value::Value::size).sum();
+    if total > limits::OUTPUTS {
+        let text = format!("the outputs have {total} bytes together; the limit is {}", limits::OUTPUTS);
+        return Err(Failure::new(ReasonCode::OutputTooLarge, &text));
+    }
+    Ok(outputs)
+}

@@ -1,0 +1,369 @@
+//! `receive`: lifecycle webhooks become the lives of targets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebb_engine::target::{Creation, Deletion, create as decide_create, delete as decide_delete};
+use ebb_engine::{Millis, TargetPhase};
+use ebb_spec::compile::{self, Bound, resolve_version};
+use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
+use ebb_spec::load::{self, Document, NoFiles, Vars};
+use ebb_spec::model::{Dialect, Plugin, RouteGroup, Sandbox};
+use ebb_store::{ReadPlugins, StoreError, TargetHead, Tombstone, Transition, Waiting};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::id::{self, RunId};
+use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
+
+use crate::drive::drive;
+use crate::env::{Env, Loaded};
+use crate::error::FlowError;
+use crate::finish;
+use crate::settle;
+
+/// Why a lifecycle webhook is not taken.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// The life is over, or another one waits for the name already: 409.
+    Conflict(&'static str, String),
+    /// The document cannot be used: 422 with its errors.
+    Document(Diagnostics),
+    /// Something that it needs is not given: 422.
+    Missing(String),
+}
+
+/// What became of a lifecycle webhook.
+pub type Answer = Result<LifecycleAnswer, NotTaken>;
+
+/// Takes a verified lifecycle webhook. The same webhook again gives the same answer and does nothing new.
+///
+/// # Errors
+/// The store's: the sender has to come again.
+pub async fn receive(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: Asked,
+    event: &Lifecycle,
+) -> Result<Answer, FlowError> {
+    match asked {
+        Asked::Created | Asked::Updated => create(env, plugins, event).await,
+        Asked::Deleted => {
+            delete(env, &event.kind, &event.name, &event.uid).await?;
+            Ok(Ok(answer(event, LifecycleResult::Stopping)))
+        }
+    }
+}
+
+fn answer(event: &Lifecycle, result: LifecycleResult) -> LifecycleAnswer {
+    LifecycleAnswer {
+        target: format!("{}/{}", event.kind, event.name),
+        uid: event.uid.clone(),
+        generation: event.generation,
+        result,
+    }
+}
+
+async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Result<Answer, FlowError> {
+    let mut compiled: Option<Compiled> = None;
+    for _ in 0..crate::ATTEMPTS {
+        let seen = env.store.read_target(&event.kind, &event.name).await?;
+        let known = seen.as_ref().map(finish::engine_target);
+        // What asks for nothing new is answered before the document is looked at.
+        let moments = compiled.as_ref().map(|plan| plan.loaded.moments()).unwrap_or_default();
+        let decision = decide_create(known.as_ref(), &event.uid, event.generation, moments);
+        match decision {
+            Creation::Same => {
+                let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
+                let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
+                return Ok(Ok(answer(event, result)));
+            }
+            Creation::Stale => return Ok(Err(stale(event))),
+            Creation::Crowded => {
+                let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
+                return Ok(Err(NotTaken::Conflict("name-taken", text)));
+            }
+            Creation::Begin(_) | Creation::Wait | Creation::Changed => {}
+        }
+        if env.store.is_tombstoned(&event.uid).await? {
+            return Ok(Err(stale(event)));
+        }
+        if compiled.is_none() {
+            compiled = match compile(env, plugins, event).await? {
+                Ok(plan) => Some(plan),
+                Err(reason) => return Ok(Err(reason)),
+            };
+            // Now it is known which moments have units.
+            continue;
+        }
+        let Some(plan) = &compiled else { continue };
+        let undelivered = seen.as_ref().is_some_and(|target| target.tell.is_some());
+        match (decision, seen) {
+            (Creation::Changed, Some(target)) => {
+                if target.plan == plan.loaded.digest {
+                    return Ok(Ok(answer(event, LifecycleResult::Starting)));
+                }
+                let text = format!(
+                    "the resources of the living {} {:?} cannot be changed: delete it and create it anew",
+                    event.kind, event.name
+                );
+                return Ok(Err(NotTaken::Conflict("changed", text)));
+            }
+            (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
+                let target = fresh(env, event, plan, seen.as_ref());
+                let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded);
+                transition.seen = seen.as_ref().map(|target| target.version);
+                transition.tombstone = Some(Tombstone::Absent(event.uid.clone()));
+                if env.store.move_target(&transition).await? {
+                    let work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
+                    if let Some(work) = work {
+                        drive(env, work).await?;
+                    }
+                    return Ok(Ok(answer(event, LifecycleResult::Starting)));
+                }
+            }
+            // The platform has not accepted yet that the former one is gone: this one comes after that.
+            (Creation::Wait | Creation::Begin(_), Some(target)) => {
+                let mut after = target.clone();
+                after.version += 1;
+                after.waiting = Some(Waiting {
+                    uid: event.uid.clone(),
+                    generation: event.generation,
+                    plan: plan.loaded.digest.clone(),
+                    routing_key: event.routing_key.clone(),
+                    plugins: plan.plugins.clone(),
+                    ttl_ms: plan.loaded.plan.target.ttl_ms,
+                });
+                after.due = finish::due(env, &after);
+                let tombstone = Some(Tombstone::Absent(event.uid.clone()));
+                let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone };
+                if env.store.move_target(&transition).await? {
+                    return Ok(Ok(answer(event, LifecycleResult::Waiting)));
+                }
+            }
+            _ => {}
+        }
+    }
+    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)))
+}
+
+fn stale(event: &Lifecycle) -> NotTaken {
+    let text = format!("the {} with uid {:?} has ended: a late creation is not taken", event.kind, event.uid);
+    NotTaken::Conflict("stale", text)
+}
+
+fn fresh(env: &Env, event: &Lifecycle, plan: &Compiled, seen: Option<&TargetHead>) -> TargetHead {
+    let now = env.now();
+    TargetHead {
+        kind: event.kind.clone(),
+        name: event.name.clone(),
+        uid: event.uid.clone(),
+        generation: event.generation,
+        phase: TargetPhase::Starting,
+        moment: None,
+        plan: plan.loaded.digest.clone(),
+        routing_key: event.routing_key.clone(),
+        plugins: plan.plugins.clone(),
+        created: now,
+        since: now,
+        expires: plan.loaded.plan.target.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
+        tell: None,
+        waiting: None,
+        due: None,
+        version: seen.map_or(0, |target| target.version),
+    }
+}
+
+/// A plan that is in the store.
+struct Compiled {
+    loaded: Arc<Loaded>,
+    plugins: Vec<String>,
+}
+
+async fn compile(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    event: &Lifecycle,
+) -> Result<Result<Compiled, NotTaken>, FlowError> {
+    let Some(document) = &event.document else {
+        return Ok(Err(NotTaken::Missing("data.document is missing: the target's document as text".to_owned())));
+    };
+    let (plan, _) = match compile_document(plugins, &event.name, document).await? {
+        Ok(compiled) => compiled,
+        Err(errors) => return Ok(Err(NotTaken::Document(errors))),
+    };
+    let digest = plan.digest();
+    env.store.put_plan(&digest, plan.to_json().as_bytes()).await?;
+    let names = plan.resources.values().map(|resource| resource.plugin.clone());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    let loaded = Arc::new(Loaded::of(plan, &digest)?);
+    env.remember_plan(&loaded);
+    Ok(Ok(Compiled { loaded, plugins: names }))
+}
+
+/// Compiles a target's document with the published plugins that it names. Gives the plan and the warnings, or the
+/// errors of the document.
+///
+/// # Errors
+/// The store's.
+pub async fn compile_document(
+    plugins: &dyn ReadPlugins,
+    name: &str,
+    document: &str,
+) -> Result<Result<(ebb_spec::plan::Plan, Vec<Diagnostic>), Diagnostics>, StoreError> {
+    let sandbox = match load::document("document", document, &NoFiles, &Vars::none()) {
+        Ok(Document::Sandbox(sandbox)) => sandbox,
+        Ok(Document::RouteGroup(group)) => target_of(group),
+        Ok(Document::Plugin(plugin)) => {
+            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
+            return Ok(Err(Diagnostic::error("not-a-target", &plugin.source, None, text).into()));
+        }
+        Err(errors) => return Ok(Err(errors)),
+    };
+    if sandbox.name.value != name {
+        let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
+        let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
+        return Ok(Err(error.into()));
+    }
+    let (found, errors) = find_plugins(plugins, &sandbox).await?;
+    if errors.has_errors() {
+        return Ok(Err(errors.sorted()));
+    }
+    let bound: BTreeMap<String, Bound<'_>> = found
+        .iter()
+        .map(|(resource, (plugin, version, digest))| (resource.clone(), Bound { plugin, version, digest }))
+        .collect();
+    Ok(compile::plan(&sandbox, &bound))
+}
+
+/// A route group is a target that has no resources of its own.
+fn target_of(group: RouteGroup) -> Sandbox {
+    Sandbox {
+        source: group.source,
+        dialect: Dialect::Signadot,
+        name: group.name,
+        expanded: group.expanded,
+        cluster: group.cluster,
+        namespace: None,
+        labels: BTreeMap::new(),
+        ttl_ms: group.ttl_ms,
+        resources: Vec::new(),
+        env: Vec::new(),
+        consumers: Vec::new(),
+    }
+}
+
+type Found = BTreeMap<String, (Plugin, semver::Version, String)>;
+
+/// The published plugin of each resource.
+async fn find_plugins(
+    plugins: &dyn ReadPlugins,
+    sandbox: &Sandbox,
+) -> Result<(Found, Diagnostics), StoreError> {
+    let mut found = Found::new();
+    let mut errors = Diagnostics::new();
+    for resource in &sandbox.resources {
+        let name = &resource.plugin;
+        let wrong = |code, text: String| Diagnostic::error(code, &sandbox.source, Some(name.at), text);
+        let listed = plugins.list_versions(&name.value).await?;
+        let versions: Vec<semver::Version> = listed.iter().filter_map(|item| item.version.parse().ok()).collect();
+        if versions.is_empty() {
+            let text = format!("no plugin {:?} is published", name.value);
+            let published = plugins.list_plugins().await?;
+            let names = published.iter().map(|item| item.name.as_str());
+            let help = "publish it first: ebb plugin apply -f FILE";
+            errors.push(wrong("unknown-plugin", text).help(help).suggest(&name.value, names));
+            continue;
+        }
+        let Some(version) = resolve_version(resource.version.as_ref(), &versions) else {
+            let asked = resource.version.as_ref().map(ToString::to_string).unwrap_or_default();
+            let list: Vec<String> = versions.iter().map(ToString::to_string).collect();
+            let text = format!("plugin {:?} has no version {asked}", name.value);
+            errors.push(wrong("unknown-version", text).help(format!("published: {}", list.join(", "))));
+            continue;
+        };
+        let item = plugins.get_plugin(&name.value, &version.to_string()).await?;
+        let Some(item) = item else {
+            let text = format!("plugin {}@{version} was withdrawn just now", name.value);
+            errors.push(wrong("unknown-version", text));
+            continue;
+        };
+        let stored = format!("{}@{version}", name.value);
+        match load::plugins(&stored, &item.document, &NoFiles, &Vars::none()) {
+            Ok(mut list) if list.len() == 1 => {
+                let plugin = list.remove(0);
+                found.insert(resource.name.value.clone(), (plugin, version.clone(), item.digest));
+            }
+            Ok(_) => errors.push(wrong("broken-plugin", format!("{stored} is not one plugin"))),
+            Err(broken) => errors.extend(broken),
+        }
+    }
+    Ok((found, errors))
+}
+
+/// Ends a life: by a webhook, by its time to live. Safe to repeat.
+///
+/// # Errors
+/// The store's: the caller has to come again.
+pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let seen = env.store.read_target(kind, name).await?;
+        let known = seen.as_ref().map(finish::engine_target);
+        let loaded = match seen.as_ref().filter(|target| target.uid == uid) {
+            Some(target) => Some(env.plan(&target.plan).await?),
+            None => None,
+        };
+        let moments = loaded.as_ref().map(|loaded| loaded.moments()).unwrap_or_default();
+        match (decide_delete(known.as_ref(), uid, moments), seen, loaded) {
+            (Deletion::Remember, _, _) => return Ok(env.store.put_tombstone(uid, env.now()).await?),
+            (Deletion::Same, Some(target), _) => return see_through(env, &target).await,
+            (Deletion::Unqueue, Some(target), _) => {
+                let mut after = target.clone();
+                after.version += 1;
+                after.waiting = None;
+                let tombstone = Some(Tombstone::Put(uid.to_owned()));
+                let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone };
+                if env.store.move_target(&transition).await? {
+                    return Ok(());
+                }
+            }
+            (Deletion::Cancel(step), Some(target), Some(loaded)) => {
+                let (mut transition, _) = finish::transition(env, &target, step, &loaded);
+                transition.tombstone = Some(Tombstone::Put(uid.to_owned()));
+                if env.store.move_target(&transition).await? {
+                    return see_through(env, &transition.target).await;
+                }
+            }
+            (Deletion::Begin(step), Some(target), Some(loaded)) => {
+                let (mut transition, begun) = finish::transition(env, &target, step, &loaded);
+                transition.tombstone = Some(Tombstone::Put(uid.to_owned()));
+                if env.store.move_target(&transition).await? {
+                    if let Some(work) = finish::begin(env, &transition.target, begun, &loaded).await? {
+                        drive(env, work).await?;
+                    }
+                    return Ok(());
+                }
+            }
+            (Deletion::Same | Deletion::Unqueue | Deletion::Cancel(_) | Deletion::Begin(_), _, _) => {
+                return Err(FlowError::Broken(format!("{kind}/{name}: a decision about nothing")));
+            }
+        }
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.
+async fn see_through(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    let setup = [ebb_engine::Moment::BeforeReady, ebb_engine::Moment::AfterReady];
+    let Some(moment) = target.moment.filter(|moment| setup.contains(moment)) else { return Ok(()) };
+    if target.phase != TargetPhase::Stopping {
+        return Ok(());
+    }
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    let run = RunId::new(&life, target.generation, moment);
+    if let Some(work) = settle::stop(env, &run).await? {
+        drive(env, work).await?;
+    }
+    Ok(())
+}
+

@@ -1,0 +1,142 @@
+//! Results into records, records into values.
+
+use ebb_engine::{Attempt, Timestamp, Unit};
+use ebb_spec::render::{Produced, SecretRef, Value as Rendered};
+use ebb_wire::id;
+use ebb_wire::limits;
+use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::value::{Outputs, Value};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::outcome::Ended;
+use crate::run::Run;
+
+/// Makes the record of `ended`; large outputs and the log go to the bucket first. `next` is when the next try may
+/// start, with a failure that is tried again.
+///
+/// # Errors
+/// The store's.
+pub async fn keep(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    ended: &Ended,
+    next: Option<Timestamp>,
+) -> Result<TryResult, FlowError> {
+    let (verdict, outputs, reason, took_ms, log) = match ended {
+        Ended::Succeeded(success) => {
+            (Verdict::Succeeded, Some(&success.outputs), None, success.took_ms, success.log.as_deref())
+        }
+        Ended::Skipped(why) => (Verdict::Skipped, None, Some(said(why)), None, None),
+        Ended::Cancelled(why) => (Verdict::Cancelled, None, Some(said(why)), None, None),
+        Ended::Failed(failure) => {
+            (Verdict::Failed, None, Some(failure.reason.clone()), failure.took_ms, failure.log.as_deref())
+        }
+    };
+    if let Some(log) = log {
+        let log = tail(log, limits::LOG_TAIL);
+        env.store.put_object(&log_key(run, unit, attempt), log.as_bytes().to_vec()).await?;
+    }
+    let kept = match outputs {
+        Some(outputs) if !outputs.is_empty() => keep_outputs(env, run, unit, attempt, outputs).await?,
+        _ => (Kept::Nothing, String::new()),
+    };
+    let digest = id::short_digest(&[&format!("{verdict:?}"), &kept.1], 26);
+    let at = env.now().0;
+    let log = log.is_some();
+    Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, next: next.map(|at| at.0), log, digest })
+}
+
+/// Words without a class of failure: why something was skipped or cancelled.
+fn said(why: &str) -> ebb_wire::callback::Reason {
+    ebb_wire::callback::Reason {
+        code: ebb_wire::callback::ReasonCode::Cancelled,
+        message: limits::message(why),
+    }
+}
+
+async fn keep_outputs(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    outputs: &Outputs,
+) -> Result<(Kept, String), FlowError> {
+    let json = serde_json::to_string(outputs)
+        .map_err(|error| FlowError::Broken(format!("outputs cannot be written as JSON: {error}")))?;
+    if json.len() <= limits::OUTPUTS_INLINE {
+        return Ok((Kept::Inline(outputs.clone()), json));
+    }
+    // The key holds the digest: two different results of one try do not overwrite each other.
+    let digest = id::short_digest(&[&json], 26);
+    let key = format!("outputs/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
+    env.store.put_object(&key, json.clone().into_bytes()).await?;
+    Ok((Kept::Bucket(key), json))
+}
+
+/// Where the tail of a try's log is.
+pub fn log_key(run: &Run, unit: Unit, attempt: Attempt) -> String {
+    format!("logs/{}/{}/{}.log", run.id, unit.0, attempt.0)
+}
+
+/// The last bytes of `text`, from a character boundary on.
+pub fn tail(text: &str, bytes: usize) -> &str {
+    let from = text.len().saturating_sub(bytes);
+    (from..=text.len()).find(|&at| text.is_char_boundary(at)).map_or("", |at| &text[at..])
+}
+
+/// The outputs that a result kept.
+///
+/// # Errors
+/// The store's; [`FlowError::Broken`] when the bucket lost them.
+pub async fn outputs(env: &Env, result: &TryResult) -> Result<Outputs, FlowError> {
+    match &result.outputs {
+        Kept::Nothing => Ok(Outputs::new()),
+        Kept::Inline(outputs) => Ok(outputs.clone()),
+        Kept::Bucket(key) => {
+            let bytes = env.store.get_object(key).await?;
+            let bytes = bytes.ok_or_else(|| FlowError::Broken(format!("{key} is not in the bucket")))?;
+            serde_json::from_slice(&bytes).map_err(|error| FlowError::Broken(format!("{key}: {error}")))
+        }
+    }
+}
+
+/// Outputs for rendering.
+pub fn produced(outputs: Outputs) -> Produced {
+    Produced::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
+}
+
+/// A value for rendering.
+pub fn to_rendered(value: Value) -> Rendered {
+    match value {
+        Value::Json(json) => Rendered::Json(json),
+        Value::Bytes(bytes) => Rendered::Bytes(bytes),
+        Value::Secret(secret) => Rendered::Secret(SecretRef {
+            cluster: secret.cluster,
+            namespace: secret.namespace,
+            name: secret.name,
+            key: secret.key,
+        }),
+    }
+}
+
+/// A value from rendering.
+pub fn from_rendered(value: Rendered) -> Value {
+    match value {
+        Rendered::Json(json) => Value::Json(json),
+        Rendered::Bytes(bytes) => Value::Bytes(bytes),
+        Rendered::Secret(secret) => Value::Secret(from_secret(secret)),
+    }
+}
+
+/// A reference from rendering.
+pub fn from_secret(secret: SecretRef) -> ebb_wire::value::SecretRef {
+    ebb_wire::value::SecretRef {
+        cluster: secret.cluster,
+        namespace: secret.namespace,
+        name: secret.name,
+        key: secret.key,
+    }
+}

@@ -1,0 +1,322 @@
+//! How a try ended: recorded, accepted by the run, and followed.
+//!
+//! Flow: the record first (what exists is known before anything else), then the head, then what follows. Each step
+//! may be repeated: the record's first result stays and decides, the head refuses what it has.
+//!
+//! Guarantees: a success is never acknowledged before it is either progress or in the ledger as late, with its undo
+//! reopened if that has begun to read.
+
+use std::time::Duration;
+
+use ebb_engine::accept::accept_waking;
+use ebb_engine::{
+    Attempt, Cause, Epoch, Event, Follow, Moment, Next, Outcome, Refusal, Status, Timestamp, Unit, accept, follow,
+    refusal,
+};
+use ebb_spec::plan::UnitAt;
+use ebb_spec::render::Produced;
+use ebb_store::{Put, RunHead};
+use ebb_wire::record::{TryResult, Verdict};
+
+use crate::dispatch::Try;
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::inputs::Memory;
+use crate::outcome::{Ended, Failure};
+use crate::ports::Message;
+use crate::records;
+use crate::run::Run;
+use crate::undo;
+
+/// What follows from a result.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Units to send.
+    pub ready: Vec<(Unit, Attempt)>,
+    /// Set when nothing can move any more.
+    pub over: Option<Outcome>,
+    /// Set when the result did not count as progress.
+    pub late: Option<Late>,
+}
+
+/// Why a result did not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// A success that is in the ledger now.
+    Recorded,
+    /// A failure of a try that nobody waits for.
+    Ignored,
+}
+
+impl Progress {
+    fn late(late: Late) -> Self {
+        Self { late: Some(late), ..Self::default() }
+    }
+}
+
+/// Records how a try ended, moves the run on, and says what follows. `more` is set for an undo that has further
+/// things to take away: its success starts the next try instead.
+///
+/// # Errors
+/// The store's; nothing is acknowledged then, and the same result may be given again.
+pub async fn conclude(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    ended: &Ended,
+    more: u32,
+    memory: &Memory,
+) -> Result<Progress, FlowError> {
+    match ended {
+        Ended::Succeeded(success) => {
+            let kept = !success.outputs.is_empty() || success.log.is_some() || more > 0;
+            if kept {
+                let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
+                if let Some(progress) = put_success(env, run, this, &result, memory).await? {
+                    return Ok(progress);
+                }
+            }
+            if more > 0 {
+                return again_for_more(env, run, this).await;
+            }
+            memory.learn(run, this.unit, records::produced(success.outputs.clone()));
+            done(env, run, this, ended, memory).await
+        }
+        Ended::Skipped(_) => {
+            let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
+            if let Some(progress) = put_success(env, run, this, &result, memory).await? {
+                return Ok(progress);
+            }
+            memory.learn(run, this.unit, Produced::Skipped);
+            done(env, run, this, ended, memory).await
+        }
+        Ended::Failed(failure) => failed(env, run, this, failure, memory).await,
+        Ended::Cancelled(_) => {
+            let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
+            env.store.put_result(&run.id, this.unit, this.attempt, &result).await?;
+            Ok(Progress::late(Late::Ignored))
+        }
+    }
+}
+
+/// Puts a success into the record. `Some` when another result was there first and decides what follows.
+async fn put_success(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    result: &TryResult,
+    memory: &Memory,
+) -> Result<Option<Progress>, FlowError> {
+    match env.store.put_result(&run.id, this.unit, this.attempt, result).await? {
+        Put::First | Put::Repeated(_) => Ok(None),
+        // Two different successes: both are in the ledger, the first is the try's result.
+        Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
+            reopen_if_sealed(env, run, this.unit, this.attempt, memory).await?;
+            Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
+        }
+        // The try was given up before its success arrived. The failure decides; the success is late.
+        Put::Second(first) => {
+            late(env, run, this, memory).await?;
+            if first.verdict == Verdict::Failed {
+                Box::pin(resume(env, run, this, &first, memory)).await?;
+            }
+            Ok(Some(Progress::late(Late::Recorded)))
+        }
+    }
+}
+
+/// Moves the head to done and follows.
+async fn done(env: &Env, run: &Run, this: Try, ended: &Ended, memory: &Memory) -> Result<Progress, FlowError> {
+    let Try { unit, attempt, epoch } = this;
+    let patch = accept(Event::Succeeded { unit, attempt, epoch });
+    match run.patch(env, &patch).await? {
+        Ok(head) => next(env, run, &head, Cause::Fresh(unit)).await,
+        Err(image) => match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
+            Refusal::AlreadyDone => match image {
+                // A run that was cancelled meanwhile goes nowhere from here.
+                Some(head) if head.head.epoch != epoch => Ok(Progress::default()),
+                Some(head) => next(env, run, &head, Cause::Again(unit)).await,
+                None => Ok(Progress::default()),
+            },
+            Refusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
+            Refusal::AlreadyFailed | Refusal::Late => {
+                // In the ledger before anything is acknowledged, even if there was nothing to keep.
+                let result = records::keep(env, run, unit, attempt, ended, None).await?;
+                env.store.put_result(&run.id, unit, attempt, &result).await?;
+                late(env, run, this, memory).await?;
+                Ok(Progress::late(Late::Recorded))
+            }
+        },
+    }
+}
+
+/// Notes a late success, and reopens its undo if that has begun to read.
+async fn late(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<(), FlowError> {
+    let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt });
+    env.store.patch_run(&run.id, &patch).await?;
+    reopen_if_sealed(env, run, this.unit, this.attempt, memory).await?;
+    // A run that settles waits for this.
+    env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
+    Ok(())
+}
+
+async fn reopen_if_sealed(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    _attempt: Attempt,
+    _memory: &Memory,
+) -> Result<(), FlowError> {
+    let view = run.look(env).await?;
+    if !view.is_sealed(unit) {
+        return Ok(());
+    }
+    let undone = UnitAt { moment: run.moment().into(), unit: unit.0 };
+    for moment in [Moment::BeforeStop, Moment::AfterStop] {
+        let undos = undo::undoing(run, moment, undone);
+        if !undos.is_empty() {
+            crate::reopen::reopen(env, &run.id.sibling(moment), &undos).await?;
+        }
+    }
+    Ok(())
+}
+
+/// An undo that has taken away one thing and has more to take away: the next try starts at once.
+async fn again_for_more(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
+    let Try { unit, attempt, epoch } = this;
+    let patch = accept(Event::Retried { unit, attempt, epoch });
+    match run.patch(env, &patch).await? {
+        Ok(_) => Ok(Progress { ready: vec![(unit, attempt.next())], ..Progress::default() }),
+        Err(_) => Ok(Progress::default()),
+    }
+}
+
+async fn failed(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    failure: &Failure,
+    memory: &Memory,
+) -> Result<Progress, FlowError> {
+    let Some(unit) = run.unit(this.unit) else { return Ok(Progress::default()) };
+    let next = failure.is_retried(unit, this.attempt).then(|| {
+        let tries = unit.retry.attempts.max(1);
+        let failures = (this.attempt.0.saturating_sub(1) % tries) + 1;
+        let wait = unit.retry.backoff().wait(failures, env.random.next());
+        let asked = ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000));
+        env.now().plus(wait.max(asked))
+    });
+    let ended = Ended::Failed(failure.clone());
+    let result = records::keep(env, run, this.unit, this.attempt, &ended, next).await?;
+    let decides = match env.store.put_result(&run.id, this.unit, this.attempt, &result).await? {
+        Put::First => result,
+        Put::Repeated(first) | Put::Second(first) => first,
+    };
+    resume(env, run, this, &decides, memory).await
+}
+
+/// Moves the run on by a result that is in the record: what is done after a crash between the two, too.
+///
+/// # Errors
+/// The store's.
+pub async fn resume(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    result: &TryResult,
+    memory: &Memory,
+) -> Result<Progress, FlowError> {
+    match result.verdict {
+        Verdict::Cancelled => Ok(Progress::late(Late::Ignored)),
+        Verdict::Skipped => {
+            memory.learn(run, this.unit, Produced::Skipped);
+            done(env, run, this, &Ended::Skipped(String::new()), memory).await
+        }
+        Verdict::Succeeded => {
+            memory.learn(run, this.unit, records::produced(records::outputs(env, result).await?));
+            done_as_recorded(env, run, this).await
+        }
+        Verdict::Failed => match result.next {
+            Some(next) => retry(env, run, this, Timestamp(next)).await,
+            None => fail(env, run, this).await,
+        },
+    }
+}
+
+async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
+    let Try { unit, attempt, epoch } = this;
+    match run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await? {
+        Ok(head) => next(env, run, &head, Cause::Fresh(unit)).await,
+        Err(Some(head)) if head.head.epoch == epoch => {
+            match refusal(unit, attempt, epoch, Some(&head.head)) {
+                Refusal::AlreadyDone => next(env, run, &head, Cause::Again(unit)).await,
+                _ => Ok(Progress::late(Late::Recorded)),
+            }
+        }
+        Err(_) => Ok(Progress::late(Late::Recorded)),
+    }
+}
+
+/// Moves the unit to its next try, which starts at `due`.
+async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progress, FlowError> {
+    let Try { unit, attempt, epoch } = this;
+    let event = Event::Retried { unit, attempt, epoch };
+    let written = match accept_waking(event, due) {
+        Some(patch) => match run.patch(env, &patch).await? {
+            Ok(_) => true,
+            // Refused for its wake-up alone (it comes earlier anyway), or for good: the plain write tells.
+            Err(_) => run.patch(env, &accept(event)).await?.is_ok(),
+        },
+        None => {
+            // The wake-up first: a crash in between costs an idle look.
+            env.store.patch_run(&run.id, &accept(Event::Hastened { due })).await?;
+            run.patch(env, &accept(event)).await?.is_ok()
+        }
+    };
+    if !written {
+        return Ok(Progress::late(Late::Ignored));
+    }
+    let wait = due.since(env.now());
+    env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
+    Ok(Progress::default())
+}
+
+/// Moves the unit to failed for good, and follows.
+async fn fail(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
+    let Try { unit, attempt, epoch } = this;
+    match run.patch(env, &accept(Event::Failed { unit, attempt, epoch })).await? {
+        Ok(head) => next(env, run, &head, Cause::Fresh(unit)).await,
+        Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
+            next(env, run, &head, Cause::Again(unit)).await
+        }
+        Err(_) => {
+            // A run that settles waits for this.
+            env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
+            Ok(Progress::late(Late::Ignored))
+        }
+    }
+}
+
+fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> bool {
+    head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == Refusal::AlreadyFailed
+}
+
+/// What follows from the item after a write; reads the others only where it does not tell.
+async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Progress, FlowError> {
+    let known = match follow(run.graph(), &run.view_of(head), cause) {
+        Next::Known(known) => known,
+        Next::LookAtAll => {
+            let view = run.look(env).await?;
+            match follow(run.graph(), &view, cause) {
+                Next::Known(known) => known,
+                Next::LookAtAll => Follow { dispatch: Vec::new(), over: None },
+            }
+        }
+    };
+    Ok(Progress { ready: known.dispatch, over: known.over, late: None })
+}
+
+/// Whether a unit is over in a view.
+pub fn is_over(view: &ebb_engine::View, unit: Unit) -> bool {
+    matches!(view.status(unit), Status::Done | Status::Failed)
+}

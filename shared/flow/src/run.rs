@@ -1,0 +1,157 @@
+//! A run at hand: its facts, its plan, and what is known of its state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebb_engine::{Attempt, Epoch, Graph, Head, Moment, Patch, Shard, Status, Unit, View};
+use ebb_spec::plan::{EventPlan, UnitPlan};
+use ebb_spec::render::Facts;
+use ebb_store::{Patched, RunFacts, RunHead};
+use ebb_wire::id::{self, RunId};
+
+use crate::env::{Env, Loaded};
+use crate::error::FlowError;
+
+/// A run with everything about it that never changes.
+#[derive(Clone)]
+pub struct Run {
+    /// Its id.
+    pub id: RunId,
+    /// Its facts.
+    pub facts: RunFacts,
+    /// Its plan.
+    pub loaded: Arc<Loaded>,
+}
+
+impl Run {
+    /// The run of an id; `None`: there is none.
+    ///
+    /// # Errors
+    /// The store's; a plan that cannot be read.
+    pub async fn load(env: &Env, id: &RunId) -> Result<Option<Self>, FlowError> {
+        let Some(facts) = env.facts(id).await? else { return Ok(None) };
+        Self::of(env, id, facts).await.map(Some)
+    }
+
+    /// The run of an id whose facts were read already.
+    ///
+    /// # Errors
+    /// The store's; a plan that cannot be read.
+    pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
+        env.remember_facts(id, &facts);
+        let loaded = env.plan(&facts.plan).await?;
+        if loaded.event(id.moment()).is_none() {
+            return Err(FlowError::Broken(format!("run {id}: its plan has no such event")));
+        }
+        Ok(Self { id: id.clone(), facts, loaded })
+    }
+
+    /// Which event it is the run of.
+    pub fn moment(&self) -> Moment {
+        self.id.moment()
+    }
+
+    /// Its units.
+    pub fn event(&self) -> &EventPlan {
+        self.parts().0
+    }
+
+    /// Its graph.
+    pub fn graph(&self) -> &Graph {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&EventPlan, &Graph) {
+        self.loaded.event(self.moment()).expect("checked when the run was made")
+    }
+
+    /// A unit's plan; `None` for a unit that it does not have.
+    pub fn unit(&self, unit: Unit) -> Option<&UnitPlan> {
+        self.event().units.get(unit.0 as usize)
+    }
+
+    /// The short name of the target's life.
+    pub fn life(&self) -> String {
+        id::life(&self.facts.kind, &self.facts.name, &self.facts.uid)
+    }
+
+    /// What `target.…` stands for.
+    pub fn target_facts(&self) -> Facts {
+        let spec = &self.loaded.plan.target;
+        Facts {
+            kind: self.facts.kind.clone(),
+            name: self.facts.name.clone(),
+            uid: self.facts.uid.clone(),
+            namespace: spec.namespace.clone(),
+            key: self.life(),
+            generation: self.facts.generation,
+            cluster: spec.cluster.clone(),
+            labels: spec.labels.clone(),
+        }
+    }
+
+    /// A view that knows one item.
+    pub fn view_of(&self, head: &RunHead) -> View {
+        View::new(self.graph(), [(head.shard, head.head.clone())])
+    }
+
+    /// Reads all items of the run.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn look(&self, env: &Env) -> Result<View, FlowError> {
+        let heads = env.store.read_run(&self.id).await?;
+        Ok(View::whole(self.graph(), heads.into_iter().map(|head| (head.shard, head.head))))
+    }
+
+    /// Writes, and gives the item after the write or, if it was refused, as it is.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn patch(&self, env: &Env, patch: &Patch) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
+        Ok(match env.store.patch_run(&self.id, patch).await? {
+            Patched::Written(head) => Ok(head),
+            Patched::Refused(image) => Err(image),
+        })
+    }
+}
+
+/// The epoch of a whole view.
+pub fn epoch(view: &View) -> Epoch {
+    view.root().map_or(Epoch::FIRST, |head| head.epoch)
+}
+
+/// The try that a unit is at, or was at when it ended.
+pub fn attempt(view: &View, unit: Unit) -> Attempt {
+    let (shard, slot) = Shard::of(unit);
+    view.head(shard).map_or(Attempt::FIRST, |head| head.attempt(slot))
+}
+
+/// The state of an earlier run of the same life, for the units that later events read or undo.
+#[derive(Clone)]
+pub struct Earlier {
+    /// The run.
+    pub id: RunId,
+    /// Its graph.
+    pub graph: Graph,
+    /// Its whole state; `None`: it never began.
+    pub view: Option<View>,
+}
+
+impl Earlier {
+    /// Whether any try of `unit` may have been started.
+    pub fn may_have_started(&self, unit: Unit) -> bool {
+        self.view.as_ref().is_some_and(|view| ebb_engine::follow::may_have_started(&self.graph, view, unit))
+    }
+
+    /// The try whose success counts, if the unit succeeded.
+    pub fn success(&self, unit: Unit) -> Option<Attempt> {
+        let view = self.view.as_ref()?;
+        (view.status(unit) == Status::Done).then(|| attempt(view, unit))
+    }
+}
+
+/// The heads of a map from shards.
+pub fn heads(heads: Vec<RunHead>) -> BTreeMap<Shard, Head> {
+    heads.into_iter().map(|head| (head.shard, head.head)).collect()
+}

@@ -1,0 +1,179 @@
+//! A cancelled run: no new decision to start anything, what may run is killed and waited for, then teardown begins.
+//!
+//! An undo may begin only when every try that may have started is settled: its result is recorded, or nothing can run
+//! under its name any more. Sends that were decided before the cancellation may arrive until
+//! [`crate::env::Settings::landing`] after it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Attempt, Event, RunPhase, Shard, Timestamp, Unit, View, accept};
+use ebb_spec::plan::Work as Kind;
+use ebb_wire::callback::ReasonCode;
+use ebb_wire::id::RunId;
+use ebb_wire::record::Record;
+use ebb_wire::relay::WorkState;
+
+use crate::complete;
+use crate::dispatch;
+use crate::drive::Work;
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::finish;
+use crate::outcome::Ended;
+use crate::ports::{Message, RelayError};
+use crate::records;
+use crate::run::{self, Run};
+
+/// While something of a cancelled run may still run, it is looked at this often.
+const LOOK_AGAIN_MS: u64 = 1_000;
+
+/// Stops a run: bumps the epoch of every item, the root first. A run that is stopping or closed is left as it is.
+///
+/// # Errors
+/// The store's; safe to repeat, and has to be repeated until it succeeds.
+pub async fn cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let Some(root) = env.store.read_root(id).await? else { return Ok(()) };
+        if root.head.phase != RunPhase::Running {
+            return Ok(());
+        }
+        let event = Event::Cancelled { shard: Shard::ROOT, epoch: root.head.epoch, now: env.now() };
+        if let ebb_store::Patched::Written(_) = env.store.patch_run(id, &accept(event)).await? {
+            return Ok(());
+        }
+    }
+    Err(FlowError::Contended(format!("run {id}")))
+}
+
+/// Looks at a run that is stopping. Gives what begins once it has settled; otherwise the run is due again soon.
+///
+/// # Errors
+/// The store's.
+pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, FlowError> {
+    let Some(stopped) = stop_all(env, run, view).await? else {
+        return again(env, run).await;
+    };
+    // The items were read before some of them were stopped: what counts is their state from then on.
+    let view = run.look(env).await?;
+    let open = in_flight(run.graph(), &view);
+    let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
+    let mut found: BTreeMap<(Unit, Attempt), Record> = BTreeMap::new();
+    if !units.is_empty() {
+        let list = env.store.read_records(&run.id, &units).await?;
+        found.extend(list.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)));
+    }
+    let mut settled = true;
+    for (unit, attempt) in open {
+        let record = found.get(&(unit, attempt));
+        settled &= settle_one(env, run, (unit, attempt), record, stopped).await?;
+    }
+    let landed = env.now() >= stopped.plus(env.settings.landing);
+    if settled && landed {
+        return finish::settled(env, run).await;
+    }
+    again(env, run).await
+}
+
+async fn again(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
+    dispatch::hasten(env, run, LOOK_AGAIN_MS).await?;
+    Ok(None)
+}
+
+/// Brings every item into the root's epoch. Gives since when all were, or `None` if some only are now.
+async fn stop_all(env: &Env, run: &Run, view: &View) -> Result<Option<Timestamp>, FlowError> {
+    let epoch = run::epoch(view);
+    let Some(before) = epoch.0.checked_sub(1) else { return Ok(None) };
+    let stopped = view.root().and_then(|root| root.stopped);
+    if stopped.is_some() {
+        return Ok(stopped);
+    }
+    for number in 1..Shard::count(run.graph().len()) {
+        let shard = Shard(number);
+        let event = Event::Cancelled { shard, epoch: ebb_engine::Epoch(before), now: env.now() };
+        // Refused: it is stopped already.
+        env.store.patch_run(&run.id, &accept(event)).await?;
+    }
+    let now = env.now();
+    env.store.patch_run(&run.id, &accept(Event::Stopped { now, epoch })).await?;
+    Ok(Some(now))
+}
+
+/// Whether the last try of a unit that was open when the run was cancelled is settled; earlier ones were before it
+/// began.
+async fn settle_one(
+    env: &Env,
+    run: &Run,
+    (unit, attempt): (Unit, Attempt),
+    record: Option<&Record>,
+    stopped: Timestamp,
+) -> Result<bool, FlowError> {
+    if record.is_some_and(|record| record.result.is_some()) {
+        return Ok(true);
+    }
+    let Some(plan) = run.unit(unit) else { return Ok(true) };
+    let now = env.now();
+    let ended = match plan.work {
+        Kind::Pod(_) => {
+            let cluster = run.loaded.plan.target.cluster.as_deref();
+            let name = dispatch::work_name(run, unit, attempt);
+            match env.relay.cancel(cluster, &name, env.settings.grace).await {
+                Ok(WorkState::Tombstoned) => Ended::Cancelled("killed when the run was cancelled".to_owned()),
+                Ok(WorkState::Ended(callback)) => match complete::ended(*callback, complete::From::Relay) {
+                    Some(ended) => ended,
+                    None => return Ok(false),
+                },
+                Ok(WorkState::Running { .. } | WorkState::Unknown) => return Ok(false),
+                Err(RelayError::Refused(reason)) => Ended::Cancelled(reason),
+                Err(RelayError::Unreachable(reason)) => {
+                    tracing::warn!(run = %run.id, unit = plan.key, reason, "waiting for the relay to kill a unit");
+                    return Ok(false);
+                }
+            }
+        }
+        // Nobody can kill a request: what was accepted gets its time to end, what was not has arrived or never will.
+        Kind::Webhook(_) => {
+            let accepted = record.and_then(|record| record.accepted);
+            let grace = ebb_engine::Millis(u64::try_from(env.settings.grace.as_millis()).unwrap_or(u64::MAX));
+            let until = match accepted {
+                Some(_) => stopped.plus(grace.max(env.settings.landing)),
+                None => stopped.plus(env.settings.landing),
+            };
+            if now < until {
+                return Ok(false);
+            }
+            Ended::Cancelled("the run was cancelled before an answer came".to_owned())
+        }
+        Kind::Object(_) => Ended::Cancelled("never applied".to_owned()),
+    };
+    // Outputs of a success that nobody waits for any more go through the same checks.
+    let ended = complete::checked(plan, ended);
+    let result = records::keep(env, run, unit, attempt, &ended, None).await?;
+    env.store.put_result(&run.id, unit, attempt, &result).await?;
+    Ok(true)
+}
+
+/// Stops the run of a target that is stopping, and begins to settle it at once.
+///
+/// # Errors
+/// The store's.
+pub async fn stop(env: &Env, id: &RunId) -> Result<Option<Work>, FlowError> {
+    cancel(env, id).await?;
+    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+    let view = run.look(env).await?;
+    match view.root().map(|root| root.phase) {
+        Some(RunPhase::Stopping) => settle(env, &run, &view).await,
+        // It had ended by itself: the target only has to move on.
+        Some(RunPhase::Closed) => finish::settled(env, &run).await,
+        Some(RunPhase::Running) | None => {
+            env.queue.send(Message::Run(id.clone()), Duration::ZERO).await;
+            Ok(None)
+        }
+    }
+}
+
+/// A failure that says that the unit's time is up.
+pub fn timed_out(seconds: u64) -> crate::outcome::Failure {
+    crate::outcome::Failure::new(ReasonCode::Timeout, &format!("no result within {seconds} s"))
+}

@@ -1,0 +1,200 @@
+//! Outcomes to the platform: signed CloudEvents, sent until they are accepted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ebb_engine::target::Tell;
+use ebb_engine::{Backoff, Millis, Moment};
+use ebb_outbound::{Delivery, Message as Outgoing, deliver};
+use ebb_spec::plan::UnitAt;
+use ebb_spec::render::{self, Known};
+use ebb_store::{TargetHead, TellState, Transition};
+use ebb_wire::id::{self, RunId};
+use ebb_wire::lifecycle::{OutcomeData, OutputValue};
+use ebb_wire::record::Verdict;
+use ebb_wire::sign::MessageId;
+use ebb_wire::value::Value;
+
+use crate::env::{Env, Loaded};
+use crate::error::FlowError;
+use crate::finish;
+use crate::ports::Message;
+use crate::records;
+use crate::run::Run;
+
+/// Waits between tries: from a second to ten minutes, for as long as it takes.
+const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+
+/// Tells the platform what it has not accepted yet of a target. What is refused for now is due again.
+///
+/// # Errors
+/// The store's.
+pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
+    let (Some(tell), Some(url)) = (target.tell.clone(), env.settings.platform_url.clone()) else {
+        return Ok(());
+    };
+    let data = outcome(env, &target, tell.what).await?;
+    let subject = format!("{kind}/{name}");
+    let life = id::life(kind, name, &target.uid);
+    let event = match tell.what {
+        Tell::Ready => "ready",
+        Tell::Failed => "failed",
+        Tell::Stuck => "stuck",
+        Tell::Gone => "gone",
+    };
+    // One outcome, one id: whoever gets it twice can tell. A target that fails again after a retry is news.
+    let message = format!("{life}-{}-{event}-{}", target.generation, target.since.0);
+    let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
+    let (content_type, body) = ebb_wire::cloudevents::outcome(
+        message.as_str(),
+        &env.settings.source,
+        finish::event_type(tell.what),
+        &subject,
+        target.since,
+        &data,
+    );
+    let secret = &env.settings.platform_secret;
+    let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
+    let delivery = deliver(env.platform.as_ref(), secret, outgoing, env.now()).await;
+    let mut after = target.clone();
+    let wait = match delivery {
+        Delivery::Accepted => None,
+        Delivery::Gone => {
+            tracing::warn!(kind, name, "the platform answered 410: the outcome is not sent again");
+            None
+        }
+        Delivery::Refused(reason) => {
+            tracing::error!(kind, name, reason, "the platform's URL cannot be used: mend the configuration");
+            Some(BACKOFF.max)
+        }
+        Delivery::Retry { after, reason } => {
+            tracing::warn!(kind, name, reason, "the platform did not accept the outcome; it is sent again");
+            let wait = BACKOFF.wait(tell.tries.saturating_add(1), env.random.next()).0.max(250);
+            let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+            Some(Millis(wait.max(asked.min(BACKOFF.max.0))))
+        }
+    };
+    after.version += 1;
+    after.tell = wait.map(|_| TellState { what: tell.what, tries: tell.tries.saturating_add(1) });
+    after.due = finish::due(env, &after);
+    if let Some(wait) = wait {
+        let at = env.now().plus(wait);
+        after.due = Some(finish::due(env, &TargetHead { tell: None, ..after.clone() }).map_or(at, |due| due.min(at)));
+    }
+    let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
+    let written = env.store.move_target(&transition).await?;
+    if let Some(wait) = wait.filter(|_| written) {
+        let message = Message::Target(kind.to_owned(), name.to_owned());
+        env.queue.send(message, Duration::from_millis(wait.0)).await;
+    }
+    Ok(())
+}
+
+async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeData, FlowError> {
+    let mut data = OutcomeData {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        generation: target.generation,
+        outputs: BTreeMap::new(),
+        env: BTreeMap::new(),
+        unit: None,
+        reason: None,
+    };
+    let loaded = env.plan(&target.plan).await?;
+    match what {
+        Tell::Gone => {}
+        Tell::Ready => {
+            let given = given(env, target, &loaded).await?;
+            data.outputs = given.outputs;
+            data.env = given.env;
+        }
+        Tell::Failed | Tell::Stuck => {
+            if let Some((unit, reason)) = first_cause(env, target).await? {
+                data.unit = Some(unit);
+                data.reason = Some(reason);
+            }
+        }
+    }
+    Ok(data)
+}
+
+/// What a target's resources give to the outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    /// By resource and key.
+    pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
+    /// The document's own.
+    pub env: BTreeMap<String, OutputValue>,
+}
+
+/// What the resources of a target give, as far as it was made.
+///
+/// # Errors
+/// The store's.
+pub async fn given(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Given, FlowError> {
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    let mut known = Known::new();
+    for moment in [Moment::BeforeReady, Moment::AfterReady] {
+        let Some((event, _)) = loaded.event(moment) else { continue };
+        let run = RunId::new(&life, target.generation, moment);
+        for (unit, _, record) in env.store.read_all_records(&run).await? {
+            let success = record.result.as_ref().filter(|result| result.verdict == Verdict::Succeeded);
+            if let (Some(result), true) = (success, (unit.0 as usize) < event.units.len()) {
+                let produced = records::produced(records::outputs(env, result).await?);
+                known.insert(UnitAt { moment: moment.into(), unit: unit.0 }, produced);
+            }
+        }
+    }
+    let facts = render::Facts {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        namespace: loaded.plan.target.namespace.clone(),
+        key: life,
+        generation: target.generation,
+        cluster: loaded.plan.target.cluster.clone(),
+        labels: loaded.plan.target.labels.clone(),
+    };
+    let broken = |error: render::RenderError| FlowError::Broken(format!("outputs: {error}"));
+    let values = render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known).map_err(broken)?;
+    let env_values = render::env(&loaded.plan, &loaded.compiled, &facts, &known).map_err(broken)?;
+    Ok(Given {
+        outputs: values.into_iter().map(|(name, values)| (name, output_values(values))).collect(),
+        env: output_values(env_values),
+    })
+}
+
+fn output_values(values: BTreeMap<String, render::Value>) -> BTreeMap<String, OutputValue> {
+    values.into_iter().map(|(name, value)| (name, output_value(records::from_rendered(value)))).collect()
+}
+
+/// A value as the platform gets it.
+pub fn output_value(value: Value) -> OutputValue {
+    use base64::Engine as _;
+    match value {
+        Value::Json(json) => OutputValue::Value(json),
+        Value::Bytes(bytes) => {
+            OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes))
+        }
+        Value::Secret(secret) => OutputValue::Secret(secret),
+    }
+}
+
+/// The unit of the target's last run that failed first, and why.
+///
+/// # Errors
+/// The store's.
+pub async fn first_cause(
+    env: &Env,
+    target: &TargetHead,
+) -> Result<Option<(String, ebb_wire::callback::Reason)>, FlowError> {
+    let Some(moment) = target.moment else { return Ok(None) };
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
+        return Ok(None);
+    };
+    let found = crate::cause::first(env, &run).await?;
+    Ok(found.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
+}

@@ -1,0 +1,134 @@
+//! What a unit that takes something away has to know: whether there is anything, and what it is called.
+//!
+//! Flow: read the earlier run's state, seal the undone units there, then read all their tries' records. A success that
+//! arrives after the seal sees it and reopens the undo; one that arrived before is in the records.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::{Change, Moment, Patch, Shard, Unit};
+use ebb_spec::plan::{UnitAt, UnitPlan};
+use ebb_spec::render::{Known, Produced};
+use ebb_wire::record::{Record, Verdict};
+use ebb_wire::value::Outputs;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::inputs::{self, Memory};
+use crate::records;
+use crate::run::Run;
+
+/// What is to be done by an undo.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Undo {
+    /// Nothing: what it takes away never started, or was skipped.
+    Nothing(String),
+    /// This.
+    Something {
+        /// Outputs of the undone units, for rendering.
+        known: Known,
+        /// How many further things it has to take away after this one: successes of other tries with other outputs.
+        more: u32,
+    },
+}
+
+/// Seals everything that `units` undo, with one write per item of the earlier runs.
+///
+/// # Errors
+/// The store's.
+pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Result<(), FlowError> {
+    let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
+    let mut patches: BTreeMap<(Moment, Shard), Vec<Change>> = BTreeMap::new();
+    for at in memory.seal(undone) {
+        let (shard, slot) = Shard::of(Unit(at.unit));
+        patches.entry((at.moment.into(), shard)).or_default().push(Change::AddSealed(slot));
+    }
+    for ((moment, shard), changes) in patches {
+        let earlier = memory.earlier(env, run, moment).await?;
+        if earlier.view.is_some() {
+            let patch = Patch { shard, conditions: Vec::new(), changes };
+            env.store.patch_run(&earlier.id, &patch).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the undo `unit` (at `position` of `run`) has to do. Its undone units are sealed already.
+///
+/// # Errors
+/// The store's.
+pub async fn decide(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    position: Unit,
+    memory: &Memory,
+) -> Result<Undo, FlowError> {
+    let mut by_moment: BTreeMap<Moment, Vec<Unit>> = BTreeMap::new();
+    for at in &unit.undoes {
+        by_moment.entry(at.moment.into()).or_default().push(Unit(at.unit));
+    }
+    let mut started = false;
+    let mut variants: BTreeMap<UnitAt, Vec<Outputs>> = BTreeMap::new();
+    for (moment, units) in by_moment {
+        let earlier = memory.earlier(env, run, moment).await?;
+        if earlier.view.is_none() {
+            continue;
+        }
+        let found = env.store.read_records(&earlier.id, &units).await?;
+        for undone in units {
+            let tries: Vec<&Record> =
+                found.iter().filter(|(at, _, _)| *at == undone).map(|(_, _, record)| record).collect();
+            let skipped = !tries.is_empty() && tries.iter().all(|record| is_skipped(record));
+            if skipped || (tries.is_empty() && !earlier.may_have_started(undone)) {
+                continue;
+            }
+            started = true;
+            let at = UnitAt { moment: moment.into(), unit: undone.0 };
+            variants.insert(at, inputs::successes(env, &tries).await?);
+        }
+    }
+    if !started {
+        let names: Vec<&str> = unit.undoes.iter().filter_map(|&at| key(run, at)).collect();
+        return Ok(Undo::Nothing(format!("nothing to take away: {} never started", names.join(", "))));
+    }
+    let count = variants.values().map(Vec::len).max().unwrap_or(0).max(1);
+    let index = if count > 1 { taken_away(env, run, position).await? } else { 0 };
+    let known = variants
+        .into_iter()
+        .map(|(at, mut list)| {
+            let last = list.len().saturating_sub(1);
+            let produced = match list.is_empty() {
+                true => Produced::Absent,
+                false => records::produced(list.swap_remove(index.min(last))),
+            };
+            (at, produced)
+        })
+        .collect();
+    let more = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
+    Ok(Undo::Something { known, more })
+}
+
+fn is_skipped(record: &Record) -> bool {
+    let skipped = |verdict| verdict == Verdict::Skipped;
+    record.others.is_empty() && record.result.as_ref().is_some_and(|result| skipped(result.verdict))
+}
+
+fn key(run: &Run, at: UnitAt) -> Option<&str> {
+    Some(run.loaded.plan.unit(at)?.key.as_str())
+}
+
+/// How many things the undo has taken away by earlier tries: each success of a try took away one.
+async fn taken_away(env: &Env, run: &Run, position: Unit) -> Result<usize, FlowError> {
+    let tries = env.store.read_records(&run.id, &[position]).await?;
+    let succeeded = |record: &Record| {
+        record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Succeeded)
+    };
+    Ok(tries.iter().filter(|(_, _, record)| succeeded(record)).count())
+}
+
+/// The undo units of `undone`, as far as they belong to the run of `moment`.
+pub fn undoing(run: &Run, moment: Moment, undone: UnitAt) -> Vec<Unit> {
+    let Some((event, _)) = run.loaded.event(moment) else { return Vec::new() };
+    let positions = event.units.iter().zip(0..).filter(|(unit, _)| unit.undoes.contains(&undone));
+    positions.map(|(_, position)| Unit(position)).collect()
+}

@@ -1,0 +1,51 @@
+//! DynamoDB and S3 in this process, kept in a folder.
+//!
+//! The AWS SDKs talk to them as they are; only their HTTP client is another one, which calls the emulator instead of
+//! a network. What was answered survives a killed process, but not necessarily a power failure.
+
+mod bucket;
+mod server;
+mod table;
+
+pub use bucket::Bucket;
+pub use server::S3Server;
+pub use table::Table;
+
+/// Why an emulator did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// The folder or the port cannot be used.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The emulator refused.
+    #[error("{what}: {reason}")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// Access key that signed requests to the emulators may use.
+pub const ACCESS_KEY: &str = "local";
+/// Secret of [`ACCESS_KEY`].
+pub const SECRET_KEY: &str = "local";
+/// Region that clients of the emulators name.
+pub const REGION: &str = "us-east-1";
+
+/// The key pair as the SDKs take it.
+fn credentials() -> aws_credential_types::Credentials {
+    aws_credential_types::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local")
+}
+
+/// Makes `folder`, with all above it.
+fn make_folder(folder: &std::path::Path) -> Result<(), EmbeddedError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })
+}

@@ -1,0 +1,86 @@
+//! The emulated S3 on a port of this machine, for programs of others such as `curl`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use axum::extract::Request;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use s3s::service::S3Service;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::EmbeddedError;
+use super::bucket::service;
+
+/// Header that says how a body is signed.
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
+
+/// A running S3 endpoint; it ends when this is dropped.
+#[derive(Debug)]
+pub struct S3Server {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl S3Server {
+    /// Serves the buckets kept in `folder` on `port` of the loopback interface; 0 takes a free one. Requests may be
+    /// unsigned or signed by anybody; only bodies that are signed in chunks must be signed with
+    /// [`super::ACCESS_KEY`]. Buckets are addressed by path.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or the port is taken.
+    pub async fn start(folder: &Path, port: u16) -> Result<Self, EmbeddedError> {
+        let service = service(folder)?;
+        let what = || format!("port {port} of 127.0.0.1");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+        let listener = listener.map_err(|source| EmbeddedError::Io { what: what(), source })?;
+        let address = listener.local_addr().map_err(|source| EmbeddedError::Io { what: what(), source })?;
+        let router = axum::Router::new().fallback(async move |request: Request| respond(&service, request).await);
+        let task = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%error, "the S3 endpoint ended");
+            }
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Its URL, without a slash at the end.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn respond(service: &S3Service, mut request: Request) -> Response {
+    unsign(&mut request);
+    match service.call(request.map(s3s::Body::http_body_unsync)).await {
+        Ok(response) => response.map(axum::body::Body::new),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}")).into_response(),
+    }
+}
+
+/// Takes the signature off a request whose body can be read without it.
+fn unsign(request: &mut Request) {
+    let chunked = request.headers().get(CONTENT_SHA256).and_then(|value| value.to_str().ok());
+    if chunked.is_some_and(|value| value.starts_with("STREAMING-AWS4")) {
+        return;
+    }
+    request.headers_mut().remove(AUTHORIZATION);
+    let Some(query) = request.uri().query() else { return };
+    let signature = |pair: &&str| !pair.to_ascii_lowercase().starts_with("x-amz-");
+    let kept: Vec<&str> = query.split('&').filter(signature).collect();
+    let target = match kept.is_empty() {
+        true => request.uri().path().to_owned(),
+        false => format!("{}?{}", request.uri().path(), kept.join("&")),
+    };
+    if let Ok(uri) = target.parse::<Uri>() {
+        *request.uri_mut() = uri;
+    }
+}

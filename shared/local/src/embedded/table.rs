@@ -1,0 +1,136 @@
+//! DynamoDB in this process.
+
+use std::path::Path;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use dynoxide::{Database, DynoxideError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{EmbeddedError, REGION, credentials, make_folder};
+
+/// Prefix of the header that names the operation.
+const TARGET: &str = "DynamoDB_20120810.";
+
+/// Opens tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Table;
+
+impl Table {
+    /// A client of the tables kept in `folder`, which is made if it is not there. Makes no table: see
+    /// `ebb_store::table::create`.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or holds something else.
+    pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
+        make_folder(folder)?;
+        let file = folder.join("table.sqlite");
+        let refused = |reason: DynoxideError| EmbeddedError::Refused {
+            what: format!("table in {}", file.display()),
+            reason: reason.to_string(),
+        };
+        let database = Database::new(&file.to_string_lossy()).map_err(refused)?;
+        // The emulator's ordinary settings after a bulk load: a write is in the log before it is answered, but is not
+        // forced to the disk.
+        database.disable_bulk_loading().map_err(refused)?;
+        Ok(Self::client(database))
+    }
+
+    /// A client of tables that live as long as it does.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn memory() -> Result<Client, EmbeddedError> {
+        let database = Database::memory().map_err(|reason| EmbeddedError::Refused {
+            what: "table in memory".to_owned(),
+            reason: reason.to_string(),
+        })?;
+        Ok(Self::client(database))
+    }
+
+    fn client(database: Database) -> Client {
+        let connector = SharedHttpConnector::new(Connector { database });
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(REGION))
+            .credentials_provider(credentials())
+            .endpoint_url("http://dynamodb.local")
+            .http_client(http_client_fn(move |_, _| connector.clone()))
+            .build();
+        Client::from_conf(config)
+    }
+}
+
+/// Gives requests to the emulator instead of a network.
+#[derive(Clone)]
+struct Connector {
+    database: Database,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+impl HttpConnector for Connector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let database = self.database.clone();
+        HttpConnectorFuture::new(async move {
+            let broken = |error: Box<dyn std::error::Error + Send + Sync>| ConnectorError::other(error, None);
+            let operation = request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
+            let operation = operation.unwrap_or_default().to_owned();
+            let body = request.body().bytes().unwrap_or_default().to_vec();
+            // The emulator answers in its caller's thread, and waits for its lock there.
+            let answer = tokio::task::spawn_blocking(move || answer(&database, &operation, &body)).await;
+            let (status, body) = answer.map_err(|error| broken(error.into()))?;
+            let status = status.try_into().map_err(|_| broken("no HTTP status".into()))?;
+            let mut response = HttpResponse::new(status, body.into());
+            response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
+            Ok(response)
+        })
+    }
+}
+
+/// Status and JSON of the answer.
+fn answer(database: &Database, operation: &str, body: &[u8]) -> (u16, String) {
+    let db = database;
+    let done = match operation {
+        "CreateTable" => run(body, |request| db.create_table(request)),
+        "DeleteTable" => run(body, |request| db.delete_table(request)),
+        "DescribeTable" => run(body, |request| db.describe_table(request)),
+        "ListTables" => run(body, |request| db.list_tables(request)),
+        "DescribeTimeToLive" => run(body, |request| db.describe_time_to_live(request)),
+        "UpdateTimeToLive" => run(body, |request| db.update_time_to_live(request)),
+        "GetItem" => run(body, |request| db.get_item(request)),
+        "BatchGetItem" => run(body, |request| db.batch_get_item(request)),
+        "Query" => run(body, |request| db.query(request)),
+        "Scan" => run(body, |request| db.scan(request)),
+        "PutItem" => run(body, |request| db.put_item(request)),
+        "UpdateItem" => run(body, |request| db.update_item(request)),
+        "DeleteItem" => run(body, |request| db.delete_item(request)),
+        "BatchWriteItem" => run(body, |request| db.batch_write_item(request)),
+        "TransactWriteItems" => run(body, |request| db.transact_write_items(request)),
+        other => Err(DynoxideError::ValidationException(format!("{other} is not served on one machine"))),
+    };
+    match done {
+        Ok(json) => (200, json),
+        Err(error) => (error.status_code(), error.to_json()),
+    }
+}
+
+fn run<Q: DeserializeOwned, A: Serialize>(
+    body: &[u8],
+    operation: impl FnOnce(Q) -> dynoxide::Result<A>,
+) -> dynoxide::Result<String> {
+    let request = serde_json::from_slice(body);
+    let request = request.map_err(|error| DynoxideError::ValidationException(error.to_string()))?;
+    let answer = operation(request)?;
+    serde_json::to_string(&answer).map_err(|error| DynoxideError::InternalServerError(error.to_string()))
+}

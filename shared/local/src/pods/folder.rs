@@ -1,0 +1,76 @@
+//! Files of the state: written whole or not at all, and locks on them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::PodsError;
+
+/// Creates a folder of mode 0700 with those above it; one that is there stays as it is.
+pub(super) fn make_private(path: &Path) -> Result<(), PodsError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| PodsError::io(path, error))
+}
+
+/// Puts `bytes` at `path`, mode 0600, so that a reader and a crash see the old file or the new one.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PodsError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let write = || -> io::Result<()> {
+        let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|error| PodsError::io(path, error))
+}
+
+/// [`write_whole`] of a value as JSON.
+pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), PodsError> {
+    let bytes = serde_json::to_vec(value)
+        .map_err(|error| PodsError::Damaged { path: path.to_owned(), message: error.to_string() })?;
+    write_whole(path, &bytes)
+}
+
+/// The value in a JSON file; `None` if there is no file.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, PodsError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(PodsError::io(path, error)),
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| PodsError::Damaged { path: path.to_owned(), message: error.to_string() })
+}
+
+/// Names of the entries of a folder, unsorted; none if there is no folder. Names that are no text are left out.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, PodsError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(PodsError::io(folder, error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| PodsError::io(folder, error))?;
+        names.extend(entry.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Opens a lock file, making it if need be. Locks are released when the last copy of the file is closed, so a process
+/// that inherited it holds the lock for as long as it lives.
+pub(super) fn lock_file(path: &Path) -> Result<File, PodsError> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| PodsError::io(path, error))
+}

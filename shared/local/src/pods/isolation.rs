@@ -1,0 +1,278 @@
+//! What a script sees of the machine.
+//!
+//! * Its root is a folder of its own in a mount namespace of its own. What the machine's root holds is mounted there,
+//!   so that programs, `/proc`, `/dev` and the network are the machine's.
+//! * `/tmp` and the working folder, which is also `HOME`, are empty and private.
+//! * Every file that is declared as input or output is private, wherever it is: its folder is made if the machine has
+//!   none, and if it has one, new files there stay private while the files that it has already are the machine's.
+//! * The relay's own state is hidden, unless it is below `/tmp`, which is hidden anyway.
+//!
+//! Root can always do that; others need user namespaces, which some distributions switch off
+//! (`kernel.apparmor_restrict_unprivileged_userns`, `user.max_user_namespaces`). Where they are off, scripts without
+//! declared files still run, with `TMPDIR` and `HOME` in private folders; the others are not startable.
+//!
+//! It keeps units apart from each other, not the machine from a malicious script.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getgid, getuid, pivot_root};
+use serde::{Deserialize, Serialize};
+
+/// The folder of the script, in its root.
+pub(super) const OWN: &str = "/ebb-unit";
+const TMP: &str = "/tmp";
+const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// A private root and what is to be mounted in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Layout {
+    /// The folder that becomes the root.
+    root: PathBuf,
+    /// What is to be hidden.
+    state: PathBuf,
+    /// Folders of declared files, not below `/tmp`, free of symbolic links.
+    folders: BTreeSet<PathBuf>,
+    /// Declared files, in the same form.
+    files: BTreeSet<PathBuf>,
+}
+
+/// Why a script cannot be isolated.
+#[derive(Debug)]
+pub(super) enum IsolationError {
+    /// The machine does not let us.
+    Unavailable(String),
+    /// It does, but this layout does not work.
+    Failed(String),
+}
+
+impl Layout {
+    /// Makes the private folders below `root`. `state` is hidden from the script.
+    pub(super) fn create(root: &Path, state: &Path) -> io::Result<Self> {
+        let folder = |path: PathBuf, mode: u32| -> io::Result<()> {
+            fs::DirBuilder::new().recursive(true).create(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+        };
+        folder(root.to_owned(), 0o755)?;
+        folder(below(root, Path::new(TMP)), 0o1777)?;
+        folder(below(root, Path::new(OWN)), 0o755)?;
+        folder(below(root, &Path::new(OWN).join("home")), 0o755)?;
+        let state = fs::canonicalize(state)?;
+        Ok(Self { root: root.to_owned(), state, folders: BTreeSet::new(), files: BTreeSet::new() })
+    }
+
+    /// Declares a file by its path in the script's eyes. Its folder is made; gives where the file is for us.
+    /// The error says what is wrong with the path.
+    pub(super) fn declare(&mut self, path: &str) -> Result<PathBuf, String> {
+        let path = normal(path)?;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err("it is a folder".to_owned());
+        };
+        let folder = resolve(folder)?;
+        let file = folder.join(name);
+        for kernel in KERNEL {
+            if file.starts_with(kernel) {
+                return Err(format!("{kernel} belongs to the kernel"));
+            }
+        }
+        if file.starts_with(OWN) || file == Path::new(TMP) {
+            return Err(format!("{} is taken", file.display()));
+        }
+        if !folder.starts_with(TMP) {
+            if fs::symlink_metadata(&file).is_ok_and(|found| found.is_dir()) {
+                return Err("this machine has a folder there".to_owned());
+            }
+            self.files.insert(file.clone());
+            self.folders.insert(folder.clone());
+        }
+        let backing = below(&self.root, &folder);
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&backing).map_err(|error| error.to_string())?;
+        Ok(backing.join(name))
+    }
+
+    /// Moves this process into the private root. Only for a process without other threads.
+    pub(super) fn enter(&self) -> Result<(), IsolationError> {
+        let unavailable = |what: &str| {
+            let what = what.to_owned();
+            move |error: nix::Error| IsolationError::Unavailable(format!("{what}: {error}"))
+        };
+        let (uid, gid) = (getuid(), getgid());
+        if uid.is_root() {
+            unshare(CloneFlags::CLONE_NEWNS).map_err(unavailable("no mount namespace"))?;
+        } else {
+            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER)
+                .map_err(unavailable("no user namespace"))?;
+            let map = |file: &str, text: String| {
+                fs::write(format!("/proc/self/{file}"), text)
+                    .map_err(|error| IsolationError::Unavailable(format!("/proc/self/{file}: {error}")))
+            };
+            map("setgroups", "deny".to_owned())?;
+            map("uid_map", format!("{uid} {uid} 1"))?;
+            map("gid_map", format!("{gid} {gid} 1"))?;
+        }
+        let none: Option<&str> = None;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+            .map_err(unavailable("no private mounts"))?;
+        mount(Some(&self.root), &self.root, none, MsFlags::MS_BIND, none)
+            .map_err(unavailable("no bind mounts"))?;
+        // Else the mount of the folder that holds it would hold all our mounts a second time.
+        mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none)
+            .map_err(unavailable("no unbindable mounts"))?;
+        self.fill(Path::new("/")).map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
+        self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
+        let turn = || -> nix::Result<()> {
+            nix::unistd::chdir(&self.root)?;
+            // Both at one place: the old root lies over the new one until it is taken away.
+            pivot_root(".", ".")?;
+            umount2(".", MntFlags::MNT_DETACH)?;
+            nix::unistd::chdir("/")
+        };
+        turn().map_err(unavailable("no change of root"))
+    }
+
+    /// Mounts what the machine has in `folder` at the same place below the private root.
+    fn fill(&self, folder: &Path) -> io::Result<()> {
+        let within = |error: io::Error, path: &Path| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        for entry in fs::read_dir(folder).map_err(|error| within(error, folder))? {
+            let entry = entry.map_err(|error| within(error, folder))?;
+            let path = entry.path();
+            if path == Path::new(TMP) || path == Path::new(OWN) || self.files.contains(&path) {
+                continue;
+            }
+            match self.place(&path) {
+                Ok(()) => {}
+                // It went while we looked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(within(error, &path)),
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, path: &Path) -> io::Result<()> {
+        let target = below(&self.root, path);
+        let found = fs::symlink_metadata(path)?;
+        if found.is_symlink() {
+            return std::os::unix::fs::symlink(fs::read_link(path)?, target);
+        }
+        if found.is_dir() {
+            if !target.exists() {
+                fs::create_dir(&target)?;
+            }
+            if self.folders.iter().any(|folder| folder.starts_with(path)) {
+                fs::set_permissions(&target, found.permissions())?;
+                return self.fill(path);
+            }
+        } else {
+            fs::File::create(&target)?;
+        }
+        bind(path, &target)
+    }
+
+    fn hide_state(&self) -> io::Result<()> {
+        let target = below(&self.root, &self.state);
+        if self.state.starts_with(TMP) || !target.is_dir() {
+            return Ok(());
+        }
+        let (kind, none): (_, Option<&str>) = (Some("tmpfs"), None);
+        mount(kind, &target, kind, MsFlags::MS_RDONLY, none).map_err(io::Error::from)
+    }
+}
+
+fn bind(from: &Path, to: &Path) -> io::Result<()> {
+    let none: Option<&str> = None;
+    mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).map_err(io::Error::from)
+}
+
+/// `path`, which is absolute, below `root`.
+pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// A declared path without `//` and `.`.
+fn normal(path: &str) -> Result<PathBuf, String> {
+    if path.contains('\0') {
+        return Err("a path cannot have NUL bytes".to_owned());
+    }
+    if !path.starts_with('/') {
+        return Err("the path is not absolute".to_owned());
+    }
+    if path.ends_with('/') {
+        return Err("it names a folder".to_owned());
+    }
+    let path: PathBuf = Path::new(path).components().collect();
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err("the path has `..`".to_owned());
+    }
+    Ok(path)
+}
+
+/// `folder` free of the machine's symbolic links, whether or not it exists.
+fn resolve(folder: &Path) -> Result<PathBuf, String> {
+    // The machine's `/tmp` is not the script's.
+    if folder.starts_with(TMP) {
+        return Ok(folder.to_owned());
+    }
+    let mut known = folder;
+    let mut rest = Vec::new();
+    loop {
+        match fs::canonicalize(known) {
+            Ok(found) if !found.is_dir() => return Err(format!("{} is no folder", known.display())),
+            Ok(found) => return Ok(rest.iter().rev().fold(found, |path, name| path.join(name))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if fs::symlink_metadata(known).is_ok() {
+                    return Err(format!("{} is a symbolic link to nowhere", known.display()));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(format!("{}: {error}", known.display())),
+        }
+        let (Some(above), Some(name)) = (known.parent(), known.file_name()) else {
+            return Err(format!("{} cannot be resolved", folder.display()));
+        };
+        rest.push(name);
+        known = above;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_declared_files() {
+        let state = tempfile::tempdir().unwrap();
+        let root = state.path().join("root");
+        let mut layout = Layout::create(&root, state.path()).unwrap();
+        for (path, expected) in [
+            ("/tmp/a", Ok("tmp/a")),
+            ("/tmp/a/b//c", Ok("tmp/a/b/c")),
+            ("/no-such-folder/x/./y", Ok("no-such-folder/x/y")),
+            ("/result", Ok("result")),
+            ("/etc/hostname", Ok("etc/hostname")),
+            ("/bin/ebb-result", Ok("usr/bin/ebb-result")),
+            ("/usr", Err("this machine has a folder there")),
+            ("/etc/hostname/x", Err("/etc/hostname is no folder")),
+            ("/proc/self/x", Err("/proc belongs to the kernel")),
+            ("/dev/x", Err("/dev belongs to the kernel")),
+            ("/tmp", Err("/tmp is taken")),
+            ("/ebb-unit/script", Err("/ebb-unit/script is taken")),
+            ("/a/../b", Err("the path has `..`")),
+            ("/a/", Err("it names a folder")),
+            ("/", Err("it names a folder")),
+            ("a", Err("the path is not absolute")),
+            ("/a\0", Err("a path cannot have NUL bytes")),
+        ] {
+            let found = layout.declare(path);
+            assert_eq!(found, expected.map(|path| root.join(path)).map_err(str::to_owned), "{path:?}");
+        }
+        assert!(root.join("no-such-folder/x").is_dir());
+    }
+}

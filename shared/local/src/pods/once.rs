@@ -1,0 +1,105 @@
+//! One script in the foreground.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ebb_wire::callback::{Callback, ReasonCode};
+use ebb_wire::id::short_digest;
+use ebb_wire::relay::{Destination, Ensure, Script, WorkName};
+use tokio::io::AsyncReadExt as _;
+
+use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
+use super::{PodsError, folder, start, strays, supervisor};
+
+/// A script to run once, outside of any run.
+#[derive(Clone, Debug)]
+pub struct Once {
+    /// The script with its inputs and outputs.
+    pub script: Script,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Environment variables beside those of the script.
+    pub extra_env: Vec<(String, String)>,
+    /// The program to run as supervisor; `None`: this one.
+    pub program: Option<PathBuf>,
+}
+
+/// Runs a script as a unit would run, with the same isolation, and waits for its end. What it prints, to either of its
+/// outputs, goes to `print` as it comes; the result has the outputs. Secrets are read from, and sensitive outputs kept
+/// in, `state`, which is made if need be. If the future is dropped, or this program killed, the script is killed.
+///
+/// # Errors
+/// [`PodsError`] if it cannot be run at all; a script that fails is a result.
+pub async fn run_once(
+    state: &Path,
+    once: Once,
+    mut print: impl FnMut(&[u8]) + Send,
+) -> Result<Callback, PodsError> {
+    let all = state.join("once");
+    folder::make_private(&all)?;
+    let state = state.canonicalize().map_err(|error| PodsError::io(state, error))?;
+    let all = state.join("once");
+    sweep(&all)?;
+    let kept = tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
+    let shown = kept.path().to_string_lossy().into_owned();
+    let name = WorkName { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
+    let run = Run { work: Work { folder: kept.keep() } };
+    let request = Ensure {
+        v: 1,
+        name,
+        not_after_ms: u64::MAX,
+        timeout_ms: u64::try_from(once.timeout.as_millis()).unwrap_or(u64::MAX),
+        callback: Destination { url: String::new(), token: String::new() },
+        script: once.script,
+    };
+    folder::write_json(&run.work.request(), &Received { at_ms: supervisor::now_ms(), request })?;
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
+    let around = Surroundings { state, path, extra_env: once.extra_env, life: Life::OfStarter };
+    let child = start::start(&run.work, &around, once.program.as_deref()).await?;
+    if let Some(mut child) = child {
+        if let Some(mut output) = child.stdout.take() {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(count @ 1..) = output.read(&mut buffer).await {
+                print(&buffer[..count]);
+            }
+        }
+        child.wait().await.map_err(PodsError::Spawn)?;
+    }
+    match run.work.standing()? {
+        Standing::Ended(result) => Ok(*result),
+        Standing::Tombstoned => Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside")),
+        _ => {
+            let (mark, value) = run.work.mark();
+            strays::kill_marked(mark, &value);
+            Ok(Callback::failed(ReasonCode::Lost, "the process that watched over the script was killed"))
+        }
+    }
+}
+
+/// Ends the script and removes its folder when nobody waits for it any more.
+struct Run {
+    work: Work,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.work.is_held().unwrap_or(false) {
+            // The folder goes with the next run.
+            let _ = folder::write_json(&self.work.cancel(), &Cancel { grace_ms: 2_000 });
+        } else {
+            let _ = std::fs::remove_dir_all(&self.work.folder);
+        }
+    }
+}
+
+/// Removes what earlier runs have left that were given up.
+fn sweep(all: &Path) -> Result<(), PodsError> {
+    for name in folder::names(all)? {
+        let work = Work { folder: all.join(name) };
+        // One that is being made has no lock yet, but it has no request either.
+        if work.request().exists() && work.lock().exists() && !work.is_held()? {
+            let _ = std::fs::remove_dir_all(&work.folder);
+        }
+    }
+    Ok(())
+}

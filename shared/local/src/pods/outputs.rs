@@ -1,0 +1,126 @@
+//! Reading what a script has left at its declared paths.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::limits::{OUTPUT, OUTPUTS};
+use ebb_wire::relay::{ScriptOutput, WorkName};
+use ebb_wire::value::SecretRef;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+
+use super::secrets;
+
+/// The result of a script that has ended with 0: success with its outputs, or why they are not as declared. Sensitive
+/// ones are kept in `state`. `places` are the outputs' files for us, below the script's private `root`.
+pub(super) fn collect(
+    work: &WorkName,
+    outputs: &[ScriptOutput],
+    places: &[PathBuf],
+    root: &Path,
+    state: &Path,
+) -> Callback {
+    let mut total = 0;
+    let mut found = Vec::new();
+    for (output, place) in outputs.iter().zip(places) {
+        let bytes = match read(output, place, root) {
+            Ok(bytes) => bytes,
+            Err((code, message)) => return Callback::failed(code, &message),
+        };
+        total += bytes.len();
+        if total > OUTPUTS {
+            let message = format!(
+                "the outputs up to {:?} have {total} bytes; all outputs of a unit may have {OUTPUTS}",
+                output.name
+            );
+            return Callback::failed(ReasonCode::OutputTooLarge, &message);
+        }
+        found.push((output, bytes));
+    }
+    let mut result = Callback::new(CallbackStatus::Succeeded);
+    for (output, bytes) in found {
+        if output.sensitive {
+            let (name, key) = secrets::of_output(work, &output.name);
+            if let Err(error) = secrets::put(state, &name, &key, &bytes) {
+                let message = format!("output {:?} cannot be kept: {error}", output.name);
+                return Callback::failed(ReasonCode::Lost, &message);
+            }
+            let place = SecretRef { cluster: None, namespace: None, name, key };
+            result.secrets.insert(output.name.clone(), place);
+            continue;
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => drop(result.outputs.insert(output.name.clone(), text.into())),
+            Err(error) => {
+                drop(result.binary.insert(output.name.clone(), STANDARD.encode(error.into_bytes())));
+            }
+        }
+    }
+    result
+}
+
+fn read(output: &ScriptOutput, place: &Path, root: &Path) -> Result<Vec<u8>, (ReasonCode, String)> {
+    let (name, path) = (&output.name, &output.path);
+    let missing = || {
+        (
+            ReasonCode::OutputMissing,
+            format!("output {name:?}: the script has ended with 0 without writing {path}"),
+        )
+    };
+    let invalid = |why: String| (ReasonCode::OutputInvalid, format!("output {name:?}: {path} {why}"));
+    let too_large = |size: u64| {
+        (
+            ReasonCode::OutputTooLarge,
+            format!("output {name:?}: {path} has {size} bytes; an output may have {OUTPUT}"),
+        )
+    };
+    let file = open_plain(place, root).map_err(|error| match error {
+        Errno::ENOENT | Errno::ENOTDIR => missing(),
+        Errno::ELOOP => invalid("is a symbolic link, not a file".to_owned()),
+        Errno::ENXIO => invalid("is a socket, not a file".to_owned()),
+        error => invalid(format!("cannot be read: {error}")),
+    })?;
+    let unreadable = |error: io::Error| invalid(format!("cannot be read: {error}"));
+    let about = file.metadata().map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(invalid(format!("is a {}, not a file", kind(&about))));
+    }
+    if about.len() > OUTPUT as u64 {
+        return Err(too_large(about.len()));
+    }
+    let mut bytes = Vec::new();
+    file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > OUTPUT { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
+}
+
+/// Opens without waiting (a FIFO has no writer any more) and without leaving the private root.
+fn open_plain(place: &Path, root: &Path) -> Result<File, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let folder = open(root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let inside = place.strip_prefix(root).unwrap_or(place);
+    // Links that the script has made mean what they meant to the script.
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+    match openat2(folder.as_fd(), inside, how) {
+        // Kernels before 5.6, and some sandboxes.
+        Err(Errno::ENOSYS) => open(place, flags, Mode::empty()).map(File::from),
+        opened => opened.map(File::from),
+    }
+}
+
+fn kind(about: &std::fs::Metadata) -> &'static str {
+    use std::os::unix::fs::FileTypeExt as _;
+    let kind = about.file_type();
+    if kind.is_dir() {
+        "folder"
+    } else if kind.is_fifo() {
+        "FIFO"
+    } else {
+        "device"
+    }
+}

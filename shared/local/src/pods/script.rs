@@ -1,0 +1,233 @@
+//! A script before it starts: its first line, its files, its environment.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ebb_wire::relay::{Script, ScriptInput};
+use ebb_wire::value::Value;
+
+use super::isolation::{Layout, OWN, below};
+use super::secrets;
+use super::stage::{Launch, Trouble};
+use super::work::{Surroundings, Work};
+
+/// Bytes of one environment variable with its name (`MAX_ARG_STRLEN`, less `=` and the final NUL).
+const VARIABLE_MAX: usize = (128 << 10) - 2;
+
+/// A script whose files are in place.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    layout: Layout,
+    root: PathBuf,
+    declared: Vec<String>,
+    env: BTreeMap<String, Vec<u8>>,
+    /// Where the output files will be for us, in the order of the request.
+    pub(super) outputs: Vec<PathBuf>,
+}
+
+impl Prepared {
+    /// How it starts with a root of its own.
+    pub(super) fn isolated(&self) -> Launch {
+        self.launch(Some(self.layout.clone()), Path::new("/"))
+    }
+
+    /// How it starts in the machine's root, where isolation is not to be had because of `why`.
+    pub(super) fn bare(&mut self, why: &str) -> Result<Launch, Trouble> {
+        if let Some(path) = self.declared.first() {
+            return Err(Trouble::NotStartable(format!(
+                "{path}: this machine does not let us give units private files ({why}); allow user namespaces \
+                 (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces), or run as root"
+            )));
+        }
+        let tmp = below(&self.root, Path::new("/tmp"));
+        self.env.entry("TMPDIR".to_owned()).or_insert_with(|| tmp.to_string_lossy().into_owned().into_bytes());
+        Ok(self.launch(None, &self.root))
+    }
+
+    fn launch(&self, layout: Option<Layout>, root: &Path) -> Launch {
+        let own = below(root, Path::new(OWN));
+        let home = own.join("home");
+        let mut env = self.env.clone();
+        env.entry("HOME".to_owned()).or_insert_with(|| home.to_string_lossy().into_owned().into_bytes());
+        Launch {
+            layout,
+            script: own.join("script"),
+            folder: home,
+            supervisor: nix::unistd::getpid().as_raw(),
+            env: env.into_iter().collect(),
+        }
+    }
+}
+
+/// Checks a script and puts its files where it will look for them.
+pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Result<Prepared, Trouble> {
+    let broken = |error: std::io::Error| Trouble::Broken(format!("{}: {error}", work.folder.display()));
+    let root = work.root();
+    let layout = Layout::create(&root, &around.state).map_err(broken)?;
+    let mut prepared =
+        Prepared { layout, root, declared: Vec::new(), env: BTreeMap::new(), outputs: Vec::new() };
+    prepared.set("PATH", around.path.clone().into_bytes())?;
+    prepared.set("LANG", b"C.UTF-8".to_vec())?;
+    for (name, value) in around.extra_env.iter().chain(&script.env) {
+        prepared.set(name, value.clone().into_bytes())?;
+    }
+    for input in &script.inputs {
+        prepared.input(input, &around.state)?;
+    }
+    for output in &script.outputs {
+        let place = prepared.layout.declare(&output.path).map_err(|why| {
+            Trouble::NotStartable(format!("output {:?}: {:?}: {why}", output.name, output.path))
+        })?;
+        prepared.declared.push(output.path.clone());
+        prepared.outputs.push(place);
+    }
+    let (mark, value) = work.mark();
+    prepared.env.insert(mark.to_owned(), value.into_bytes());
+    let path = prepared.env.get("PATH").map(|path| String::from_utf8_lossy(path).into_owned());
+    check_first_line(&script.text, &path.unwrap_or_default()).map_err(Trouble::NotStartable)?;
+    let file = below(&prepared.root, &Path::new(OWN).join("script"));
+    write(&file, script.text.as_bytes(), 0o700).map_err(broken)?;
+    Ok(prepared)
+}
+
+impl Prepared {
+    fn set(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
+        let why = if name.is_empty() || name.contains(['=', '\0']) {
+            "this is no name of an environment variable".to_owned()
+        } else if value.contains(&0) {
+            "an environment variable cannot carry NUL bytes: give it a path instead".to_owned()
+        } else if name.len() + value.len() > VARIABLE_MAX {
+            format!(
+                "an environment variable carries at most {VARIABLE_MAX} bytes and this has {}: give it a path instead",
+                value.len()
+            )
+        } else {
+            self.env.insert(name.to_owned(), value);
+            return Ok(());
+        };
+        Err(Trouble::NotStartable(format!("{name:?}: {why}")))
+    }
+
+    fn input(&mut self, input: &ScriptInput, state: &Path) -> Result<(), Trouble> {
+        let named = |why: String| Trouble::NotStartable(format!("input {:?}: {why}", input.name));
+        if let Some(path) = &input.path {
+            // Even without a value: a file that the machine happens to have there is not the input.
+            let place = self.layout.declare(path).map_err(|why| named(format!("{path:?}: {why}")))?;
+            self.declared.push(path.clone());
+            if let Some(value) = value(input, state).map_err(named)? {
+                write(&place, &value, 0o644).map_err(|error| named(format!("{path:?}: {error}")))?;
+            }
+        }
+        if let Some(name) = &input.env
+            && let Some(value) = value(input, state).map_err(named)?
+        {
+            self.set(name, value).map_err(|error| named(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+fn value(input: &ScriptInput, state: &Path) -> Result<Option<Vec<u8>>, String> {
+    let secret = match &input.value {
+        None => return Ok(None),
+        Some(Value::Secret(secret)) => secret,
+        Some(value) => return Ok(value.to_bytes()),
+    };
+    match secrets::get(state, &secret.name, &secret.key) {
+        Ok(Some(value)) => Ok(Some(value)),
+        Ok(None) => Err(format!("this machine has no key {:?} of secret {:?}", secret.key, secret.name)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    file.write_all(bytes)?;
+    file.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+/// Whether the kernel will find an interpreter; the error says what is wrong. `path` is the script's `PATH`.
+fn check_first_line(text: &str, path: &str) -> Result<(), String> {
+    const EXPECTED: &str = "its first line must name one, such as #!/bin/sh";
+    if text.contains('\0') {
+        return Err("the script has NUL bytes".to_owned());
+    }
+    let Some(line) = text.strip_prefix("#!") else {
+        let near = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with("#!");
+        let why = if near { ": there is something before its `#!`" } else { "" };
+        return Err(format!("the script has no interpreter{why}; {EXPECTED}"));
+    };
+    let line = line.split('\n').next().unwrap_or_default();
+    if line.ends_with('\r') {
+        return Err(format!(
+            "the script's lines end with CR LF, so that its interpreter would be {:?}: save it with LF alone",
+            line.trim_start_matches([' ', '\t'])
+        ));
+    }
+    let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
+    let Some(interpreter) = words.next() else {
+        return Err(format!("the script has no interpreter; {EXPECTED}"));
+    };
+    if !interpreter.starts_with('/') {
+        return Err(format!("the script's interpreter {interpreter:?} is not an absolute path"));
+    }
+    // A script's own `/tmp` is empty when it starts.
+    let exists = |file: &Path| file.is_file() && !file.starts_with("/tmp");
+    if !exists(Path::new(interpreter)) {
+        return Err(format!("this machine has no {interpreter}, the script's interpreter"));
+    }
+    if !interpreter.ends_with("/env") {
+        return Ok(());
+    }
+    let program = words.find(|word| *word != "-S" && !word.contains('='));
+    match program {
+        Some(program) if !program.starts_with('-') && !program.contains('/') => {
+            if path.split(':').any(|folder| exists(&Path::new(folder).join(program))) {
+                Ok(())
+            } else {
+                Err(format!("this machine has no {program:?}, the script's interpreter, in PATH"))
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines() {
+        for (text, expected) in [
+            ("#!/bin/sh\ntrue", Ok(())),
+            ("#! /bin/sh -eu", Ok(())),
+            ("#!/usr/bin/env sh\n", Ok(())),
+            ("#!/usr/bin/env -S A=b sh -e\n", Ok(())),
+            ("true", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
+            ("", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
+            ("#!\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
+            (
+                "\n#!/bin/sh\n",
+                Err("the script has no interpreter: there is something before its `#!`; its first line must name \
+                     one, such as #!/bin/sh"),
+            ),
+            (
+                "#!/bin/sh\r\ntrue\r\n",
+                Err("the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
+                     with LF alone"),
+            ),
+            ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
+            ("#!/no/such -x\n", Err("this machine has no /no/such, the script's interpreter")),
+            (
+                "#!/usr/bin/env no-such\n",
+                Err("this machine has no \"no-such\", the script's interpreter, in PATH"),
+            ),
+            ("#!/bin/sh\n\0", Err("the script has NUL bytes")),
+        ] {
+            assert_eq!(check_first_line(text, "/usr/bin:/bin"), expected.map_err(str::to_owned), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Values that never leave the machine: `<state>/secrets/NAME/KEY`, files of mode 0600 in folders of mode 0700.
+//!
+//! It plays the part of Secrets in a cluster. Nothing here logs or returns a value in an error.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ebb_wire::id::short_digest;
+use ebb_wire::relay::WorkName;
+
+use super::PodsError;
+use super::folder;
+
+/// The longest name or key, in bytes.
+pub const NAME_MAX: usize = 253;
+
+/// Keeps `value` as key `key` of secret `name`, in place of what was there. `state` is the folder that the relay was
+/// opened with.
+///
+/// # Errors
+/// [`PodsError::SecretName`] if a name is empty, longer than [`NAME_MAX`] or has other characters than ASCII
+/// letters, digits, `-`, `_` and `.`; [`PodsError::Io`] if the file cannot be written.
+pub fn put(state: &Path, name: &str, key: &str, value: &[u8]) -> Result<(), PodsError> {
+    let path = path(state, name, key)?;
+    let folder = path.parent().expect("a secret's path has two names below the state folder");
+    folder::make_private(folder)?;
+    folder::write_whole(&path, value)
+}
+
+/// The value of key `key` of secret `name`; `None` if there is none.
+///
+/// # Errors
+/// As [`put`].
+pub fn get(state: &Path, name: &str, key: &str) -> Result<Option<Vec<u8>>, PodsError> {
+    let path = path(state, name, key)?;
+    match fs::read(&path) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(PodsError::io(&path, error)),
+    }
+}
+
+/// Removes key `key` of secret `name`, and the secret with its last key. What is not there is no error.
+///
+/// # Errors
+/// As [`put`].
+pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
+    let path = path(state, name, key)?;
+    match fs::remove_file(&path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(PodsError::io(&path, error)),
+    }
+    let folder = path.parent().expect("a secret's path has two names below the state folder");
+    match fs::remove_dir(folder) {
+        Ok(()) => Ok(()),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(PodsError::io(folder, error)),
+    }
+}
+
+/// The names of all secrets with their keys, sorted; no values.
+///
+/// # Errors
+/// [`PodsError::Io`] if a folder cannot be read.
+pub fn list(state: &Path) -> Result<Vec<(String, String)>, PodsError> {
+    let mut all = Vec::new();
+    for name in folder::names(&state.join("secrets"))? {
+        for key in folder::names(&state.join("secrets").join(&name))? {
+            // Temporary files of `put` start with a dot.
+            if !key.starts_with('.') {
+                all.push((name.clone(), key));
+            }
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Where a sensitive output of `work` is kept: secret and key. Tries are kept apart, because teardown may need what
+/// each of them made.
+pub(super) fn of_output(work: &WorkName, output: &str) -> (String, String) {
+    let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
+    (format!("out-{}-{}", work.unit, work.attempt), key)
+}
+
+fn path(state: &Path, name: &str, key: &str) -> Result<PathBuf, PodsError> {
+    for part in [name, key] {
+        if !valid(part) {
+            return Err(PodsError::SecretName(part.chars().take(80).collect()));
+        }
+    }
+    Ok(state.join("secrets").join(name).join(key))
+}
+
+fn valid(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_MAX
+        && !name.starts_with('.')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}

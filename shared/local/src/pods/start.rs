@@ -1,0 +1,96 @@
+//! Starting a supervisor.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::process::Child;
+
+use super::work::{Life, Surroundings, Work};
+use super::{PodsError, folder, supervisor};
+
+/// How long somebody else may hold a lock that is only ever held for moments.
+const MOMENTS: Duration = Duration::from_secs(10);
+
+/// Starts the supervisor of work whose request is on disk. `program` is ours if `None`. Does nothing and gives `None`
+/// if it has one, or has had one that came as far as the script.
+///
+/// The supervisor inherits the lock, so that there is no moment in which the work seems to be nobody's.
+pub(super) async fn start(
+    work: &Work,
+    around: &Surroundings,
+    program: Option<&Path>,
+) -> Result<Option<Child>, PodsError> {
+    let Some(lock) = hold(work).await? else { return Ok(None) };
+    if work.started().exists() || work.result().exists() || work.tombstone().exists() {
+        return Ok(None);
+    }
+    folder::write_json(&work.surroundings(), around)?;
+    let errors_path = work.folder.join("supervisor.err");
+    let errors = File::create(&errors_path).map_err(|error| PodsError::io(&errors_path, error))?;
+    // The link stays right when the file of our program is replaced.
+    let mut command = Command::new(program.unwrap_or(Path::new("/proc/self/exe")));
+    command
+        .arg0("ebb")
+        .arg(supervisor::ARGUMENT)
+        .arg(&work.folder)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(lock))
+        .stdout(match around.life {
+            Life::Own => Stdio::null(),
+            Life::OfStarter => Stdio::piped(),
+        })
+        .stderr(Stdio::from(errors));
+    tokio::process::Command::from(command).spawn().map(Some).map_err(PodsError::Spawn)
+}
+
+/// The work's lock; `None` if a supervisor has it. Those who only look hold it for moments too.
+async fn hold(work: &Work) -> Result<Option<File>, PodsError> {
+    let path = work.lock();
+    let file = folder::lock_file(&path)?;
+    let until = Instant::now() + MOMENTS;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                if work.started().exists() {
+                    return Ok(None);
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(PodsError::io(&path, error)),
+        }
+    }
+}
+
+/// A lock on the tries of one unit: whoever starts or ends work of it holds it. `unit` is the folder of the unit,
+/// which is made.
+pub(super) async fn lock_unit(unit: &Path) -> Result<File, PodsError> {
+    use std::os::unix::fs::MetadataExt as _;
+    let path = unit.join("lock");
+    loop {
+        folder::make_private(unit)?;
+        let file = match folder::lock_file(&path) {
+            Ok(file) => file,
+            // `prune` took the folder between the two.
+            Err(PodsError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(TryLockError::Error(error)) => return Err(PodsError::io(&path, error)),
+            }
+        }
+        // `prune` may have removed the file that we waited for.
+        let ours = file.metadata().map_err(|error| PodsError::io(&path, error))?.ino();
+        if std::fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
+            return Ok(file);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Signed messages to a platform or a unit's server, and what their answers mean.
+
+use std::time::Duration;
+
+use ebb_wire::engine::Timestamp;
+use ebb_wire::sign::{MessageId, Secret, sign};
+use ebb_wire::limits;
+
+use crate::{Call, CallError, Request, Response};
+
+/// How long a server may take to accept a message (Standard Webhooks: 15 to 30 seconds).
+pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest wait that a server can ask for.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// A message to deliver.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Where to.
+    pub url: &'a str,
+    /// Its id: the same for every repetition.
+    pub id: &'a MessageId,
+    /// The content type of `body`.
+    pub content_type: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The server has it (2xx).
+    Accepted,
+    /// The server wants no messages any more (410). Final.
+    Gone,
+    /// The address or the request is not allowed, with why. Trying again is pointless until the URL or our policy
+    /// changes.
+    Refused(String),
+    /// Not accepted, or not known to be: deliver it again under the same id.
+    Retry {
+        /// The shortest wait that the server asks for, at most [`MAX_RETRY_AFTER`].
+        after: Option<Duration>,
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// Sends `message` once, signed with `secret` as of `now`, and says what the answer means.
+pub async fn deliver(call: &dyn Call, secret: &Secret, message: Message<'_>, now: Timestamp) -> Delivery {
+    let mut headers = vec![("content-type".to_owned(), message.content_type.to_owned())];
+    let signed = sign(secret, message.id, now, message.body);
+    headers.extend(signed.map(|(name, value)| (name.to_owned(), value)));
+    let request = Request {
+        method: "POST".to_owned(),
+        url: message.url.to_owned(),
+        headers,
+        body: message.body.to_vec(),
+        timeout: DELIVERY_TIMEOUT,
+    };
+    classify(call.call(request).await, now)
+}
+
+fn classify(answer: Result<Response, CallError>, now: Timestamp) -> Delivery {
+    let response = match answer {
+        Ok(response) => response,
+        Err(CallError::Refused(reason)) => return Delivery::Refused(reason),
+        Err(error @ (CallError::Connect(_) | CallError::Timeout(_) | CallError::TooLarge(_))) => {
+            return Delivery::Retry { after: None, reason: error.to_string() };
+        }
+    };
+    match response.status {
+        200..=299 => Delivery::Accepted,
+        410 => Delivery::Gone,
+        status => {
+            let hint = match status {
+                300..=399 => ": redirects are not followed, the URL has to be changed",
+                401 | 403 => ": does the server know the secret?",
+                404 => ": is the URL right?",
+                _ => "",
+            };
+            let reason = limits::message(&format!("the server answered {status}{hint}"));
+            Delivery::Retry { after: retry_after(&response.headers, now), reason }
+        }
+    }
+}
+
+/// The wait that `retry-after` asks for, in seconds or until a date, at most [`MAX_RETRY_AFTER`]; zero for a date
+/// that has passed by `now`. `None` without the header, or if it cannot be read.
+pub fn retry_after(headers: &[(String, String)], now: Timestamp) -> Option<Duration> {
+    let (_, value) = headers.iter().find(|(name, _)| name == "retry-after")?;
+    let value = value.trim();
+    let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit are a long wait, not an error.
+        Duration::from_secs(value.parse().unwrap_or(u64::MAX))
+    } else {
+        let until = httpdate::parse_http_date(value).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        until.saturating_sub(Duration::from_millis(now.0))
+    };
+    Some(wait.min(MAX_RETRY_AFTER))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! What holds where a document says nothing, and the limits of what it can say.
+
+use crate::plan::Moment;
+
+/// Milliseconds that one try of a webhook or an object may take.
+pub const TIMEOUT_MS: u64 = 5 * 60 * 1000;
+/// Milliseconds that one try of a pod may take; images have to be pulled.
+pub const POD_TIMEOUT_MS: u64 = 10 * 60 * 1000;
+/// The longest `timeout`, `backoff` and `maxBackoff`: 24 hours.
+pub const MAX_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Tries in all before a target is ready, after it, and before it stops.
+pub const ATTEMPTS: u32 = 3;
+/// Tries in all of what takes things away: it gives up later.
+pub const TEARDOWN_ATTEMPTS: u32 = 10;
+/// The most tries that a document can ask for.
+pub const MAX_ATTEMPTS: u32 = 100;
+/// Milliseconds; the bound of the first wait.
+pub const BACKOFF_MS: u64 = 2_000;
+/// Milliseconds; the bound of every wait.
+pub const MAX_BACKOFF_MS: u64 = 30_000;
+/// Milliseconds; the bound of every wait of what takes things away.
+pub const TEARDOWN_MAX_BACKOFF_MS: u64 = 5 * 60 * 1000;
+
+/// The most inputs, and the most outputs, of one unit.
+pub const MAX_INPUTS: usize = 100;
+/// The most resources of one sandbox.
+pub const MAX_RESOURCES: usize = 500;
+
+/// The failure classes that `retry.on` can name, beside an exact status from 400 to 599.
+pub const RETRY_CLASSES: [&str; 7] = ["timeout", "5xx", "429", "408", "connect", "exit", "lost"];
+
+/// The name of an event in documents.
+pub fn event_name(moment: Moment) -> &'static str {
+    match moment {
+        Moment::BeforeReady => "preStart",
+        Moment::AfterReady => "postStart",
+        Moment::BeforeStop => "preStop",
+        Moment::AfterStop => "postStop",
+    }
+}
+
+/// Tries in all.
+pub(super) fn attempts(moment: Moment) -> u32 {
+    if moment == Moment::AfterStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
+}
+
+/// The bound of every wait.
+pub(super) fn max_backoff(moment: Moment) -> u64 {
+    if moment == Moment::AfterStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
+}

@@ -1,0 +1,72 @@
+//! Cycles: finding one, and telling it.
+
+use std::sync::Arc;
+
+use crate::diagnostic::Diagnostic;
+use crate::model::{Pos, SourceText};
+
+/// One edge of a cycle, for its reader.
+pub(super) struct Step {
+    pub(super) at: Pos,
+    pub(super) text: String,
+}
+
+/// A cycle in a graph given by each node's dependencies, if there is one: a path that ends where it begins, in which
+/// each node waits for the next.
+pub(super) fn cycle(dependencies: &[Vec<usize>]) -> Option<Vec<usize>> {
+    let mut missing: Vec<usize> = dependencies.iter().map(Vec::len).collect();
+    let mut followers = vec![Vec::new(); dependencies.len()];
+    for (at, list) in dependencies.iter().enumerate() {
+        for &first in list {
+            followers[first].push(at);
+        }
+    }
+    let mut ready: Vec<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
+    let mut left = dependencies.len();
+    while let Some(at) = ready.pop() {
+        left -= 1;
+        for &follower in &followers[at] {
+            missing[follower] -= 1;
+            if missing[follower] == 0 {
+                ready.push(follower);
+            }
+        }
+    }
+    if left == 0 {
+        return None;
+    }
+    // What is left waits, directly or not, for a cycle; following what it waits for must come to one.
+    let mut at = missing.iter().position(|&missing| missing > 0)?;
+    let mut step_of = vec![None; dependencies.len()];
+    let mut path = Vec::new();
+    loop {
+        if let Some(first) = step_of[at] {
+            let mut cycle: Vec<usize> = path.split_off(first);
+            cycle.push(at);
+            return Some(cycle);
+        }
+        step_of[at] = Some(path.len());
+        path.push(at);
+        at = *dependencies[at].iter().find(|&&next| missing[next] > 0)?;
+    }
+}
+
+/// The error for a cycle of these names, in the document of its steps.
+pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Step]) -> Diagnostic {
+    let shown: Vec<String> = match names.len() {
+        0..=21 => names.iter().map(|name| format!("`{name}`")).collect(),
+        n => {
+            let (first, last) = (&names[..10], &names[n - 10..]);
+            let all = first.iter().map(|name| format!("`{name}`"));
+            all.chain([format!("({} more)", n - 20)]).chain(last.iter().map(|name| format!("`{name}`"))).collect()
+        }
+    };
+    let message = format!("these wait for each other: {}", shown.join(" → "));
+    let mut diagnostic = Diagnostic::error("cycle", source, steps.first().map(|step| step.at), message);
+    for step in steps.iter().skip(1).take(20) {
+        diagnostic = diagnostic.related(step.at, step.text.clone());
+    }
+    let told: Vec<String> =
+        steps.iter().take(20).map(|step| format!("{}, line {}", step.text, step.at.line)).collect();
+    diagnostic.help(format!("{}; take one of these away", told.join("; ")))
+}

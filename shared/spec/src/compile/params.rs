@@ -1,0 +1,137 @@
+//! Parameters: what a plugin declares, and whether a value fits.
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::reader::Report;
+use crate::model::{At, Param, ParamKind};
+
+/// The name of a type in documents.
+pub(super) fn kind_name(kind: ParamKind) -> &'static str {
+    match kind {
+        ParamKind::String => "string",
+        ParamKind::Integer => "integer",
+        ParamKind::Number => "number",
+        ParamKind::Boolean => "boolean",
+        ParamKind::Object => "object",
+        ParamKind::Array => "array",
+    }
+}
+
+/// Checks a declaration against itself: bounds, pattern, default.
+pub(super) fn check_declaration(report: &mut Report, name: &At<String>, param: &Param) {
+    let named = &name.value;
+    if let (Some(low), Some(high)) = (param.minimum, param.maximum)
+        && low > high
+    {
+        report.push(report.error("param", name.at, format!("the minimum of `{named}` is above its maximum")));
+    }
+    if let (Some(low), Some(high)) = (param.min_length, param.max_length)
+        && low > high
+    {
+        report.push(report.error("param", name.at, format!("the minLength of `{named}` is above its maxLength")));
+    }
+    if let Some(pattern) = &param.pattern
+        && let Err(reason) = matcher(&pattern.value)
+    {
+        let message = format!("the pattern of `{named}` is no regular expression: {reason}");
+        report.push(report.error("param", pattern.at, message));
+    }
+    for value in &param.one_of {
+        if let Err(wrong) = fits_kind(param.kind, value) {
+            report.push(report.error("param", name.at, format!("an allowed value of `{named}` {wrong}")));
+        }
+    }
+    let Some(default) = &param.default else { return };
+    if param.sensitive {
+        let message = format!("`{named}` is sensitive, so it cannot have a default");
+        let help = "whoever can read the plugin could read it; the sandbox gives a Secret: `{secret: NAME, key: KEY}`";
+        report.push(report.error("sensitive", default.at, message).help(help));
+    } else if let Err(wrong) = fits(param, &default.value) {
+        report.push(report.error("param", default.at, format!("the default of `{named}` {wrong}")));
+    }
+}
+
+/// Why a value does not fit a param, as the rest of a sentence that begins with what it is.
+pub(super) fn fits(param: &Param, value: &Value) -> Result<(), String> {
+    fits_kind(param.kind, value)?;
+    if !param.one_of.is_empty() && !param.one_of.contains(value) {
+        let allowed: Vec<String> = param.one_of.iter().take(12).map(|v| format!("`{}`", shown(v))).collect();
+        return Err(format!("has to be one of {}", allowed.join(", ")));
+    }
+    if let Some(number) = value.as_f64() {
+        if let Some(low) = param.minimum.filter(|low| number < *low) {
+            return Err(format!("has to be at least {low}"));
+        }
+        if let Some(high) = param.maximum.filter(|high| number > *high) {
+            return Err(format!("has to be at most {high}"));
+        }
+    }
+    let Value::String(text) = value else { return Ok(()) };
+    let length = text.chars().count() as u64;
+    if let Some(low) = param.min_length.filter(|low| length < *low) {
+        return Err(format!("has to have at least {low} characters, not {length}"));
+    }
+    if let Some(high) = param.max_length.filter(|high| length > *high) {
+        return Err(format!("has to have at most {high} characters, not {length}"));
+    }
+    if let Some(pattern) = &param.pattern
+        && matcher(&pattern.value).is_ok_and(|matcher| !matcher.is_match(text))
+    {
+        return Err(format!("has to match `{}`", pattern.value));
+    }
+    Ok(())
+}
+
+fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {
+    let (right, got) = match value {
+        Value::String(_) => (kind == ParamKind::String, "text"),
+        Value::Bool(_) => (kind == ParamKind::Boolean, "a boolean"),
+        Value::Number(number) => match kind {
+            ParamKind::Number => (true, "a number"),
+            ParamKind::Integer => (number.is_i64() || number.is_u64(), "a number with a fraction"),
+            _ => (false, "a number"),
+        },
+        Value::Array(_) => (kind == ParamKind::Array, "a list"),
+        Value::Object(_) => (kind == ParamKind::Object, "a mapping"),
+        Value::Null => (false, "nothing"),
+    };
+    if right { Ok(()) } else { Err(format!("has to be of type {}, not {got}", kind_name(kind))) }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The regular expression that the whole text has to match.
+fn matcher(pattern: &str) -> Result<Regex, String> {
+    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
+        let text = error.to_string();
+        text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn patterns_match_the_whole_text() {
+        let matcher_of = matcher("[a-z]+\"?\\.é|x").unwrap();
+        assert_eq!(["abc\".é", "x", "xx", "ab.é "].map(|t| matcher_of.is_match(t)), [true, true, false, false]);
+        assert!(matcher("(").is_err());
+    }
+
+    #[test]
+    fn types() {
+        let fit = |kind, value| fits_kind(kind, &value).is_ok();
+        assert!(fit(ParamKind::Integer, json!(5)) && !fit(ParamKind::Integer, json!(5.5)));
+        assert!(fit(ParamKind::Number, json!(5)) && fit(ParamKind::Number, json!(5.5)));
+        assert!(!fit(ParamKind::Integer, json!("5")) && !fit(ParamKind::Boolean, json!("true")));
+        assert_eq!(fits_kind(ParamKind::String, &json!(5)).unwrap_err(), "has to be of type string, not a number");
+    }
+}

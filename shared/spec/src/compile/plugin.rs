@@ -1,0 +1,355 @@
+//! Everything that one plugin can tell alone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use ebb_engine::MAX_UNITS;
+
+use super::defaults::event_name;
+use super::order::{self, Step};
+use super::params;
+use super::reader::{Report, Use};
+use super::sensitive::{self, Role, Sensitivity};
+use super::unit::{self, Unit};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::expr::{Scope, Source, Usage};
+use crate::model::{At, Dialect, Param, Plugin, Pos, WorkDoc};
+use crate::plan::{Moment, Template};
+
+/// Warnings of one kind that are told; a document with more of them has a reason.
+const MAX_WARNINGS: usize = 100;
+
+/// A checked plugin.
+#[derive(Debug)]
+pub(super) struct Checked<'a> {
+    pub(super) plugin: &'a Plugin,
+    /// All units in the order of the document.
+    pub(super) units: Vec<Unit<'a>>,
+    /// Units by name.
+    pub(super) by_name: HashMap<&'a str, usize>,
+    pub(super) params: BTreeMap<&'a str, &'a Param>,
+    pub(super) outputs: BTreeMap<&'a str, Public<'a>>,
+    pub(super) warnings: Vec<Diagnostic>,
+}
+
+/// A checked public output.
+#[derive(Debug)]
+pub(super) struct Public<'a> {
+    pub(super) value: Template,
+    pub(super) sensitivity: Sensitivity,
+    pub(super) uses: Vec<Use<'a>>,
+    pub(super) at: Pos,
+}
+
+/// Checks a plugin.
+pub(super) fn check(plugin: &Plugin) -> Result<Checked<'_>, Diagnostics> {
+    let mut report = Report::new(&plugin.source);
+    let mut declared = BTreeMap::new();
+    for (name, param) in &plugin.params {
+        params::check_declaration(&mut report, name, param);
+        if declared.insert(name.value.as_str(), param).is_some() {
+            report.push(report.error("duplicate", name.at, format!("param `{}` is there twice", name.value)));
+        }
+    }
+
+    let mut units: Vec<Unit<'_>> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    for event in &plugin.events {
+        if event.units.len() > MAX_UNITS {
+            let message = format!("{} has {} units; the limit is {MAX_UNITS}", event.name.value, event.units.len());
+            report.push(report.error("limit", event.name.at, message));
+            return Err(report.found);
+        }
+        for doc in &event.units {
+            if let Some(&first) = by_name.get(doc.name.value.as_str()) {
+                let message = format!("unit `{}` is there twice", doc.name.value);
+                let help = "a unit's name is unique over all events of its plugin";
+                let first = units[first].doc.name.at;
+                report.push(report.error("duplicate", doc.name.at, message).related(first, "the first one").help(help));
+                continue;
+            }
+            by_name.insert(&doc.name.value, units.len());
+            units.push(unit::compile(&mut report, plugin, doc, event.moment));
+        }
+    }
+    let mut checked =
+        Checked { plugin, units, by_name, params: declared, outputs: BTreeMap::new(), warnings: Vec::new() };
+    checked.check_uses(&mut report);
+    checked.name_after_and_undoes(&mut report);
+    checked.public_outputs(&mut report);
+    checked.check_cycles(&mut report);
+    checked.warn();
+    match report.found.has_errors() {
+        true => Err(report.found.sorted()),
+        false => Ok(checked),
+    }
+}
+
+impl<'a> Checked<'a> {
+    /// The sensitivity of what is read, or why it cannot be.
+    fn sensitivity(&self, source: &Source) -> Sensitivity {
+        Sensitivity::of(match source {
+            Source::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.sensitive),
+            Source::Output { unit, output } => self
+                .by_name
+                .get(unit.as_str())
+                .and_then(|&unit| self.units[unit].plan.outputs.get(output))
+                .is_some_and(|output| output.sensitive),
+            _ => false,
+        })
+    }
+
+    /// Checks that what a place reads is there and may be read in this event.
+    fn check_use(&self, report: &mut Report, reader: Option<&Unit<'_>>, found: &Use<'_>) -> Result<(), Diagnostic> {
+        match &found.source {
+            Source::Param(name) if !self.params.contains_key(name.as_str()) => {
+                let message = format!("there is no param `{name}`");
+                let diagnostic = report.error_in("unknown-param", &found.spot, message);
+                Err(match self.params.is_empty() {
+                    true => diagnostic.help(format!("declare it: `params: {{{name}: {{type: string}}}}`")),
+                    false => diagnostic.suggest(name, self.params.keys().copied()),
+                })
+            }
+            Source::Output { unit, output } => {
+                let Some(&producer) = self.by_name.get(unit.as_str()) else {
+                    let message = format!("there is no unit `{unit}`");
+                    let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
+                    return Err(report.error_in("unknown-unit", &found.spot, message).suggest(unit, names));
+                };
+                let producer = &self.units[producer];
+                if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
+                    let message = format!("unit `{unit}` has no output `{output}`");
+                    let names: Vec<&str> = producer.doc.outputs.iter().map(|o| o.name.value.as_str()).collect();
+                    let diagnostic = report
+                        .error_in("unknown-output", &found.spot, message)
+                        .related(producer.doc.name.at, "the unit");
+                    return Err(match names.is_empty() {
+                        true => diagnostic.help("it declares none"),
+                        false => diagnostic.suggest(output, names),
+                    });
+                }
+                let Some(reader) = reader else { return Ok(()) };
+                if reader.doc.name.value == *unit {
+                    let message = format!("`{unit}` reads its own output `{output}`");
+                    let help = "an output exists only after its unit has run";
+                    return Err(report.error_in("cycle", &found.spot, message).help(help));
+                }
+                if producer.moment > reader.moment {
+                    let (early, late) = (event_name(reader.moment), event_name(producer.moment));
+                    let message = format!("`{}` in {early} reads `{unit}`, which runs later, in {late}", reader.doc.name.value);
+                    let diagnostic = report.error_in("event-order", &found.spot, message);
+                    return Err(diagnostic
+                        .related(producer.doc.name.at, "the unit")
+                        .help("an event reads its own outputs and those of earlier events"));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_uses(&mut self, report: &mut Report) {
+        for unit in &self.units {
+            for (role, found) in &unit.uses {
+                match self.check_use(report, Some(unit), found) {
+                    Ok(()) => sensitive::check(report, *role, found, self.sensitivity(&found.source)),
+                    Err(diagnostic) => report.push(diagnostic),
+                }
+            }
+        }
+        let marks: Vec<Vec<bool>> = self
+            .units
+            .iter()
+            .map(|unit| {
+                let sensitive = |whole: &Option<Source>| {
+                    whole.as_ref().is_some_and(|source| self.sensitivity(source) == Sensitivity::Sensitive)
+                };
+                unit.wholes.iter().map(sensitive).collect()
+            })
+            .collect();
+        for (unit, marks) in self.units.iter_mut().zip(marks) {
+            for (input, sensitive) in unit.plan.inputs.iter_mut().zip(marks) {
+                input.sensitive = sensitive;
+            }
+        }
+    }
+
+    fn name_after_and_undoes(&mut self, report: &mut Report) {
+        for at in 0..self.units.len() {
+            let unit = &self.units[at];
+            let mut after = Vec::new();
+            for name in &unit.doc.after {
+                let Some(first) = self.named(report, name) else { continue };
+                if first == at {
+                    report.push(report.error("cycle", name.at, format!("`{}` waits for itself", name.value)));
+                } else if self.units[first].moment != unit.moment {
+                    let message = format!("`{}` runs in {}", name.value, event_name(self.units[first].moment));
+                    let help = "`after` is for units of the same event; earlier events are over anyway";
+                    report.push(report.error("event-order", name.at, message).help(help));
+                } else {
+                    after.push(first);
+                }
+            }
+            let undoes = match &unit.doc.undoes {
+                Some(names) => {
+                    let mut undoes = Vec::new();
+                    for name in names {
+                        let Some(undone) = self.named(report, name) else { continue };
+                        if self.units[undone].moment >= unit.moment || unit.moment < Moment::BeforeStop {
+                            let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
+                            let help = "a unit of preStop or postStop undoes units of earlier events";
+                            report.push(report.error("event-order", name.at, message).help(help));
+                        } else {
+                            undoes.push(undone);
+                        }
+                    }
+                    undoes
+                }
+                None => self.inferred(unit),
+            };
+            let unit = &mut self.units[at];
+            (unit.after, unit.undoes) = (after, undoes);
+        }
+    }
+
+    fn named(&self, report: &mut Report, name: &At<String>) -> Option<usize> {
+        let found = self.by_name.get(name.value.as_str()).copied();
+        if found.is_none() {
+            let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
+            let message = format!("there is no unit `{}`", name.value);
+            report.push(report.error("unknown-unit", name.at, message).suggest(&name.value, names));
+        }
+        found
+    }
+
+    /// What a unit without `undoes` takes away: in postStop, the setup units that it reads; nothing else. A Signadot
+    /// `delete` step that reads none takes away whatever `create` made, so that it is left out only when nothing began.
+    fn inferred(&self, unit: &Unit<'_>) -> Vec<usize> {
+        if unit.moment != Moment::AfterStop {
+            return Vec::new();
+        }
+        let mut undoes: Vec<usize> = unit
+            .uses
+            .iter()
+            .filter_map(|(_, found)| match &found.source {
+                Source::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
+                _ => None,
+            })
+            .filter(|&read| self.units[read].moment <= Moment::AfterReady)
+            .collect();
+        if undoes.is_empty() && self.plugin.dialect == Dialect::Signadot {
+            undoes = (0..self.units.len()).filter(|&n| self.units[n].moment <= Moment::AfterReady).collect();
+        }
+        undoes.sort_unstable();
+        undoes.dedup();
+        undoes
+    }
+
+    fn public_outputs(&mut self, report: &mut Report) {
+        for (name, text) in &self.plugin.outputs {
+            let mut uses = Vec::new();
+            let value = report.text(&text.value, text.at, Scope::Plugin, &mut uses);
+            let mut sensitivity = Sensitivity::Open;
+            let mut teardown = None;
+            for found in &uses {
+                if let Err(diagnostic) = self.check_use(report, None, found) {
+                    report.push(diagnostic);
+                    continue;
+                }
+                let of_source = self.sensitivity(&found.source);
+                sensitive::check(report, Role::Public, found, of_source);
+                if found.usage == Usage::Whole {
+                    sensitivity = of_source;
+                }
+                if let Source::Output { unit, .. } = &found.source
+                    && let Some(&producer) = self.by_name.get(unit.as_str())
+                    && self.units[producer].moment > Moment::AfterReady
+                {
+                    teardown = Some((found, unit, self.units[producer].moment));
+                }
+            }
+            if let Some((found, unit, moment)) = teardown {
+                // Signadot publishes the outputs of every step; nobody is there to read those of `delete`.
+                if self.plugin.dialect == Dialect::Signadot {
+                    continue;
+                }
+                let message = format!("public output `{}` is made by `{unit}`, which runs in {}", name.value, event_name(moment));
+                let help = "what the sandbox gets is made in preStart or postStart";
+                report.push(report.error_in("event-order", &found.spot, message).help(help));
+            }
+            if self.outputs.insert(&name.value, Public { value, sensitivity, uses, at: name.at }).is_some() {
+                report.push(report.error("duplicate", name.at, format!("public output `{}` is there twice", name.value)));
+            }
+        }
+    }
+
+    /// Cycles among the plugin's own units.
+    fn check_cycles(&self, report: &mut Report) {
+        let mut steps = vec![Vec::new(); self.units.len()];
+        for (at, unit) in self.units.iter().enumerate() {
+            for (_, found) in &unit.uses {
+                if let Source::Output { unit: name, .. } = &found.source
+                    && let Some(&first) = self.by_name.get(name.as_str())
+                    && first != at
+                    && self.units[first].moment == unit.moment
+                {
+                    let pos = found.spot;
+                    steps[at].push((first, Why::Reads(&found.source, pos)));
+                }
+            }
+            for (&first, name) in unit.after.iter().zip(&unit.doc.after) {
+                steps[at].push((first, Why::After(name.at)));
+            }
+        }
+        let targets: Vec<Vec<usize>> = steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
+        let Some(cycle) = order::cycle(&targets) else { return };
+        let told = cycle.windows(2).filter_map(|pair| {
+            let [from, to] = *pair else { return None };
+            let (_, why) = steps[from].iter().find(|(target, _)| *target == to)?;
+            let from = &self.units[from].doc.name.value;
+            Some(match why {
+                Why::Reads(source, spot) => Step { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") },
+                Why::After(at) => Step { at: *at, text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value) },
+            })
+        });
+        let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
+        let told: Vec<Step> = told.collect();
+        report.push(order::cycle_error(&report.source, &names, &told));
+    }
+
+    fn warn(&mut self) {
+        let mut read: HashSet<(&str, &str)> = HashSet::new();
+        let public = self.outputs.values().flat_map(|output| &output.uses);
+        for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public) {
+            if let Source::Output { unit, output } = &found.source {
+                read.insert((unit, output));
+            }
+        }
+        let undone: HashSet<usize> = self.units.iter().flat_map(|unit| unit.undoes.iter().copied()).collect();
+        let mut warnings = Vec::new();
+        for (at, unit) in self.units.iter().enumerate() {
+            if warnings.len() >= MAX_WARNINGS {
+                break;
+            }
+            let name = unit.doc.name.value.as_str();
+            if self.plugin.dialect == Dialect::Ebb {
+                for output in unit.doc.outputs.iter().filter(|output| !read.contains(&(name, output.name.value.as_str()))) {
+                    let message = format!("nobody reads output `{}` of `{name}`", output.name.value);
+                    let help = "read it in another unit, publish it under `outputs`, or leave it out";
+                    warnings.push(Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message).help(help));
+                }
+            }
+            let makes = !matches!(unit.doc.work, WorkDoc::Webhook { .. }) && !unit.doc.outputs.is_empty();
+            if makes && unit.moment <= Moment::AfterReady && !undone.contains(&at) {
+                let message = format!("nothing takes away what `{name}` makes");
+                let help = format!("add a unit to postStop with `undoes: {name}`");
+                warnings.push(Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help));
+            }
+        }
+        self.warnings = warnings;
+    }
+}
+
+enum Why<'a> {
+    Reads(&'a Source, super::reader::Spot<'a>),
+    After(Pos),
+}

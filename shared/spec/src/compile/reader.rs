@@ -1,0 +1,236 @@
+//! Texts of a document: their expressions, and what these use.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::expr::{self, Scope, Source, Usage};
+use crate::model::{At, Pos, SourceText, Text, Tree};
+use crate::plan::Template;
+use crate::template::{self, Piece, Unclosed};
+
+/// Collects what is wrong with one document.
+pub(super) struct Report {
+    pub(super) source: Arc<SourceText>,
+    pub(super) found: Diagnostics,
+}
+
+/// Something that a text of a document reads.
+#[derive(Clone, Debug)]
+pub(super) struct Use<'a> {
+    pub(super) source: Source,
+    pub(super) optional: bool,
+    pub(super) usage: Usage,
+    pub(super) spot: Spot<'a>,
+}
+
+/// A place within a text. The line and column are looked up only for a message: that takes a walk over the document.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot<'a> {
+    text: &'a str,
+    at: Pos,
+    offset: usize,
+    length: usize,
+}
+
+impl Spot<'_> {
+    pub(super) fn pos(&self, source: &SourceText) -> Pos {
+        template::place(source, &At { value: self.text, at: self.at }, self.offset)
+    }
+}
+
+impl Report {
+    pub(super) fn new(source: &Arc<SourceText>) -> Self {
+        Self { source: Arc::clone(source), found: Diagnostics::new() }
+    }
+
+    /// Adds an error at a place; gives it for what is to be added.
+    pub(super) fn error(&self, code: &'static str, at: Pos, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, &self.source, at, message)
+    }
+
+    /// An error at a place within a text.
+    pub(super) fn error_in(&self, code: &'static str, spot: &Spot<'_>, message: impl Into<String>) -> Diagnostic {
+        let diagnostic = Diagnostic::error(code, &self.source, spot.pos(&self.source), message);
+        if spot.length > 0 { diagnostic.length(spot.length) } else { diagnostic }
+    }
+
+    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+        self.found.push(diagnostic);
+    }
+
+    /// The template that a text is, and what it uses.
+    pub(super) fn text<'a>(&mut self, text: &'a Text, at: Pos, scope: Scope, uses: &mut Vec<Use<'a>>) -> Template {
+        let text = match text {
+            Text::Literal(text) => return Template::Literal(text.as_str().into()),
+            Text::Template(text) => text,
+        };
+        let pieces = match template::split(text) {
+            Ok(pieces) => pieces,
+            Err(Unclosed { offset }) => {
+                self.unclosed(text, at, offset);
+                return Template::Literal(text.as_str().into());
+            }
+        };
+        let alone = pieces.len() == 1;
+        let mut literal = String::new();
+        let mut expressions = false;
+        for piece in &pieces {
+            match piece {
+                Piece::Literal(text) => literal.push_str(text),
+                Piece::Expression { text: expression, offset } => {
+                    expressions = true;
+                    let first = uses.len();
+                    self.uses(expression, (text, *offset), at, scope, uses);
+                    for found in uses.iter_mut().skip(first) {
+                        if !alone && found.usage == Usage::Whole {
+                            found.usage = Usage::Part;
+                        }
+                    }
+                }
+            }
+        }
+        if expressions { Template::Text(text.clone()) } else { Template::Literal(literal.into()) }
+    }
+
+    /// The CEL expression that a text is: the one in its `${…}`, or all of it.
+    pub(super) fn expression<'a>(
+        &mut self,
+        what: &str,
+        text: &'a At<Text>,
+        scope: Scope,
+        uses: &mut Vec<Use<'a>>,
+    ) -> Option<String> {
+        let (Text::Literal(content) | Text::Template(content)) = &text.value;
+        let pieces = match template::split(content) {
+            Ok(pieces) => pieces,
+            Err(Unclosed { offset }) => {
+                self.unclosed(content, text.at, offset);
+                return None;
+            }
+        };
+        let (expression, offset) = match pieces.as_slice() {
+            [Piece::Expression { text, offset }] => (text.clone(), *offset),
+            [] | [Piece::Literal(_)] => (content.clone(), 0),
+            _ => {
+                let message = format!("{what} has to be one expression");
+                let help = "put all of it into one `${…}`";
+                self.push(self.error("syntax", text.at, message).help(help));
+                return None;
+            }
+        };
+        self.uses(&expression, (content, offset), text.at, scope, uses);
+        Some(expression)
+    }
+
+    /// The template that a tree is, and what it uses.
+    pub(super) fn tree<'a>(&mut self, tree: &'a At<Tree>, scope: Scope, uses: &mut Vec<Use<'a>>) -> Template {
+        self.tree_at(&tree.value, tree.at, scope, uses)
+    }
+
+    /// [`Self::tree`] for a tree whose place is known otherwise.
+    pub(super) fn tree_at<'a>(&mut self, tree: &'a Tree, at: Pos, scope: Scope, uses: &mut Vec<Use<'a>>) -> Template {
+        match tree {
+            Tree::Scalar(value) => Template::Literal(value.clone()),
+            Tree::Text(text) => self.text(text, at, scope, uses),
+            Tree::List(_) | Tree::Map(_) => {
+                let first = uses.len();
+                let templates = self.strings_at(tree, at, scope, uses);
+                let within = uses.get_mut(first..).unwrap_or_default();
+                if within.is_empty() && !has_expression(tree) {
+                    // Nothing is computed: the value as it will be, without escapes.
+                    return Template::Literal(literal(tree));
+                }
+                for found in within.iter_mut().filter(|found| found.usage == Usage::Whole) {
+                    found.usage = Usage::Part;
+                }
+                Template::Tree(templates)
+            }
+        }
+    }
+
+    /// The tree as JSON in which each string is a template.
+    pub(super) fn strings<'a>(&mut self, tree: &'a At<Tree>, scope: Scope, uses: &mut Vec<Use<'a>>) -> Value {
+        self.strings_at(&tree.value, tree.at, scope, uses)
+    }
+
+    fn strings_at<'a>(&mut self, tree: &'a Tree, at: Pos, scope: Scope, uses: &mut Vec<Use<'a>>) -> Value {
+        match tree {
+            Tree::Scalar(value) => value.clone(),
+            Tree::Text(text) => match self.text(text, at, scope, uses) {
+                Template::Text(text) => text.into(),
+                Template::Literal(Value::String(text)) => template::escape(&text).into(),
+                Template::Literal(value) | Template::Tree(value) => value,
+                Template::Secret { .. } => Value::Null,
+            },
+            Tree::List(items) => items.iter().map(|item| self.strings(item, scope, uses)).collect(),
+            Tree::Map(entries) => {
+                let mut map = serde_json::Map::new();
+                for (key, value) in entries {
+                    map.insert(key.clone(), self.strings(value, scope, uses));
+                }
+                map.into()
+            }
+        }
+    }
+
+    fn unclosed(&mut self, text: &str, at: Pos, offset: usize) {
+        let spot = Spot { text, at, offset, length: 2 };
+        let diagnostic = self.error_in("syntax", &spot, "`${` is never closed");
+        self.push(diagnostic.help("close it with `}`, or write `$${` for a literal `${`"));
+    }
+
+    fn uses<'a>(
+        &mut self,
+        expression: &str,
+        (text, start): (&'a str, usize),
+        at: Pos,
+        scope: Scope,
+        uses: &mut Vec<Use<'a>>,
+    ) {
+        match expr::parse(expression, scope) {
+            Ok(parsed) => uses.extend(parsed.references.into_iter().map(|reference| Use {
+                spot: Spot { text, at, offset: start + reference.offset, length: reference.length },
+                source: reference.source,
+                optional: reference.optional,
+                usage: reference.usage,
+            })),
+            Err(mistakes) => {
+                for mistake in mistakes {
+                    let spot = Spot { text, at, offset: start + mistake.offset, length: mistake.length };
+                    let diagnostic = self.error_in(mistake.code, &spot, mistake.message);
+                    self.push(match mistake.help {
+                        Some(help) => diagnostic.help(help),
+                        None => diagnostic,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Whether a text in the tree computes something, be it from constants.
+fn has_expression(tree: &Tree) -> bool {
+    match tree {
+        Tree::Scalar(_) | Tree::Text(Text::Literal(_)) => false,
+        Tree::Text(Text::Template(text)) => template::split(text)
+            .is_ok_and(|pieces| pieces.iter().any(|piece| matches!(piece, Piece::Expression { .. }))),
+        Tree::List(items) => items.iter().any(|item| has_expression(&item.value)),
+        Tree::Map(entries) => entries.iter().any(|(_, value)| has_expression(&value.value)),
+    }
+}
+
+/// A tree without expressions as the value that it is.
+fn literal(tree: &Tree) -> Value {
+    match tree {
+        Tree::Scalar(value) => value.clone(),
+        Tree::Text(Text::Literal(text)) => text.as_str().into(),
+        Tree::Text(Text::Template(text)) => text.replace("$${", "${").into(),
+        Tree::List(items) => items.iter().map(|item| literal(&item.value)).collect(),
+        Tree::Map(entries) => {
+            let entries = entries.iter().map(|(key, value)| (key.clone(), literal(&value.value)));
+            Value::Object(entries.collect())
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A sandbox's resources: each bound to its plugin, with the params that it gives.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Bound;
+use super::defaults::MAX_RESOURCES;
+use super::params;
+use super::plugin::{self, Checked};
+use super::reader::{Report, Use};
+use super::sensitive::{self, Role, Sensitivity};
+use crate::diagnostic::Diagnostic;
+use crate::expr::{Scope, Source, Usage};
+use crate::model::{At, Dialect, Param, ParamKind, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText, Tree};
+use crate::plan::{Template, UnitAt};
+
+/// A resource with its plugin.
+#[derive(Debug)]
+pub(super) struct Instance<'a> {
+    pub(super) name: &'a str,
+    pub(super) source: &'a Arc<SourceText>,
+    pub(super) bound: Bound<'a>,
+    pub(super) checked: Arc<Checked<'a>>,
+    /// Params that have a value.
+    pub(super) given: BTreeMap<&'a str, Given<'a>>,
+    /// The place of each unit of the plugin in the plan.
+    pub(super) places: Vec<UnitAt>,
+}
+
+/// The value of a param.
+#[derive(Debug)]
+pub(super) struct Given<'a> {
+    pub(super) value: Template,
+    pub(super) uses: Vec<Use<'a>>,
+    pub(super) at: Pos,
+}
+
+impl Instance<'_> {
+    /// The place of a unit.
+    pub(super) fn at(&self, unit: &str) -> Option<UnitAt> {
+        self.places.get(*self.checked.by_name.get(unit)?).copied()
+    }
+}
+
+/// Binds every resource of a sandbox. Without errors, there is one instance for each, in the order of the document.
+pub(super) fn instances<'a>(
+    report: &mut Report,
+    sandbox: &'a Sandbox,
+    plugins: &BTreeMap<String, Bound<'a>>,
+    warnings: &mut Vec<Diagnostic>,
+) -> Vec<Instance<'a>> {
+    if sandbox.resources.len() > MAX_RESOURCES {
+        let message = format!("{} resources are more than the limit of {MAX_RESOURCES}", sandbox.resources.len());
+        report.push(report.error("limit", sandbox.name.at, message));
+        return Vec::new();
+    }
+    // Most resources of a large sandbox have the same few plugins.
+    let mut checked: HashMap<*const Plugin, Option<Arc<Checked<'a>>>> = HashMap::new();
+    let mut seen: HashMap<&str, Pos> = HashMap::new();
+    let mut instances = Vec::with_capacity(sandbox.resources.len());
+    for resource in &sandbox.resources {
+        let name = resource.name.value.as_str();
+        if let Some(first) = seen.insert(name, resource.name.at) {
+            let message = format!("resource `{name}` is there twice");
+            report.push(report.error("duplicate", resource.name.at, message).related(first, "the first one"));
+            continue;
+        }
+        let Some(bound) = plugins.get(name) else {
+            let wanted = match &resource.version {
+                Some(version) => format!("{}@{version}", resource.plugin.value),
+                None => resource.plugin.value.clone(),
+            };
+            let message = format!("plugin `{wanted}` is not published");
+            let help = "publish it with `ebb plugin apply -f FILE`, or see `ebb plugin list`";
+            report.push(report.error("unknown-plugin", resource.plugin.at, message).help(help));
+            continue;
+        };
+        let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| match plugin::check(bound.plugin) {
+            Ok(checked) => {
+                warnings.extend(checked.warnings.iter().cloned());
+                Some(Arc::new(checked))
+            }
+            Err(wrong) => {
+                report.found.extend(wrong);
+                None
+            }
+        });
+        let Some(checked) = known.clone() else { continue };
+        let given = given(report, sandbox.dialect, resource, &checked);
+        instances.push(Instance { name, source: &sandbox.source, bound: *bound, checked, given, places: Vec::new() });
+    }
+    instances
+}
+
+/// The value of each param of a resource.
+fn given<'a>(
+    report: &mut Report,
+    dialect: Dialect,
+    resource: &'a ResourceDoc,
+    checked: &Checked<'a>,
+) -> BTreeMap<&'a str, Given<'a>> {
+    let mut given = BTreeMap::new();
+    for (name, value) in &resource.params {
+        let Some((&declared, param)) = checked.params.get_key_value(name.value.as_str()) else {
+            // Signadot ignores params that no input names.
+            if checked.plugin.dialect == Dialect::Ebb {
+                let message = format!("plugin `{}` has no param `{}`", checked.plugin.name.value, name.value);
+                let diagnostic = report.error("unknown-param", name.at, message);
+                report.push(diagnostic.suggest(&name.value, checked.params.keys().copied()));
+            }
+            continue;
+        };
+        if let Some((value, uses)) = param_value(report, dialect, name, param, value) {
+            let duplicate = given.insert(declared, Given { value, uses, at: name.at }).is_some();
+            if duplicate {
+                report.push(report.error("duplicate", name.at, format!("param `{declared}` is given twice")));
+            }
+        }
+    }
+    for (name, param) in &checked.params {
+        if given.contains_key(name) || resource.params.iter().any(|(given, _)| given.value == *name) {
+            continue;
+        }
+        if let Some(default) = &param.default {
+            let value = Template::Literal(default.value.clone());
+            given.insert(name, Given { value, uses: Vec::new(), at: resource.name.at });
+        } else if !param.optional {
+            let message = format!("resource `{}` needs param `{name}`", resource.name.value);
+            let kind = params::kind_name(param.kind);
+            let help = match param.sensitive {
+                true => format!("`{name}` is sensitive: give `{{secret: NAME, key: KEY}}` or wire an output into it"),
+                false => format!("add `params: {{{name}: …}}`, of type {kind}"),
+            };
+            report.push(report.error("missing-param", resource.name.at, message).help(help));
+        }
+    }
+    given
+}
+
+fn param_value<'a>(
+    report: &mut Report,
+    dialect: Dialect,
+    name: &At<String>,
+    param: &Param,
+    value: &'a At<ParamValue>,
+) -> Option<(Template, Vec<Use<'a>>)> {
+    let named = &name.value;
+    let tree = match &value.value {
+        ParamValue::Secret { name, key } => {
+            if !param.sensitive {
+                let message = format!("param `{named}` is not sensitive, so it cannot get a Secret");
+                let help = "give a value, or declare the param with `sensitive: true` if the plugin is yours";
+                report.push(report.error("sensitive", value.at, message).help(help));
+                return None;
+            }
+            return Some((Template::Secret { name: name.clone(), key: key.clone() }, Vec::new()));
+        }
+        ParamValue::Tree(tree) => tree,
+    };
+    let mut uses = Vec::new();
+    let before = report.found.len();
+    let template = report.tree_at(tree, value.at, Scope::Sandbox, &mut uses);
+    if report.found.len() > before {
+        return None;
+    }
+    if param.sensitive {
+        if !matches!(uses.as_slice(), [one] if one.usage == Usage::Whole) {
+            let message = format!("param `{named}` is sensitive and cannot be given as it is");
+            let help = "give `{secret: NAME, key: KEY}`, or wire an output: `${resources.R.outputs.O}`";
+            report.push(report.error("sensitive", value.at, message).help(help));
+            return None;
+        }
+        return Some((template, uses));
+    }
+    match template {
+        Template::Literal(literal) => {
+            let literal = converted(report, dialect, param.kind, literal, value.at);
+            if let Err(wrong) = params::fits(param, &literal) {
+                let diagnostic = report.error("param-value", value.at, format!("`{named}` {wrong}"));
+                report.push(match (&literal, param.kind) {
+                    (Value::String(text), ParamKind::Integer | ParamKind::Number) if text.parse::<f64>().is_ok() => {
+                        diagnostic.help(format!("without quotes: `{text}`"))
+                    }
+                    (Value::String(text), ParamKind::Boolean) if text == "true" || text == "false" => {
+                        diagnostic.help(format!("without quotes: `{text}`"))
+                    }
+                    (Value::String(text), ParamKind::String) => {
+                        let near = param.one_of.iter().filter_map(Value::as_str);
+                        match crate::diagnostic::nearest(text, near) {
+                            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+                            None => diagnostic,
+                        }
+                    }
+                    _ => diagnostic,
+                });
+                return None;
+            }
+            Some((Template::Literal(literal), uses))
+        }
+        Template::Text(text) if !matches!(uses.as_slice(), [one] if one.usage == Usage::Whole) && param.kind != ParamKind::String && !is_one_expression(&text) => {
+            let message = format!("`{named}` has to be of type {}, not text put together", params::kind_name(param.kind));
+            report.push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
+            None
+        }
+        template => Some((template, uses)),
+    }
+}
+
+fn is_one_expression(text: &str) -> bool {
+    crate::template::split(text).is_ok_and(|pieces| pieces.len() == 1)
+}
+
+/// The value as the param's type reads it. An unquoted `5` or `yes` for a text is that text; Signadot's params are
+/// all texts, so one for a number is that number.
+fn converted(report: &Report, dialect: Dialect, kind: ParamKind, value: Value, at: Pos) -> Value {
+    match (&value, kind) {
+        (Value::Number(_) | Value::Bool(_), ParamKind::String) => {
+            let (start, length) = report.source.bytes(at, report.source.word_length(at));
+            let written = report.source.text.get(start..start + length).unwrap_or_default();
+            let plain = !written.is_empty() && !written.starts_with(['@', '*', '&', '!', '"', '\'']);
+            Value::String(if plain { written.to_owned() } else { value.to_string() })
+        }
+        (Value::String(text), ParamKind::Integer | ParamKind::Number | ParamKind::Boolean) if dialect == Dialect::Signadot => {
+            match serde_json::from_str::<Value>(text) {
+                Ok(parsed @ (Value::Number(_) | Value::Bool(_))) => parsed,
+                _ => value,
+            }
+        }
+        _ => value,
+    }
+}
+
+/// Checks that everything that the sandbox reads of its resources is there, and where sensitive values go.
+pub(super) fn check_uses(report: &mut Report, sandbox: &Sandbox, instances: &[Instance<'_>], env: &[Use<'_>]) {
+    let by_name: HashMap<&str, &Instance<'_>> = instances.iter().map(|instance| (instance.name, instance)).collect();
+    for instance in instances {
+        for (name, given) in &instance.given {
+            let param = instance.checked.params[name];
+            for found in &given.uses {
+                let sensitivity = check_use(report, sandbox, &by_name, found);
+                if sensitivity == Some(Sensitivity::Sensitive) && !param.sensitive && found.usage != Usage::Presence {
+                    let message = format!("`{}` is sensitive, and param `{name}` of `{}` is not", found.source, instance.checked.plugin.name.value);
+                    let help = "only a param with `sensitive: true` can get it";
+                    report.push(report.error_in("sensitive", &found.spot, message).help(help));
+                }
+            }
+        }
+    }
+    for found in env {
+        if let Some(sensitivity) = check_use(report, sandbox, &by_name, found) {
+            sensitive::check(report, Role::Public, found, sensitivity);
+        }
+    }
+    for consumer in &sandbox.consumers {
+        if let Err(wrong) = output(sandbox, &by_name, &consumer.resource.value, &consumer.output.value) {
+            let at = if wrong.part == Part::Resource { consumer.resource.at } else { consumer.output.at };
+            let diagnostic = report.error(wrong.code(), at, wrong.message);
+            let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
+            report.push(diagnostic.suggest(&wrong.name, names));
+        }
+    }
+}
+
+/// The sensitivity of what is read; reports what is not there.
+fn check_use(
+    report: &mut Report,
+    sandbox: &Sandbox,
+    by_name: &HashMap<&str, &Instance<'_>>,
+    found: &Use<'_>,
+) -> Option<Sensitivity> {
+    let Source::Resource { resource, output: name } = &found.source else { return Some(Sensitivity::Open) };
+    match output(sandbox, by_name, resource, name) {
+        Ok(sensitivity) => Some(sensitivity),
+        Err(wrong) => {
+            let diagnostic = report.error_in(wrong.code(), &found.spot, wrong.message);
+            let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
+            report.push(diagnostic.suggest(&wrong.name, names));
+            None
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Resource,
+    Output,
+}
+
+struct NotThere {
+    part: Part,
+    name: String,
+    message: String,
+    names: Vec<String>,
+}
+
+impl NotThere {
+    fn code(&self) -> &'static str {
+        match self.part {
+            Part::Resource => "unknown-resource",
+            Part::Output => "unknown-output",
+        }
+    }
+}
+
+fn output(
+    sandbox: &Sandbox,
+    by_name: &HashMap<&str, &Instance<'_>>,
+    resource: &str,
+    output: &str,
+) -> Result<Sensitivity, NotThere> {
+    let Some(instance) = by_name.get(resource) else {
+        let names: Vec<String> = sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
+        let message = format!("there is no resource `{resource}`");
+        return Err(NotThere { part: Part::Resource, name: resource.to_owned(), message, names });
+    };
+    match instance.checked.outputs.get(output) {
+        Some(public) => Ok(public.sensitivity),
+        None => {
+            let plugin = &instance.checked.plugin.name.value;
+            let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
+            let names = instance.checked.outputs.keys().map(|name| (*name).to_owned()).collect();
+            Err(NotThere { part: Part::Output, name: output.to_owned(), message, names })
+        }
+    }
+}
+
+/// The environment of the sandbox, and what it uses.
+pub(super) fn env<'a>(report: &mut Report, sandbox: &'a Sandbox) -> (BTreeMap<String, Template>, Vec<Use<'a>>) {
+    let mut uses = Vec::new();
+    let mut env = BTreeMap::new();
+    for (name, text) in &sandbox.env {
+        env.insert(name.value.clone(), report.text(&text.value, text.at, Scope::Sandbox, &mut uses));
+    }
+    (env, uses)
+}

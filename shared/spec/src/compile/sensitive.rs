@@ -1,0 +1,56 @@
+//! Where a sensitive value may go.
+
+use super::reader::{Report, Use};
+use crate::expr::Usage;
+
+/// What a text is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// An input of a pod.
+    PodInput,
+    /// A request's URL, header, body or input.
+    Webhook,
+    /// An object's manifest.
+    Manifest,
+    /// `when`.
+    When,
+    /// A public output of a plugin, or the environment of a sandbox.
+    Public,
+}
+
+/// Refuses a use of a sensitive value that could show it, and `secretRef` of what is not sensitive.
+pub(super) fn check(report: &mut Report, role: Role, found: &Use<'_>, sensitivity: Sensitivity) {
+    let source = &found.source;
+    if sensitivity == Sensitivity::Open {
+        if found.usage == Usage::SecretRef {
+            let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
+            report.push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
+        }
+        return;
+    }
+    let (place, help) = match (role, found.usage) {
+        (_, Usage::Presence)
+        | (Role::PodInput | Role::Public, Usage::Whole)
+        | (Role::PodInput | Role::Manifest, Usage::SecretRef) => return,
+        (Role::PodInput, _) => ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script"),
+        (Role::Webhook, _) => ("be sent in a webhook", "a webhook can only get what is not sensitive; a pod can get this as an input"),
+        (Role::Manifest, _) => ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`"),
+        (Role::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
+        (Role::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),
+    };
+    let message = format!("`{source}` is sensitive and cannot {place}");
+    report.push(report.error_in("sensitive", &found.spot, message).help(help));
+}
+
+/// Whether a value may be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sensitivity {
+    Open,
+    Sensitive,
+}
+
+impl Sensitivity {
+    pub(super) fn of(sensitive: bool) -> Self {
+        if sensitive { Self::Sensitive } else { Self::Open }
+    }
+}

@@ -1,0 +1,279 @@
+//! One unit of a plugin, as far as the plugin alone can tell.
+
+use std::collections::HashMap;
+
+use super::defaults::{
+    BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS,
+    attempts, max_backoff,
+};
+use super::places;
+use super::reader::{Report, Use};
+use super::sensitive::Role;
+use super::webhook;
+use crate::diagnostic::nearest;
+use crate::expr::{self, Scope, Usage};
+use crate::model::{At, OutputFromDoc, Plugin, Pos, Text, Tree, UnitDoc, WorkDoc};
+use crate::plan::{Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, Template, UnitPlan, Webhook, Work};
+
+/// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
+#[derive(Clone, Debug)]
+pub(super) struct Unit<'a> {
+    pub(super) doc: &'a UnitDoc,
+    pub(super) moment: Moment,
+    pub(super) plan: UnitPlan,
+    pub(super) uses: Vec<(Role, Use<'a>)>,
+    /// For each input, the one value that it is, if it is one.
+    pub(super) wholes: Vec<Option<expr::Source>>,
+    /// Units of the same plugin, by position.
+    pub(super) after: Vec<usize>,
+    /// Units of the same plugin, by position.
+    pub(super) undoes: Vec<usize>,
+}
+
+/// Compiles one unit and reports what is wrong with it.
+pub(super) fn compile<'a>(report: &mut Report, plugin: &'a Plugin, doc: &'a UnitDoc, moment: Moment) -> Unit<'a> {
+    let mut uses = Vec::new();
+    let mut collect = |role: Role, found: Vec<Use<'a>>| uses.extend(found.into_iter().map(|found| (role, found)));
+    limits(report, doc);
+
+    let mut found = Vec::new();
+    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
+    collect(Role::When, std::mem::take(&mut found));
+
+    let (work, role) = match &doc.work {
+        WorkDoc::Pod { runner, script } => {
+            places::check_inputs(report, &doc.inputs);
+            (Work::Pod(pod(report, plugin, doc, runner.as_ref(), script)), Role::PodInput)
+        }
+        WorkDoc::Webhook { method, url, headers, body } => {
+            let method = webhook::method(report, method.as_ref());
+            let url = webhook::url(report, url, &mut found);
+            let headers = webhook::headers(report, headers, &mut found);
+            let body = body.as_ref().map(|body| report.strings(body, Scope::Plugin, &mut found));
+            collect(Role::Webhook, std::mem::take(&mut found));
+            if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
+                let message = "this webhook has a body, so its inputs go nowhere";
+                let help = "put the values into `body`; without `body`, the inputs are sent as an object";
+                report.push(report.error("input", first.name.at, message).help(help));
+            }
+            (Work::Webhook(Webhook { method, url, headers, body }), Role::Webhook)
+        }
+        WorkDoc::Object { manifest, ready, fail } => {
+            let tree = report.strings(manifest, Scope::Plugin, &mut found);
+            check_manifest(report, manifest);
+            collect(Role::Manifest, std::mem::take(&mut found));
+            let mut judge = |what: &str, text: &'a Option<At<Text>>| {
+                text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
+            };
+            let (ready, fail) = (judge("`ready`", ready), judge("`fail`", fail));
+            if let Some(first) = doc.inputs.first() {
+                let help = "put the value into the manifest: `${…}`";
+                report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
+            }
+            (Work::Object(Object { manifest: tree, ready, fail }), Role::Manifest)
+        }
+    };
+    if role != Role::PodInput {
+        for door in doc.inputs.iter().filter_map(|input| input.env.as_ref().or(input.path.as_ref())) {
+            report.push(report.error("input", door.at, "only an input of a pod has `env` or `path`"));
+        }
+    }
+
+    let mut inputs = Vec::with_capacity(doc.inputs.len());
+    let mut wholes = Vec::with_capacity(doc.inputs.len());
+    unique(report, "input", doc.inputs.iter().map(|input| &input.name));
+    for input in &doc.inputs {
+        let value = report.tree(&input.value, Scope::Plugin, &mut found);
+        wholes.push(match found.as_slice() {
+            [one] if one.usage == Usage::Whole => Some(one.source.clone()),
+            _ => None,
+        });
+        collect(role, std::mem::take(&mut found));
+        let (env, path) = if role == Role::PodInput { places::of_input(input) } else { (None, None) };
+        let name = input.name.value.clone();
+        inputs.push(Input { name, value, env, path, optional: input.optional, sensitive: false });
+    }
+
+    unique(report, "output", doc.outputs.iter().map(|output| &output.name));
+    let outputs = doc.outputs.iter().filter_map(|output| {
+        let from = match (&output.from, &doc.work) {
+            (OutputFromDoc::File(path), WorkDoc::Pod { .. }) => {
+                places::check_path(report, path);
+                OutputFrom::File(path.value.clone())
+            }
+            (OutputFromDoc::File(path), _) => {
+                let help = "take it from the answer: `{value: \"${response.body.id}\"}`, or from the object: `${object.status…}`";
+                report.push(report.error("output", path.at, "only a pod has files").help(help));
+                return None;
+            }
+            (OutputFromDoc::Value(text), WorkDoc::Pod { .. }) => {
+                let help = format!("let the script write a file and name it: `{}: {{file: /out/{}}}`", output.name.value, output.name.value);
+                report.push(report.error("output", text.at, "an output of a pod is a file").help(help));
+                return None;
+            }
+            (OutputFromDoc::Value(text), work) => {
+                let scope = if matches!(work, WorkDoc::Webhook { .. }) { Scope::Response } else { Scope::Object };
+                let what = format!("output `{}`", output.name.value);
+                OutputFrom::Expression(report.expression(&what, text, scope, &mut Vec::new())?)
+            }
+        };
+        if output.sensitive && matches!(doc.work, WorkDoc::Webhook { .. }) {
+            let message = format!("output `{}` comes through the table, so it cannot be sensitive", output.name.value);
+            let help = "let the receiver put it into a Secret and answer with its name, or make it in a pod";
+            report.push(report.error("sensitive", output.name.at, message).help(help));
+        }
+        let made = Output { from, sensitive: output.sensitive, description: output.description.clone() };
+        Some((output.name.value.clone(), made))
+    });
+    let outputs = outputs.collect();
+
+    let source = Source { file: report.source.name.clone(), line: doc.name.at.line, column: doc.name.at.column };
+    let default = if matches!(work, Work::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
+    let plan = UnitPlan {
+        key: doc.name.value.clone(),
+        work,
+        dependencies: Vec::new(),
+        reads: Vec::new(),
+        when,
+        inputs,
+        outputs,
+        undoes: Vec::new(),
+        timeout_ms: doc.timeout_ms.unwrap_or(default),
+        retry: retry(report, doc, moment),
+        source,
+    };
+    Unit { doc, moment, plan, uses, wholes, after: Vec::new(), undoes: Vec::new() }
+}
+
+fn limits(report: &mut Report, doc: &UnitDoc) {
+    let at = doc.name.at;
+    for (count, what) in [(doc.inputs.len(), "inputs"), (doc.outputs.len(), "outputs")] {
+        if count > MAX_INPUTS {
+            let message = format!("`{}` has {count} {what}; the limit is {MAX_INPUTS}", doc.name.value);
+            report.push(report.error("limit", at, message).help("hand on one file, or split the unit"));
+        }
+    }
+    if let Some(timeout) = doc.timeout_ms
+        && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
+    {
+        let message = format!("`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h", doc.name.value);
+        report.push(report.error("limit", at, message));
+    }
+}
+
+fn unique<'a>(report: &mut Report, what: &str, names: impl Iterator<Item = &'a At<String>>) {
+    let mut seen: HashMap<&str, Pos> = HashMap::new();
+    for name in names {
+        if let Some(first) = seen.insert(&name.value, name.at) {
+            let message = format!("{what} `{}` is there twice", name.value);
+            report.push(report.error("duplicate", name.at, message).related(first, "the first one"));
+        }
+    }
+}
+
+fn pod(report: &mut Report, plugin: &Plugin, doc: &UnitDoc, runner: Option<&At<String>>, script: &At<String>) -> Pod {
+    let names = || plugin.runners.iter().map(|(name, _)| name.value.as_str());
+    let named = |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
+    let found = match runner {
+        Some(name) => {
+            let found = named(&name.value);
+            if found.is_none() {
+                let message = format!("there is no runner `{}`", name.value);
+                report.push(report.error("unknown-runner", name.at, message).suggest(&name.value, names()));
+            }
+            found
+        }
+        None => {
+            let only = if plugin.runners.len() == 1 { plugin.runners.first().map(|(_, runner)| runner) } else { None };
+            let found = named("default").or(only);
+            if found.is_none() {
+                let message = format!("`{}` does not say which runner runs it", doc.name.value);
+                let diagnostic = report.error("unknown-runner", doc.name.at, message);
+                let list: Vec<String> = names().take(8).map(|name| format!("`{name}`")).collect();
+                report.push(match list.is_empty() {
+                    true => diagnostic.help("declare one: `runners: {default: {image: …}}`"),
+                    false => diagnostic.help(format!("name one with `runner:`, there is {}; or call one `default`", list.join(", "))),
+                });
+            }
+            found
+        }
+    };
+    let text = |value: &Option<At<String>>| value.as_ref().map(|value| value.value.clone());
+    Pod {
+        image: found.map(|runner| runner.image.value.clone()).unwrap_or_default(),
+        namespace: found.and_then(|runner| text(&runner.namespace)),
+        pod_template: found.and_then(|runner| text(&runner.pod_template)),
+        script: script.value.clone(),
+    }
+}
+
+fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
+    let given = doc.retry.clone().unwrap_or_default();
+    let tries = given.attempts.unwrap_or_else(|| attempts(moment));
+    let backoff_ms = given.backoff_ms.unwrap_or(BACKOFF_MS);
+    let max_backoff_ms = given.max_backoff_ms.unwrap_or_else(|| max_backoff(moment).max(backoff_ms));
+    let at = doc.name.at;
+    if !(1..=MAX_ATTEMPTS).contains(&tries) {
+        let message = format!("`{}` has {tries} attempts; there can be 1 to {MAX_ATTEMPTS}", doc.name.value);
+        report.push(report.error("limit", at, message));
+    }
+    if backoff_ms > max_backoff_ms || max_backoff_ms > MAX_TIMEOUT_MS {
+        let message = format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
+        report.push(report.error("limit", at, message).help("`backoff` is at most `maxBackoff`, and that at most 24h"));
+    }
+    for class in &given.on {
+        let status = class.value.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
+        if !status && !RETRY_CLASSES.contains(&class.value.as_str()) {
+            let message = format!("`{}` is no failure that can be tried again", class.value);
+            let diagnostic = report.error("retry", class.at, message);
+            report.push(match nearest(&class.value, RETRY_CLASSES) {
+                Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+                None => diagnostic.help(format!("there is {}, and a status such as 503", RETRY_CLASSES.map(|c| format!("`{c}`")).join(", "))),
+            });
+        }
+    }
+    let on = given.on.into_iter().map(|class| class.value).collect();
+    Retry { attempts: tries, backoff_ms, max_backoff_ms, on }
+}
+
+/// A manifest names its kind literally, and its namespace is not for inputs to choose.
+fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
+    let Tree::Map(entries) = &manifest.value else {
+        report.push(report.error("manifest", manifest.at, "a manifest is a mapping with `apiVersion`, `kind` and `metadata`"));
+        return;
+    };
+    let get = |entries: &[(String, At<Tree>)], key: &str| {
+        entries.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
+    };
+    for key in ["apiVersion", "kind"] {
+        let literal = match get(entries, key).map(|value| (value.at, value.value)) {
+            Some((_, Tree::Text(Text::Literal(_)))) => true,
+            Some((at, Tree::Text(Text::Template(text)))) => {
+                if text.contains("${") {
+                    report.push(report.error("manifest", at, format!("`{key}` has to be literal")).help("what is made must not depend on inputs"));
+                }
+                true
+            }
+            _ => false,
+        };
+        if !literal {
+            report.push(report.error("manifest", manifest.at, format!("the manifest has no `{key}`")));
+        }
+    }
+    let metadata = match get(entries, "metadata").map(|value| value.value) {
+        Some(Tree::Map(metadata)) => metadata,
+        _ => Vec::new(),
+    };
+    if get(&metadata, "name").is_none() {
+        report.push(report.error("manifest", manifest.at, "the manifest has no `metadata.name`").help("such as `name: \"cache-${target.key}\"`"));
+    }
+    if let Some(namespace) = get(&metadata, "namespace") {
+        let mut used = Vec::new();
+        // What is wrong with the text itself is reported with the rest of the manifest.
+        Report::new(&report.source).strings(&namespace, Scope::Plugin, &mut used);
+        if used.iter().any(|found| !matches!(found.source, expr::Source::Target(_))) {
+            let help = "write it literally, or `${target.namespace}`";
+            report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));
+        }
+    }
+}

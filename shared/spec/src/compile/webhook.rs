@@ -1,0 +1,92 @@
+//! The parts of a webhook.
+
+use std::collections::BTreeMap;
+
+use super::reader::{Report, Use};
+use crate::expr::Scope;
+use crate::model::{At, Text};
+use crate::plan::Template;
+use crate::template::{self, Piece};
+
+const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
+/// Headers that the sender sets.
+const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
+
+/// The method; `POST` if none is named.
+pub(super) fn method(report: &mut Report, method: Option<&At<String>>) -> String {
+    let Some(written) = method else { return "POST".to_owned() };
+    let upper = written.value.to_ascii_uppercase();
+    if !METHODS.contains(&upper.as_str()) {
+        let message = format!("`{}` is no method of a webhook", written.value);
+        let help = format!("there is {}", METHODS.map(|method| format!("`{method}`")).join(", "));
+        report.push(report.error("url", written.at, message).help(help));
+    }
+    upper
+}
+
+/// The URL: absolute, http or https, with a literal host and no password.
+pub(super) fn url<'a>(report: &mut Report, url: &'a At<Text>, uses: &mut Vec<Use<'a>>) -> Template {
+    let made = report.text(&url.value, url.at, Scope::Plugin, uses);
+    let (Text::Literal(text) | Text::Template(text)) = &url.value;
+    let pieces = match &url.value {
+        Text::Literal(text) => vec![Piece::Literal(text.clone())],
+        // What is wrong with the pieces has been reported.
+        Text::Template(text) => template::split(text).unwrap_or_default(),
+    };
+    let Some(first) = pieces.first() else { return made };
+    let head = match first {
+        Piece::Literal(literal) => literal.as_str(),
+        Piece::Expression { .. } => "",
+    };
+    let rest = head.strip_prefix("https://").or_else(|| head.strip_prefix("http://"));
+    let Some(rest) = rest else {
+        let message = "a webhook's URL begins with `https://` or `http://`";
+        let help = match first {
+            Piece::Expression { .. } => "scheme and host are literal; only path and query can have `${…}`",
+            Piece::Literal(_) => "such as `https://billing.example.org/tenants`",
+        };
+        report.push(report.error("url", url.at, message).help(help));
+        return made;
+    };
+    if pieces.len() > 1 && !rest.contains(['/', '?', '#']) {
+        let help = "only what follows the host can have `${…}`, so that no input can send it elsewhere";
+        report.push(report.error("url", url.at, "the host of a webhook's URL is not literal").help(help));
+        return made;
+    }
+    let sample: String = pieces
+        .iter()
+        .map(|piece| match piece {
+            Piece::Literal(literal) => literal.as_str(),
+            Piece::Expression { .. } => "x",
+        })
+        .collect();
+    match url::Url::parse(&sample) {
+        Err(error) => report.push(report.error("url", url.at, format!("`{text}` is no URL: {error}"))),
+        Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
+            let help = "webhooks are signed; the receiver verifies the signature";
+            report.push(report.error("url", url.at, "a webhook's URL has no user or password in it").help(help));
+        }
+        Ok(_) => {}
+    }
+    made
+}
+
+/// The headers.
+pub(super) fn headers<'a>(
+    report: &mut Report,
+    headers: &'a [(At<String>, At<Text>)],
+    uses: &mut Vec<Use<'a>>,
+) -> BTreeMap<String, Template> {
+    let mut made = BTreeMap::new();
+    for (name, value) in headers {
+        let lower = name.value.to_ascii_lowercase();
+        let valid = !lower.is_empty() && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        if !valid {
+            report.push(report.error("header", name.at, format!("`{}` cannot be a header", name.value)));
+        } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {
+            report.push(report.error("header", name.at, format!("header `{}` is set by Ebb", name.value)));
+        }
+        made.insert(name.value.clone(), report.text(&value.value, value.at, Scope::Plugin, uses));
+    }
+    made
+}

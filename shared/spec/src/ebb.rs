@@ -1,0 +1,123 @@
+//! Our documents: `apiVersion: ebb.dev/v1` and a `kind`.
+
+mod param;
+mod plugin;
+mod sandbox;
+mod unit;
+
+pub(crate) use plugin::plugin;
+pub(crate) use sandbox::sandbox;
+
+use crate::load::names::{MAX_NAME, Shape};
+use crate::load::reader::{Reader, below};
+use crate::load::yaml::{Key, Node, Value};
+use crate::model::{At, Text, Tree};
+
+/// The only version of the format.
+pub(crate) const API_VERSION: &str = "ebb.dev/v1";
+/// What documents there are.
+pub(crate) const KINDS: [&str; 2] = ["Plugin", "Sandbox"];
+
+/// Which of our documents something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plugin,
+    Sandbox,
+}
+
+impl Reader<'_> {
+    /// Reads `apiVersion` and `kind`.
+    pub(crate) fn kind(&mut self, document: &Node) -> Option<Kind> {
+        let top = self.any_map(document, "")?;
+        let version = self.required_string(&top, "apiVersion");
+        let kind = self.required_string(&top, "kind");
+        if let Some(version) = version.filter(|version| version.value != API_VERSION) {
+            let wrong =
+                self.wrong("api-version", version.at, format!("`{}` is not read here", version.value));
+            self.note(wrong.help(format!("write `apiVersion: {API_VERSION}`")));
+            return None;
+        }
+        let kind = kind?;
+        match kind.value.as_str() {
+            "Plugin" => Some(Kind::Plugin),
+            "Sandbox" => Some(Kind::Sandbox),
+            other => {
+                let wrong = self.wrong("unknown-kind", kind.at, format!("there is no kind `{other}`"));
+                self.note(wrong.suggest(other, KINDS));
+                None
+            }
+        }
+    }
+
+    /// The entries of a mapping from names that the author chose.
+    fn named<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &str,
+        what: &str,
+        shape: Shape,
+    ) -> Vec<(At<String>, &'n Node)> {
+        let entries = self.entries(node, path).unwrap_or_default();
+        let most = if shape == Shape::Environment { 255 } else { MAX_NAME };
+        entries
+            .iter()
+            .map(|(key, value)| {
+                let name = named(key);
+                self.check_name(&name, what, shape, most);
+                (name, value)
+            })
+            .collect()
+    }
+
+    /// A string with `${…}` in it.
+    fn text(&mut self, node: &Node, path: &str) -> Option<At<Text>> {
+        let text = self.string(node, path)?;
+        Some(At { value: Text::Template(text.value), at: text.at })
+    }
+
+    /// One name or a list of them.
+    fn names(&mut self, node: &Node, path: &str) -> Vec<At<String>> {
+        match &node.value {
+            Value::List(items) => items
+                .iter()
+                .enumerate()
+                .filter_map(|(n, item)| self.string(item, &format!("{path}[{n}]")))
+                .collect(),
+            Value::String(name) => vec![At { value: name.clone(), at: node.at }],
+            _ => {
+                self.wrong_type(node, path, "a name or a list of names");
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn named(key: &Key) -> At<String> {
+    At { value: key.name.clone(), at: key.at }
+}
+
+/// A tree whose strings are templates.
+fn tree(node: &Node) -> At<Tree> {
+    let value = match &node.value {
+        Value::String(text) => Tree::Text(Text::Template(text.clone())),
+        Value::List(items) => Tree::List(items.iter().map(tree).collect()),
+        Value::Map(entries) => {
+            Tree::Map(entries.iter().map(|(key, node)| (key.name.clone(), tree(node))).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Tree::Scalar(node.to_json()),
+    };
+    At { value, at: node.at }
+}
+
+fn inner(path: &str, name: &At<String>) -> String {
+    below(path, &name.value)
+}
+
+/// The keys that are read, for the test that the schemas have the same.
+#[cfg(test)]
+pub(crate) mod keys {
+    pub(crate) use super::param::KEYS as PARAM;
+    pub(crate) use super::plugin::{DEFAULTS, KEYS as PLUGIN, RUNNER};
+    pub(crate) use super::sandbox::{KEYS as SANDBOX, RESOURCE};
+    pub(crate) use super::unit::{INPUT, KEYS as UNIT, OBJECT, OUTPUT, POD, RETRY, WEBHOOK};
+}

@@ -1,0 +1,121 @@
+//! `kind: Plugin`.
+
+use std::collections::BTreeMap;
+
+use super::inner;
+use crate::load::names::Shape;
+use crate::load::reader::{Map, Reader};
+use crate::load::yaml::Node;
+use crate::model::{At, Dialect, EventDoc, Param, Plugin, Pos, Runner, Text};
+use crate::plan::Moment;
+
+pub(crate) const KEYS: [&str; 12] = [
+    "apiVersion",
+    "kind",
+    "name",
+    "description",
+    "params",
+    "runners",
+    "defaults",
+    "preStart",
+    "postStart",
+    "preStop",
+    "postStop",
+    "outputs",
+];
+pub(crate) const RUNNER: [&str; 3] = ["image", "namespace", "podTemplate"];
+pub(crate) const DEFAULTS: [&str; 2] = ["timeout", "retry"];
+const EVENTS: [(&str, Moment); 4] = [
+    ("preStart", Moment::BeforeReady),
+    ("postStart", Moment::AfterReady),
+    ("preStop", Moment::BeforeStop),
+    ("postStop", Moment::AfterStop),
+];
+
+/// Reads a plugin. `None`: so much is wrong that there is none.
+pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String) -> Option<Plugin> {
+    let map = reader.map(document, "", &KEYS)?;
+    let name = reader.required_string(&map, "name").and_then(|name| reader.definition(&name));
+    let description = reader.optional_string(&map, "description").map(|text| text.value);
+    let params = params(reader, &map);
+    let runners = runners(reader, &map);
+    let defaults = defaults(reader, &map);
+    let mut events = Vec::new();
+    let mut seen: BTreeMap<String, Pos> = BTreeMap::new();
+    for (event, moment) in EVENTS {
+        let Some((key, node)) = map.entry(event) else { continue };
+        let mut units = Vec::new();
+        for (name, node) in reader.named(node, event, "the unit's name", Shape::Ours) {
+            if let Some(first) = seen.insert(name.value.clone(), name.at) {
+                let wrong = reader
+                    .wrong("duplicate-unit", name.at, format!("there are two units `{}`", name.value))
+                    .help("names of units are unique over all events")
+                    .related(first, "first here");
+                reader.note(wrong);
+            }
+            let path = inner(event, &name);
+            units.extend(super::unit::unit(reader, name, node, &path, &defaults));
+        }
+        events.push(EventDoc { name: super::named(key), moment, units });
+    }
+    let outputs = outputs(reader, &map);
+    let (name, version) = name?;
+    Some(Plugin {
+        source: reader.source.clone(),
+        dialect: Dialect::Ebb,
+        name,
+        version,
+        description,
+        expanded,
+        params,
+        runners,
+        events,
+        outputs,
+    })
+}
+
+fn params(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, Param)> {
+    let Some(node) = map.get("params") else { return Vec::new() };
+    let mut params = Vec::new();
+    for (name, node) in reader.named(node, "params", "the param's name", Shape::Ours) {
+        if let Some(param) = super::param::param(reader, node, &inner("params", &name)) {
+            params.push((name, param));
+        }
+    }
+    params
+}
+
+fn runners(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, Runner)> {
+    let Some(node) = map.get("runners") else { return Vec::new() };
+    let mut runners = Vec::new();
+    for (name, node) in reader.named(node, "runners", "the runner's name", Shape::Ours) {
+        let path = inner("runners", &name);
+        let Some(map) = reader.map(node, &path, &RUNNER) else { continue };
+        let image = reader.required_string(&map, "image");
+        let namespace = reader.optional_string(&map, "namespace");
+        let pod_template = reader.optional_string(&map, "podTemplate");
+        let Some(image) = image else { continue };
+        let runner = Runner { image, namespace, pod_template };
+        if let Some(template) = map.get("podTemplate") {
+            reader.check_pod_template(template, &map.below("podTemplate"), &runner);
+        }
+        runners.push((name, runner));
+    }
+    runners
+}
+
+fn defaults(reader: &mut Reader<'_>, map: &Map<'_>) -> super::unit::Limits {
+    let found = map.get("defaults").and_then(|node| reader.map(node, "defaults", &DEFAULTS));
+    found.map_or_else(super::unit::Limits::default, |map| super::unit::limits(reader, &map))
+}
+
+fn outputs(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, At<Text>)> {
+    let Some(node) = map.get("outputs") else { return Vec::new() };
+    let mut outputs = Vec::new();
+    for (name, node) in reader.named(node, "outputs", "the output's name", Shape::Ours) {
+        if let Some(text) = reader.text(node, &inner("outputs", &name)) {
+            outputs.push((name, text));
+        }
+    }
+    outputs
+}

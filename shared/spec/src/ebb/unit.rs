@@ -1,0 +1,325 @@
+//! Units: what they run, read and give.
+
+use super::inner;
+use crate::load::names::Shape;
+use crate::load::reader::{Map, Reader};
+use crate::load::yaml::{Node, Value};
+use crate::model::{At, InputDoc, OutputDoc, OutputFromDoc, Pos, RetryDoc, UnitDoc, WorkDoc};
+
+pub(crate) const KEYS: [&str; 10] =
+    ["pod", "webhook", "object", "when", "after", "undoes", "timeout", "retry", "inputs", "outputs"];
+pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
+pub(crate) const POD: [&str; 2] = ["runner", "script"];
+pub(crate) const WEBHOOK: [&str; 4] = ["url", "method", "headers", "body"];
+pub(crate) const OBJECT: [&str; 3] = ["manifest", "ready", "fail"];
+pub(crate) const INPUT: [&str; 3] = ["value", "env", "path"];
+pub(crate) const OUTPUT: [&str; 4] = ["file", "value", "sensitive", "description"];
+pub(crate) const RETRY: [&str; 4] = ["attempts", "backoff", "maxBackoff", "on"];
+const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
+const CLASSES: [&str; 7] = ["timeout", "5xx", "429", "408", "connect", "exit", "lost"];
+/// The most tries of a unit.
+const MAX_ATTEMPTS: u64 = 1000;
+
+/// `timeout` and `retry` of a unit, or of `defaults`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Limits {
+    timeout_ms: Option<u64>,
+    retry: Option<RetryDoc>,
+}
+
+pub(super) fn unit(
+    reader: &mut Reader<'_>,
+    name: At<String>,
+    node: &Node,
+    path: &str,
+    defaults: &Limits,
+) -> Option<UnitDoc> {
+    let map = reader.map(node, path, &KEYS)?;
+    let when = map.get("when").and_then(|node| reader.text(node, &map.below("when")));
+    let after = map.get("after").map(|node| reader.names(node, &map.below("after"))).unwrap_or_default();
+    let undoes = map.get("undoes").map(|node| reader.names(node, &map.below("undoes")));
+    let own = limits(reader, &map);
+    let kind = kind(reader, &map, &name);
+    let inputs = inputs(reader, &map, kind);
+    let outputs = outputs(reader, &map, kind);
+    let work = match kind? {
+        "pod" => pod(reader, &map),
+        "webhook" => webhook(reader, &map),
+        _ => object(reader, &map),
+    };
+    Some(UnitDoc {
+        name,
+        work: work?,
+        when,
+        after,
+        undoes,
+        inputs,
+        outputs,
+        timeout_ms: own.timeout_ms.or(defaults.timeout_ms),
+        retry: merged(own.retry, defaults.retry.as_ref()),
+    })
+}
+
+/// The one kind that the unit has.
+fn kind(reader: &mut Reader<'_>, map: &Map<'_>, name: &At<String>) -> Option<&'static str> {
+    let given: Vec<_> =
+        KINDS.into_iter().filter_map(|kind| map.entry(kind).map(|(key, _)| (kind, key.at))).collect();
+    match given.as_slice() {
+        [(kind, _)] => Some(kind),
+        [] => {
+            let wrong = reader.wrong(
+                "unit-kind",
+                name.at,
+                format!("the unit `{}` does not say what it runs", name.value),
+            );
+            reader.note(wrong.help("add one of `pod:`, `webhook:` and `object:`"));
+            None
+        }
+        [(first, first_at), (second, at), ..] => {
+            let wrong = reader
+                .wrong("unit-kind", *at, format!("the unit `{}` is a {first} and a {second}", name.value))
+                .help("make two units of it")
+                .related(*first_at, "the first kind");
+            reader.note(wrong);
+            None
+        }
+    }
+}
+
+pub(super) fn limits(reader: &mut Reader<'_>, map: &Map<'_>) -> Limits {
+    let timeout_ms = map.get("timeout").and_then(|node| reader.duration(node, &map.below("timeout")));
+    let retry = map.get("retry").and_then(|node| retry(reader, node, &map.below("retry")));
+    Limits { timeout_ms, retry }
+}
+
+fn retry(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<RetryDoc> {
+    let map = reader.map(node, path, &RETRY)?;
+    let attempts = reader.integer(&map, "attempts", 1, MAX_ATTEMPTS).and_then(|n| u32::try_from(n).ok());
+    let backoff_ms = map.get("backoff").and_then(|node| reader.duration(node, &map.below("backoff")));
+    let max_backoff_ms =
+        map.get("maxBackoff").and_then(|node| reader.duration(node, &map.below("maxBackoff")));
+    if let (Some(first), Some(most), Some(node)) = (backoff_ms, max_backoff_ms, map.get("backoff"))
+        && first > most
+    {
+        let wrong = reader.wrong("contradiction", node.at, "`backoff` is longer than `maxBackoff`");
+        reader.note(wrong.help("`backoff` bounds the first wait, `maxBackoff` every wait"));
+    }
+    let mut on = Vec::new();
+    if let Some(items) = map.get("on").and_then(|node| reader.list(node, &map.below("on"))) {
+        for item in items {
+            on.extend(class(reader, item, &map.below("on")));
+        }
+    }
+    Some(RetryDoc { attempts, backoff_ms, max_backoff_ms, on })
+}
+
+fn class(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<At<String>> {
+    let text = match &node.value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => {
+            reader.wrong_type(node, path, "a failure class");
+            return None;
+        }
+    };
+    let status = text.len() == 3 && text.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
+    if !status && !CLASSES.contains(&text.as_str()) {
+        let wrong = reader.wrong("unknown-value", node.at, format!("there is no failure class `{text}`"));
+        reader.note(wrong.suggest(&text, CLASSES));
+        return None;
+    }
+    Some(At { value: text, at: node.at })
+}
+
+/// A unit's own parts first, then those of `defaults`.
+fn merged(own: Option<RetryDoc>, defaults: Option<&RetryDoc>) -> Option<RetryDoc> {
+    let Some(own) = own else { return defaults.cloned() };
+    let Some(defaults) = defaults else { return Some(own) };
+    Some(RetryDoc {
+        attempts: own.attempts.or(defaults.attempts),
+        backoff_ms: own.backoff_ms.or(defaults.backoff_ms),
+        max_backoff_ms: own.max_backoff_ms.or(defaults.max_backoff_ms),
+        on: if own.on.is_empty() { defaults.on.clone() } else { own.on },
+    })
+}
+
+fn pod(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
+    let pod = reader.map(map.get("pod")?, &map.below("pod"), &POD)?;
+    let runner = reader.optional_string(&pod, "runner");
+    let script = reader.required_string(&pod, "script")?;
+    reader.check_script(&script);
+    Some(WorkDoc::Pod { runner, script })
+}
+
+fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
+    let webhook = reader.map(map.get("webhook")?, &map.below("webhook"), &WEBHOOK)?;
+    let method = reader.optional_string(&webhook, "method");
+    if let Some(method) = &method
+        && !METHODS.contains(&method.value.as_str())
+    {
+        let wrong =
+            reader.wrong("unknown-value", method.at, format!("there is no method `{}`", method.value));
+        reader.note(wrong.suggest(&method.value, METHODS));
+    }
+    let mut headers = Vec::new();
+    if let Some(node) = webhook.get("headers") {
+        let path = webhook.below("headers");
+        for (key, value) in reader.entries(node, &path).unwrap_or_default() {
+            let name = super::named(key);
+            let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+            if name.value.is_empty() || !name.value.chars().all(token) {
+                let wrong = reader.wrong("bad-name", name.at, format!("`{}` is no header name", name.value));
+                reader.note(wrong.help("letters, digits and `-`"));
+            }
+            if let Some(text) = reader.text(value, &inner(&path, &name)) {
+                headers.push((name, text));
+            }
+        }
+    }
+    let body = webhook.get("body").map(super::tree);
+    let url = reader.required_string(&webhook, "url")?;
+    let url = At { value: crate::model::Text::Template(url.value), at: url.at };
+    Some(WorkDoc::Webhook { method, url, headers, body })
+}
+
+fn object(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
+    let object = reader.map(map.get("object")?, &map.below("object"), &OBJECT)?;
+    let ready = object.get("ready").and_then(|node| reader.text(node, &object.below("ready")));
+    let fail = object.get("fail").and_then(|node| reader.text(node, &object.below("fail")));
+    let node = reader.required(&object, "manifest")?;
+    let path = object.below("manifest");
+    if let Value::String(_) = node.value {
+        let wrong = reader.wrong("wrong-type", node.at, format!("`{path}` is a string, a mapping is wanted"));
+        reader.note(wrong.help("write it as YAML here, or embed it with `@{embed[yaml]: FILE}`"));
+        return None;
+    }
+    let manifest = reader.any_map(node, &path)?;
+    for key in ["apiVersion", "kind"] {
+        reader.required_string(&manifest, key);
+    }
+    Some(WorkDoc::Object { manifest: super::tree(node), ready, fail })
+}
+
+fn inputs(reader: &mut Reader<'_>, map: &Map<'_>, kind: Option<&str>) -> Vec<InputDoc> {
+    let Some(node) = map.get("inputs") else { return Vec::new() };
+    let path = map.below("inputs");
+    let mut inputs: Vec<InputDoc> = Vec::new();
+    for (name, node) in reader.named(node, &path, "the input's name", Shape::Ours) {
+        let path = inner(&path, &name);
+        let Some(input) = input(reader, name, node, &path) else { continue };
+        if kind.is_some_and(|kind| kind != "pod") {
+            for door in [&input.env, &input.path].into_iter().flatten() {
+                let wrong =
+                    reader.wrong("not-a-pod", door.at, "only a pod's inputs go to a variable or a file");
+                reader.note(wrong.help("leave the value alone"));
+            }
+        }
+        let clash = inputs.iter().find_map(|other| clash(&input, other));
+        if let Some((at, first, message)) = clash {
+            let wrong = reader
+                .wrong("duplicate-name", at, message)
+                .help("give one of them another")
+                .related(first, "first here");
+            reader.note(wrong);
+        }
+        inputs.push(input);
+    }
+    inputs
+}
+
+/// Where two inputs would be written to the same place.
+fn clash(new: &InputDoc, old: &InputDoc) -> Option<(Pos, Pos, String)> {
+    let env = |input: &InputDoc| match (&input.env, &input.path) {
+        (Some(env), _) => Some(env.clone()),
+        (None, None) => {
+            Some(At { value: input.name.value.to_uppercase().replace('-', "_"), at: input.name.at })
+        }
+        (None, Some(_)) => None,
+    };
+    let same = |new: Option<At<String>>, old: Option<At<String>>, what: &str| match (new, old) {
+        (Some(new), Some(old)) if new.value == old.value => {
+            Some((new.at, old.at, format!("two inputs go to the {what} `{}`", new.value)))
+        }
+        _ => None,
+    };
+    same(env(new), env(old), "variable").or_else(|| same(new.path.clone(), old.path.clone(), "file"))
+}
+
+fn input(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> Option<InputDoc> {
+    let plain = |value| InputDoc { name: name.clone(), value, env: None, path: None, optional: false };
+    match &node.value {
+        Value::Map(_) => {}
+        Value::List(_) => {
+            reader.wrong_type(node, path, "a value, or a mapping with `value`");
+            return None;
+        }
+        _ => return Some(plain(super::tree(node))),
+    }
+    let map = reader.map(node, path, &INPUT)?;
+    let env = reader.optional_string(&map, "env");
+    if let Some(env) = &env {
+        reader.check_name(env, "the environment variable", Shape::Environment, 255);
+        if env.value.starts_with("EBB_") || env.value.starts_with("SIGNADOT_") {
+            let wrong =
+                reader.wrong("reserved-name", env.at, format!("the variable `{}` is reserved", env.value));
+            reader.note(wrong.help("choose a name that begins with neither `EBB_` nor `SIGNADOT_`"));
+        }
+    }
+    let file = reader.optional_string(&map, "path");
+    if let Some(file) = &file {
+        reader.check_path(file);
+    }
+    let value = super::tree(reader.required(&map, "value")?);
+    Some(InputDoc { env, path: file, ..plain(value) })
+}
+
+fn outputs(reader: &mut Reader<'_>, map: &Map<'_>, kind: Option<&str>) -> Vec<OutputDoc> {
+    let Some(node) = map.get("outputs") else { return Vec::new() };
+    let path = map.below("outputs");
+    let named = reader.named(node, &path, "the output's name", Shape::Ours);
+    named.into_iter().filter_map(|(name, node)| output(reader, name, node, &path, kind)).collect()
+}
+
+fn output(
+    reader: &mut Reader<'_>,
+    name: At<String>,
+    node: &Node,
+    path: &str,
+    kind: Option<&str>,
+) -> Option<OutputDoc> {
+    let map = reader.map(node, &inner(path, &name), &OUTPUT)?;
+    let sensitive = reader.flag(&map, "sensitive");
+    let description = reader.optional_string(&map, "description").map(|text| text.value);
+    let right = if kind == Some("pod") { "`file: /PATH`" } else { "`value: ${…}`" };
+    let from = match (map.entry("file"), map.entry("value")) {
+        (Some((key, _)), None) if kind.is_some_and(|kind| kind != "pod") => {
+            let wrong = reader.wrong("output-source", key.at, "only a pod has files");
+            reader.note(wrong.help(format!("write {right}")));
+            return None;
+        }
+        (None, Some((key, _))) if kind == Some("pod") => {
+            let wrong = reader.wrong("output-source", key.at, "a pod's outputs are files");
+            reader.note(wrong.help(format!("write {right}, and let the script write the file")));
+            return None;
+        }
+        (Some((_, node)), None) => {
+            let file = reader.string(node, &map.below("file"))?;
+            reader.check_path(&file);
+            OutputFromDoc::File(file)
+        }
+        (None, Some((_, node))) => OutputFromDoc::Value(reader.text(node, &map.below("value"))?),
+        (Some(_), Some((key, _))) => {
+            let wrong =
+                reader.wrong("output-source", key.at, format!("the output `{}` has two sources", name.value));
+            reader.note(wrong.help("leave one of `file` and `value`"));
+            return None;
+        }
+        (None, None) => {
+            let wrong =
+                reader.wrong("output-source", name.at, format!("the output `{}` has no source", name.value));
+            reader.note(wrong.help(format!("add {right}")));
+            return None;
+        }
+    };
+    Some(OutputDoc { name, from, sensitive: sensitive?, description })
+}

@@ -1,0 +1,171 @@
+//! CEL expressions: what they read, and what is wrong with them before they run.
+//!
+//! [`parse`] refuses what cannot be followed (a dynamic index into `units`, a whole map, an unknown name) and what
+//! could run too long. It knows names and shapes only; whether `units.database` exists is `compile`'s question.
+//!
+//! The Pratt parser of the `cel` crate is used and not its ANTLR one: in a debug build the latter overflows a stack of
+//! 2 MiB at twelve nested parentheses, and takes a millisecond for what the former does in microseconds. It keeps no
+//! source offsets, so places come from [`tokens`].
+
+mod names;
+mod path;
+mod tokens;
+mod walk;
+
+use cel::common::ast::IdedExpr;
+use cel::parser::PrattParser;
+
+pub use names::{FUNCTIONS, Root, Scope, TARGET_FIELDS};
+
+/// The longest expression, in bytes.
+pub const MAX_LENGTH: usize = 4096;
+/// The most nodes of an expression's tree.
+pub const MAX_NODES: usize = 1000;
+/// The deepest tree. Evaluation recurses, and in a debug build one level takes about 30 KiB of stack.
+pub const MAX_DEPTH: usize = 24;
+/// The deepest nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
+pub const MAX_NESTED_LOOPS: usize = 2;
+
+/// An expression and what it reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expression {
+    /// The syntax tree.
+    pub(crate) tree: IdedExpr,
+    /// Everything that it reads, in the order of the text.
+    pub references: Vec<Reference>,
+}
+
+/// Something that an expression reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// What.
+    pub source: Source,
+    /// Read with `.?`, `[?…]` or behind a `has()` of the same expression: it may be missing.
+    pub optional: bool,
+    /// What is done with it.
+    pub usage: Usage,
+    /// The byte of the expression where it begins.
+    pub offset: usize,
+    /// Its characters, as far as it names something.
+    pub length: usize,
+}
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// `params.NAME`.
+    Param(String),
+    /// `units.UNIT.outputs.OUTPUT`.
+    Output {
+        /// The unit.
+        unit: String,
+        /// Its output.
+        output: String,
+    },
+    /// `resources.RESOURCE.outputs.OUTPUT`.
+    Resource {
+        /// The resource.
+        resource: String,
+        /// Its public output.
+        output: String,
+    },
+    /// `target.FIELD`.
+    Target(String),
+    /// `response…`.
+    Response,
+    /// `object…`.
+    Object,
+}
+
+/// What an expression does with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// It is this value and nothing else.
+    Whole,
+    /// `secretRef(value)`.
+    SecretRef,
+    /// `has(value)`.
+    Presence,
+    /// Something is computed with it.
+    Part,
+}
+
+/// What is wrong with an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// What kind, in kebab-case.
+    pub code: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub help: Option<String>,
+    /// The byte of the expression where it stands.
+    pub offset: usize,
+    /// Characters that are concerned; 0: the word there.
+    pub length: usize,
+}
+
+impl Expression {
+    /// The one value that this expression is, if it computes nothing.
+    pub fn whole(&self) -> Option<&Reference> {
+        match self.references.as_slice() {
+            [reference] if reference.usage == Usage::Whole => Some(reference),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Param(name) => write!(f, "params{}", path::step(name)),
+            Self::Output { unit, output } => {
+                write!(f, "units{}.outputs{}", path::step(unit), path::step(output))
+            }
+            Self::Resource { resource, output } => {
+                write!(f, "resources{}.outputs{}", path::step(resource), path::step(output))
+            }
+            Self::Target(field) => write!(f, "target.{field}"),
+            Self::Response => f.write_str("response"),
+            Self::Object => f.write_str("object"),
+        }
+    }
+}
+
+/// Reads an expression in which `scope` can be named.
+///
+/// # Errors
+/// Everything that is wrong with it; after a syntax error, that one alone.
+pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<Mistake>> {
+    if text.len() > MAX_LENGTH {
+        let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());
+        return Err(vec![Mistake { code: "expression-limit", message, help: None, offset: 0, length: 0 }]);
+    }
+    if text.trim().is_empty() {
+        let message = "the expression is empty".to_owned();
+        return Err(vec![Mistake { code: "syntax", message, help: None, offset: 0, length: 0 }]);
+    }
+    let parser = PrattParser::new().enable_optional_syntax(true).max_expression_node_count(4 * MAX_NODES);
+    let tree = parser.parse(text).map_err(|errors| vec![syntax(text, &errors)])?;
+    walk::analyse(text, tree, scope)
+}
+
+fn syntax(text: &str, errors: &cel::ParseErrors) -> Mistake {
+    let Some(first) = errors.errors.first() else {
+        let message = "this is no CEL expression".to_owned();
+        return Mistake { code: "syntax", message, help: None, offset: 0, length: 0 };
+    };
+    let message = first.msg.lines().next().unwrap_or_default();
+    let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
+    let message = message.replace("<EOF>", "the end").replace("'the end'", "the end");
+    Mistake {
+        code: "syntax",
+        message: format!("this is no CEL expression: {message}"),
+        help: None,
+        offset: tokens::byte_of(text, first.pos),
+        length: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Paths: a name and what is selected from it, in all spellings.
+
+use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
+
+/// A name and the steps from it, outermost last.
+pub(crate) struct Path<'a> {
+    /// The name at its beginning.
+    pub(crate) root: &'a str,
+    /// The node of the name.
+    pub(crate) root_id: u64,
+    /// The steps.
+    pub(crate) steps: Vec<Step<'a>>,
+}
+
+/// One step of a path.
+pub(crate) struct Step<'a> {
+    /// What is selected.
+    pub(crate) key: Key<'a>,
+    /// How.
+    pub(crate) access: Access,
+}
+
+/// What a step selects.
+pub(crate) enum Key<'a> {
+    /// `.name` or `["name"]`.
+    Name(&'a str),
+    /// Whatever this gives.
+    Dynamic(&'a IdedExpr),
+}
+
+/// How a step selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It has to be there.
+    Required,
+    /// `.?` or `[?…]`.
+    Optional,
+    /// `has(…)`.
+    Presence,
+}
+
+impl<'a> Path<'a> {
+    /// The path that an expression is, if it is one.
+    pub(crate) fn of(expr: &'a IdedExpr) -> Option<Self> {
+        let mut steps = Vec::new();
+        let mut at = expr;
+        loop {
+            at = match &at.expr {
+                Expr::Ident(name) => {
+                    steps.reverse();
+                    let root = name.strip_prefix('.').unwrap_or(name);
+                    return Some(Self { root, root_id: at.id, steps });
+                }
+                Expr::Select(select) => {
+                    let access = if select.test { Access::Presence } else { Access::Required };
+                    steps.push(Step { key: Key::Name(&select.field), access });
+                    &select.operand
+                }
+                Expr::Call(call) if call.target.is_none() && call.args.len() == 2 => {
+                    let access = match call.func_name.as_str() {
+                        operators::INDEX => Access::Required,
+                        operators::OPT_INDEX | operators::OPT_SELECT => Access::Optional,
+                        _ => return None,
+                    };
+                    let key = match &call.args[1].expr {
+                        Expr::Literal(LiteralValue::String(name)) => Key::Name(name.inner()),
+                        _ => Key::Dynamic(&call.args[1]),
+                    };
+                    steps.push(Step { key, access });
+                    &call.args[0]
+                }
+                _ => return None,
+            };
+        }
+    }
+
+    /// The name of a step, unless it is dynamic or not there.
+    pub(crate) fn name(&self, step: usize) -> Option<&'a str> {
+        match self.steps.get(step)?.key {
+            Key::Name(name) => Some(name),
+            Key::Dynamic(_) => None,
+        }
+    }
+
+    /// Whether one of the first `count` steps may find nothing.
+    pub(crate) fn optional(&self, count: usize) -> bool {
+        self.steps.iter().take(count).any(|step| step.access != Access::Required)
+    }
+}
+
+/// A step as it is written: `.name`, or `["name"]` for a name that CEL would take apart.
+pub(crate) fn step(name: &str) -> String {
+    let mut characters = name.chars();
+    let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !RESERVED.contains(&name);
+    if plain { format!(".{name}") } else { format!("[\"{name}\"]") }
+}
+
+const RESERVED: [&str; 5] = ["in", "as", "true", "false", "null"];

@@ -1,0 +1,444 @@
+//! The walk over an expression's tree that finds what it reads.
+
+use std::collections::HashMap;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators};
+
+use super::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
+use super::path::{Access, Key, Path, step};
+use super::tokens::{self, Name, Position};
+use super::{Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, Mistake, Reference, Source, Usage};
+use crate::diagnostic::nearest;
+
+/// What `tree`, parsed from `text`, reads.
+pub(super) fn analyse(text: &str, tree: IdedExpr, scope: Scope) -> Result<Expression, Vec<Mistake>> {
+    shape(&tree)?;
+    let mut walk = Walk {
+        text,
+        scope,
+        names: tokens::names(text),
+        bound: Vec::new(),
+        loops: 0,
+        roots: Vec::new(),
+        found: Vec::new(),
+        mistakes: Vec::new(),
+    };
+    walk.expr(&tree, Usage::Whole);
+    let (references, mistakes) = walk.placed();
+    if mistakes.is_empty() { Ok(Expression { tree, references }) } else { Err(mistakes) }
+}
+
+/// Refuses trees that are too large to walk by recursion. Walks without recursion itself.
+fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
+    let mut open = vec![(tree, 1)];
+    let mut nodes = 0;
+    while let Some((expr, depth)) = open.pop() {
+        nodes += 1;
+        let limit = if depth > MAX_DEPTH {
+            Some(format!("the expression is nested more than {MAX_DEPTH} levels deep"))
+        } else if nodes > MAX_NODES {
+            Some(format!("the expression has more than {MAX_NODES} parts"))
+        } else {
+            None
+        };
+        if let Some(message) = limit {
+            let help = Some("compute the value in a unit and hand it on as an output".to_owned());
+            return Err(vec![Mistake { code: "expression-limit", message, help, offset: 0, length: 0 }]);
+        }
+        let mut push = |child| open.push((child, depth + 1));
+        match &expr.expr {
+            Expr::Call(call) => {
+                call.target.iter().for_each(|target| push(target));
+                call.args.iter().for_each(push);
+            }
+            Expr::Comprehension(c) => {
+                [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
+                    .into_iter()
+                    .for_each(push);
+            }
+            Expr::List(list) => list.elements.iter().for_each(push),
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        push(&entry.key);
+                        push(&entry.value);
+                    }
+                }
+            }
+            Expr::Select(select) => push(&select.operand),
+            Expr::Ident(_) | Expr::Literal(_) => {}
+            Expr::Struct(_) | Expr::Unspecified => {
+                let message = "messages such as `Name{…}` are not supported".to_owned();
+                let help = Some("a map is written `{\"key\": value}`".to_owned());
+                return Err(vec![Mistake { code: "syntax", message, help, offset: 0, length: 0 }]);
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Walk<'t> {
+    text: &'t str,
+    scope: Scope,
+    names: Vec<Name<'t>>,
+    /// Variables of the loops around.
+    bound: Vec<String>,
+    loops: usize,
+    /// The node and the name of each path's beginning.
+    roots: Vec<(u64, String)>,
+    /// References with the node of their beginning.
+    found: Vec<(u64, Reference)>,
+    /// Mistakes with the node of the path that they concern, or with their offset.
+    mistakes: Vec<(Option<u64>, Mistake)>,
+}
+
+impl Walk<'_> {
+    fn expr(&mut self, expr: &IdedExpr, usage: Usage) {
+        if let Some(path) = Path::of(expr) {
+            self.roots.push((path.root_id, path.root.to_owned()));
+            for step in &path.steps {
+                if let Key::Dynamic(key) = step.key {
+                    self.expr(key, Usage::Part);
+                }
+            }
+            if !path.root.starts_with('@') && !self.bound.iter().any(|name| name == path.root) {
+                self.path(&path, usage);
+            }
+            return;
+        }
+        match &expr.expr {
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::List(list) => list.elements.iter().for_each(|element| self.expr(element, Usage::Part)),
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.expr(&entry.key, Usage::Part);
+                        self.expr(&entry.value, Usage::Part);
+                    }
+                }
+            }
+            Expr::Select(select) => self.expr(&select.operand, Usage::Part),
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+        }
+    }
+
+    fn call(&mut self, call: &CallExpr) {
+        if call.func_name == operators::SUBSTRACT && call.target.is_none() && self.subtraction(call) {
+            return;
+        }
+        if call.func_name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let namespace = call.target.as_deref().and_then(|target| match &target.expr {
+                Expr::Ident(name) => Some(format!("{name}.{}", call.func_name)),
+                _ => None,
+            });
+            if namespace.is_some_and(|name| FUNCTIONS.contains(&name.as_str())) {
+                call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
+                return;
+            }
+            if !FUNCTIONS.contains(&call.func_name.as_str()) {
+                self.unknown_function(&call.func_name);
+            } else if call.func_name == "secretRef" {
+                self.secret_ref(call);
+                return;
+            }
+        }
+        if let Some(target) = &call.target {
+            self.expr(target, Usage::Part);
+        }
+        call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
+    }
+
+    fn secret_ref(&mut self, call: &CallExpr) {
+        match (call.target.as_deref(), call.args.as_slice()) {
+            (None, [arg]) if Path::of(arg).is_some() => self.expr(arg, Usage::SecretRef),
+            _ => {
+                let offset = self.offset_of("secretRef");
+                let message = "`secretRef` takes one output or param".to_owned();
+                let help = Some("such as `secretRef(units.database.outputs.dsn)`".to_owned());
+                self.mistakes.push((None, Mistake { code: "sensitive", message, help, offset, length: 0 }));
+            }
+        }
+    }
+
+    fn comprehension(&mut self, comprehension: &ComprehensionExpr) {
+        self.expr(&comprehension.iter_range, Usage::Part);
+        let outer = self.bound.len();
+        self.bound.push(comprehension.iter_var.clone());
+        self.bound.extend(comprehension.iter_var2.clone());
+        self.loops += 1;
+        if self.loops == MAX_NESTED_LOOPS + 1 {
+            let message =
+                format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
+            let help = Some("compute the value in a unit and hand it on as an output".to_owned());
+            self.mistakes
+                .push((None, Mistake { code: "expression-limit", message, help, offset: 0, length: 0 }));
+        }
+        let parts = [
+            &comprehension.accu_init,
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ];
+        parts.into_iter().for_each(|part| self.expr(part, Usage::Part));
+        self.loops -= 1;
+        self.bound.truncate(outer);
+    }
+
+    fn path(&mut self, path: &Path<'_>, usage: Usage) {
+        let Some(root) = Root::named(path.root).filter(|root| self.scope.roots().contains(root)) else {
+            if !(TYPES.contains(&path.root) && path.steps.is_empty()) {
+                self.unknown_root(path);
+            }
+            return;
+        };
+        let steps = match root {
+            Root::Params | Root::Target => 1,
+            Root::Units | Root::Resources => 3,
+            Root::Response | Root::Object => 0,
+        };
+        let Some(source) = self.source(root, path) else { return };
+        let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
+        let presence = last.is_some_and(|step| step.access == Access::Presence);
+        let usage = match usage {
+            _ if presence && path.steps.len() <= steps => Usage::Presence,
+            usage if path.steps.len() <= steps || steps == 0 => usage,
+            _ => Usage::Part,
+        };
+        let optional = path.optional(steps.max(1));
+        let reference = Reference { source, optional, usage, offset: 0, length: 0 };
+        self.found.push((path.root_id, reference));
+    }
+
+    /// What a path reads; reports what is wrong with it.
+    fn source(&mut self, root: Root, path: &Path<'_>) -> Option<Source> {
+        let at = path.root_id;
+        let name = root.as_str();
+        match root {
+            Root::Object => Some(Source::Object),
+            Root::Response => {
+                let field = path.name(0)?;
+                if !RESPONSE_FIELDS.contains(&field) {
+                    self.unknown_field(at, name, field, &RESPONSE_FIELDS);
+                }
+                Some(Source::Response)
+            }
+            Root::Target => {
+                let field = self.constant(path, 0, "target.name")?;
+                if !TARGET_FIELDS.contains(&field) {
+                    self.unknown_field(at, name, field, &TARGET_FIELDS);
+                    return None;
+                }
+                Some(Source::Target(field.to_owned()))
+            }
+            Root::Params => Some(Source::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
+            Root::Units | Root::Resources => {
+                let (singular, shape) = match root {
+                    Root::Units => ("unit", "units.UNIT.outputs.OUTPUT"),
+                    _ => ("resource", "resources.RESOURCE.outputs.OUTPUT"),
+                };
+                let first = self.constant(path, 0, shape)?.to_owned();
+                let second = self.constant(path, 1, shape)?;
+                if second != "outputs" {
+                    let message = format!("a {singular} has only `outputs`, not `{second}`");
+                    let right = match nearest(second, ["outputs"]) {
+                        Some(_) => format!("{name}{}.outputs", step(&first)),
+                        None => format!("{name}{}.outputs{}", step(&first), step(second)),
+                    };
+                    self.report(at, "unknown-name", message, Some(format!("did you mean `{right}`?")));
+                    return None;
+                }
+                let output = self.constant(path, 2, shape)?.to_owned();
+                Some(match root {
+                    Root::Units => Source::Output { unit: first, output },
+                    _ => Source::Resource { resource: first, output },
+                })
+            }
+        }
+    }
+
+    /// The name of a step that has to be constant.
+    fn constant<'a>(&mut self, path: &Path<'a>, step: usize, shape: &str) -> Option<&'a str> {
+        let name = path.name(step);
+        if name.is_none() {
+            let part = path.root;
+            let (code, message) = match path.steps.get(step) {
+                Some(_) => (
+                    "dynamic-index",
+                    format!("a name below `{part}` is computed, so nobody can tell what is read"),
+                ),
+                None => ("whole-map", format!("`{part}` cannot be used as a whole")),
+            };
+            self.report(path.root_id, code, message, Some(format!("write a constant name, as in `{shape}`")));
+        }
+        name
+    }
+
+    fn unknown_root(&mut self, path: &Path<'_>) {
+        let allowed: Vec<&str> = self.scope.roots().iter().map(|root| root.as_str()).collect();
+        let here = allowed.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let name = path.root;
+        let (message, help) = match Root::named(name) {
+            Some(Root::Resources) => (
+                "a plugin cannot name other resources".to_owned(),
+                "declare a param; the sandbox wires the other resource's output into it".to_owned(),
+            ),
+            Some(_) => (format!("`{name}` cannot be used here"), format!("here is {here}")),
+            None => match nearest(name, allowed.iter().copied()) {
+                Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),
+                None => (
+                    format!("`{name}` is not known"),
+                    format!("here is {here}; text needs quotes: \"{name}\""),
+                ),
+            },
+        };
+        self.report(path.root_id, "unknown-name", message, Some(help));
+    }
+
+    fn unknown_field(&mut self, at: u64, root: &str, field: &str, fields: &[&str]) {
+        let help = match nearest(field, fields.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                format!("there is {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))
+            }
+        };
+        self.report(at, "unknown-name", format!("`{root}` has no `{field}`"), Some(help));
+    }
+
+    fn unknown_function(&mut self, name: &str) {
+        let plain = FUNCTIONS.iter().map(|function| function.rsplit('.').next().unwrap_or(function));
+        let macros = ["has", "all", "exists", "exists_one", "map", "filter"];
+        let help = nearest(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
+        let message = match macros.contains(&name) {
+            true => format!("`{name}` is not called like this"),
+            false => format!("there is no function `{name}`"),
+        };
+        let offset = self.offset_of(name);
+        self.mistakes.push((None, Mistake { code: "unknown-function", message, help, offset, length: 0 }));
+    }
+
+    /// Whether this subtraction is a name with a dash in it; reports it if so.
+    fn subtraction(&mut self, call: &CallExpr) -> bool {
+        let [left, right] = call.args.as_slice() else { return false };
+        if let Expr::Call(inner) = &left.expr
+            && inner.func_name == operators::SUBSTRACT
+        {
+            return self.subtraction(inner);
+        }
+        let Some(path) = Path::of(left) else { return false };
+        let known = Root::named(path.root).is_some() && !self.bound.iter().any(|name| name == path.root);
+        let Some(Key::Name(last)) = path.steps.last().map(|step| &step.key) else { return false };
+        let Some(beginning) = leftmost(right) else { return false };
+        let other = Root::named(beginning).is_some() || self.bound.iter().any(|name| name == beginning);
+        if !known || other {
+            return false;
+        }
+        let text = self.text;
+        let found =
+            self.names.iter().filter(|name| name.text == *last && name.position == Position::AfterDot);
+        let found: Vec<(usize, &str)> =
+            found.filter_map(|name| Some((name.offset, tokens::dashed(text, name.offset)?))).collect();
+        let Some(&(offset, dashed)) = found.first() else { return false };
+        let before = match path.steps.len().checked_sub(2).and_then(|n| path.name(n)) {
+            Some(before) => before,
+            None => path.root,
+        };
+        let mistake = Mistake {
+            code: "dash",
+            message: format!("CEL reads `{before}.{dashed}` as a subtraction"),
+            help: Some(format!("write `{before}[\"{dashed}\"]`")),
+            offset,
+            length: dashed.chars().count(),
+        };
+        self.mistakes.push((None, mistake));
+        true
+    }
+
+    fn report(&mut self, root: u64, code: &'static str, message: String, help: Option<String>) {
+        self.mistakes.push((Some(root), Mistake { code, message, help, offset: 0, length: 0 }));
+    }
+
+    fn offset_of(&self, name: &str) -> usize {
+        self.names.iter().find(|found| found.text == name).map_or(0, |found| found.offset)
+    }
+
+    /// References and mistakes with their offsets. Nodes are numbered in the order of the text, so the n-th path that
+    /// begins with a name is the n-th time that this name begins a path.
+    fn placed(mut self) -> (Vec<Reference>, Vec<Mistake>) {
+        self.roots.sort();
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let mut offsets: HashMap<u64, usize> = HashMap::new();
+        for (id, root) in &self.roots {
+            let nth = seen.entry(root).or_default();
+            let mut places = self.names.iter().filter(|n| n.text == root && n.position == Position::First);
+            if let Some(name) = places.nth(*nth) {
+                offsets.insert(*id, name.offset);
+            }
+            *nth += 1;
+        }
+        let offset = |id: u64| offsets.get(&id).copied().unwrap_or(0);
+        let guarded: Vec<Source> = self
+            .found
+            .iter()
+            .filter(|(_, reference)| reference.usage == Usage::Presence)
+            .map(|(_, reference)| reference.source.clone())
+            .collect();
+        let mut references: Vec<Reference> = Vec::with_capacity(self.found.len());
+        for (id, mut reference) in self.found {
+            reference.offset = offset(id);
+            reference.length = path_length(self.text, reference.offset);
+            reference.optional |= guarded.contains(&reference.source);
+            references.push(reference);
+        }
+        references.sort_by_key(|reference| reference.offset);
+        let mut mistakes: Vec<Mistake> = Vec::with_capacity(self.mistakes.len());
+        for (id, mut mistake) in self.mistakes {
+            if let Some(id) = id {
+                mistake.offset = offset(id);
+                mistake.length = path_length(self.text, mistake.offset);
+            }
+            mistakes.push(mistake);
+        }
+        mistakes.sort_by_key(|mistake| mistake.offset);
+        (references, mistakes)
+    }
+}
+
+/// The name at the beginning of an expression's text.
+fn leftmost(expr: &IdedExpr) -> Option<&str> {
+    let mut at = expr;
+    loop {
+        if let Some(path) = Path::of(at) {
+            return Some(path.root);
+        }
+        at = match &at.expr {
+            Expr::Call(call) => call.target.as_deref().or(call.args.first())?,
+            Expr::Select(select) => &select.operand,
+            _ => return None,
+        };
+    }
+}
+
+/// Characters of the path that begins at a byte.
+fn path_length(text: &str, offset: usize) -> usize {
+    let mut depth = 0_usize;
+    let mut quote = None;
+    let mut length = 0;
+    for c in text[offset..].chars() {
+        match (quote, c) {
+            (Some(open), c) => {
+                if c == open {
+                    quote = None;
+                }
+            }
+            (None, '"' | '\'') if depth > 0 => quote = Some(c),
+            (None, '[') => depth += 1,
+            (None, ']') if depth > 0 => depth -= 1,
+            (None, '.' | '?' | '_') => {}
+            (None, c) if c.is_ascii_alphanumeric() => {}
+            (None, _) => break,
+        }
+        length += 1;
+    }
+    length
+}

@@ -1,0 +1,316 @@
+//! Names, versions and durations: their patterns and limits.
+
+use semver::Version;
+
+use crate::load::reader::Reader;
+use crate::load::yaml::Node;
+use crate::model::At;
+
+/// The most bytes of a plugin's bare name.
+pub const MAX_PLUGIN_NAME: usize = 253;
+/// The most characters of a name in a Signadot document.
+pub(crate) const MAX_SIGNADOT_NAME: usize = 30;
+/// The most characters of a name in our documents.
+pub(crate) const MAX_NAME: usize = 63;
+/// The most bytes of a script: 256 KiB.
+pub const MAX_SCRIPT: usize = 256 << 10;
+/// The longest duration: ten years in milliseconds.
+const MAX_DURATION: u64 = 10 * 366 * DAY;
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// A plugin as it is referred to: `name`, `name@version` or `name@latest`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Without version.
+    pub name: String,
+    /// `None`: the highest.
+    pub version: Option<Version>,
+}
+
+/// Why a text is no reference to a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// The name is not one.
+    #[error(
+        "`{0}` is no plugin name: letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}"
+    )]
+    Name(String),
+    /// The version is not one.
+    #[error("`{0}` is no version: write `1.2.3`")]
+    Version(String),
+}
+
+impl std::str::FromStr for Reference {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ReferenceError> {
+        let (name, version) = match text.split_once('@') {
+            Some((name, version)) => (name, Some(version)),
+            None => (text, None),
+        };
+        if !is_name(name, Shape::Signadot) || name.len() > MAX_PLUGIN_NAME {
+            return Err(ReferenceError::Name(name.to_owned()));
+        }
+        let version = match version {
+            None | Some("latest") => None,
+            Some(version) => {
+                Some(self::version(version).ok_or_else(|| ReferenceError::Version(version.to_owned()))?)
+            }
+        };
+        Ok(Self { name: name.to_owned(), version })
+    }
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.version {
+            Some(version) => write!(f, "{}@{version}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// A version, with `v` in front and missing minor and patch numbers allowed: `v1.0` is `1.0.0`.
+pub fn version(text: &str) -> Option<Version> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let end = text.find(['-', '+']).unwrap_or(text.len());
+    let (numbers, rest) = text.split_at(end);
+    let missing = match numbers.split('.').count() {
+        1 => ".0.0",
+        2 => ".0",
+        _ => "",
+    };
+    Version::parse(&format!("{numbers}{missing}{rest}")).ok()
+}
+
+/// Which characters a name may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Letters, digits, `-`.
+    Signadot,
+    /// Letters, digits, `-`, `_`.
+    Ours,
+    /// Letters, digits, `_`, no digit first.
+    Environment,
+}
+
+/// Whether a name has its shape: a letter first, no `-` or `_` last.
+pub(crate) fn is_name(name: &str, shape: Shape) -> bool {
+    let inner = |c: char| match shape {
+        Shape::Signadot => c.is_ascii_alphanumeric() || c == '-',
+        Shape::Ours => c.is_ascii_alphanumeric() || c == '-' || c == '_',
+        Shape::Environment => c.is_ascii_alphanumeric() || c == '_',
+    };
+    let first = |c: char| c.is_ascii_alphabetic() || (shape == Shape::Environment && c == '_');
+    name.starts_with(first)
+        && name.chars().all(inner)
+        && (shape == Shape::Environment || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
+}
+
+/// A name without what its shape does not allow, as a suggestion.
+fn tidied(name: &str, shape: Shape, most: usize) -> Option<String> {
+    let dash = if shape == Shape::Environment { '_' } else { '-' };
+    let text: String = name
+        .chars()
+        .map(|c| match c {
+            '_' | '-' if shape != Shape::Ours => dash,
+            c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c,
+            _ => dash,
+        })
+        .take(most)
+        .collect();
+    let text = text.trim_matches(dash).to_owned();
+    (is_name(&text, shape) && text != name).then_some(text)
+}
+
+impl Reader<'_> {
+    /// Notes a name that is too long or has the wrong characters.
+    pub(crate) fn check_name(&mut self, name: &At<String>, what: &str, shape: Shape, most: usize) {
+        let length = name.value.chars().count();
+        if length > most {
+            let wrong = self.wrong("name-too-long", name.at, format!("{what} has {length} characters"));
+            self.note(wrong.help(format!("at most {most}")));
+        } else if !is_name(&name.value, shape) {
+            let rule = match shape {
+                Shape::Signadot => "letters, digits and `-`, a letter first, no `-` last",
+                Shape::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
+                Shape::Environment => "letters, digits and `_`, no digit first",
+            };
+            let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is no name", name.value));
+            self.note(match tidied(&name.value, shape, most) {
+                Some(tidy) => wrong.help(format!("{rule}: `{tidy}`")),
+                None => wrong.help(rule),
+            });
+        }
+    }
+
+    /// A path of a pod's file system.
+    pub(crate) fn check_path(&mut self, path: &At<String>) {
+        let text = &path.value;
+        let whole = text.starts_with('/') && !text.ends_with('/') && !text.contains('\0');
+        if !whole || text.split('/').any(|part| part == "..") {
+            let wrong = self.wrong("bad-path", path.at, format!("`{text}` is no absolute path of a file"));
+            self.note(wrong.help("write it from `/` on, without `..`"));
+        }
+    }
+
+    /// A script: an interpreter in the first line, not too large.
+    pub(crate) fn check_script(&mut self, script: &At<String>) {
+        if script.value.len() > MAX_SCRIPT {
+            let wrong = self.wrong(
+                "too-large",
+                script.at,
+                format!("the script has {} bytes, more than {MAX_SCRIPT}", script.value.len()),
+            );
+            self.note(wrong.help("put large data into the image, or load it in the script"));
+        }
+        let first = script.value.lines().next().unwrap_or_default();
+        if !first.starts_with("#!") || first.trim_start_matches("#!").trim().is_empty() {
+            let wrong = self.wrong("no-interpreter", script.at, "the script does not name its interpreter");
+            self.note(wrong.help("begin it with a line such as `#!/bin/sh -eu`"));
+        } else if script.value.split('\n').next().is_some_and(|line| line.ends_with('\r')) {
+            let wrong = self.wrong(
+                "no-interpreter",
+                script.at,
+                "the script's lines end in CR LF, so its interpreter is not found",
+            );
+            self.note(wrong.help("save it with LF line ends"));
+        }
+    }
+
+    /// `name[@version]` of a plugin that is defined here.
+    pub(crate) fn definition(&mut self, text: &At<String>) -> Option<(At<String>, Option<Version>)> {
+        if let Some((name, "latest")) = text.value.split_once('@') {
+            let wrong =
+                self.wrong("bad-version", text.at, "`@latest` is not a version, it only refers to one");
+            self.note(wrong.help(format!("give it a number: `{name}@1.0.0`, or none")));
+            return None;
+        }
+        let reference = self.reference(text)?;
+        Some((At { value: reference.name, at: text.at }, reference.version))
+    }
+
+    /// `name[@version|@latest]` of a plugin that is referred to.
+    pub(crate) fn reference(&mut self, text: &At<String>) -> Option<Reference> {
+        match text.value.parse::<Reference>() {
+            Ok(reference) => Some(reference),
+            Err(error @ ReferenceError::Version(_)) => {
+                let bare = text.value.split('@').next().unwrap_or_default();
+                let wrong = self.wrong("bad-version", text.at, error.to_string());
+                self.note(wrong.help(format!("three numbers: `{bare}@1.2.3`")));
+                None
+            }
+            Err(ReferenceError::Name(name)) => {
+                self.check_name(
+                    &At { value: name, at: text.at },
+                    "the plugin's name",
+                    Shape::Signadot,
+                    MAX_PLUGIN_NAME,
+                );
+                None
+            }
+        }
+    }
+
+    /// A duration with a unit, in milliseconds.
+    pub(crate) fn duration(&mut self, node: &Node, path: &str) -> Option<u64> {
+        let example = "a number with its unit: 500ms, 5s, 5m, 2h or 1d";
+        let text = match &node.value {
+            crate::load::yaml::Value::String(text) => text.clone(),
+            crate::load::yaml::Value::Number(number) => {
+                let wrong =
+                    self.wrong("bad-duration", node.at, format!("`{path}` is {number}, without a unit"));
+                self.note(wrong.help(format!("{number}s if seconds are meant")));
+                return None;
+            }
+            _ => {
+                self.wrong_type(node, path, "a duration");
+                return None;
+            }
+        };
+        let found = duration(&text, &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)]);
+        if found.is_none() {
+            let wrong = self.wrong("bad-duration", node.at, format!("`{text}` is no duration"));
+            self.note(wrong.help(example));
+        }
+        found
+    }
+
+    /// Signadot's duration, in milliseconds.
+    pub(crate) fn signadot_duration(&mut self, text: &At<String>) -> Option<u64> {
+        let units = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
+        let found = duration(&text.value, &units);
+        if found.is_none() {
+            let wrong = self.wrong("bad-duration", text.at, format!("`{}` is no duration", text.value));
+            self.note(wrong.help("a whole number with its unit: 30m, 4h, 2d or 1w"));
+        }
+        found
+    }
+}
+
+/// A whole number above 0 and one of the units.
+fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..end].parse().ok().filter(|n| *n > 0)?;
+    let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[end..])?;
+    number.checked_mul(*factor).filter(|total| *total <= MAX_DURATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_made_canonical() {
+        for (text, expected) in [
+            ("1.2.3", Some("1.2.3")),
+            ("v1.0.0", Some("1.0.0")),
+            ("1.0", Some("1.0.0")),
+            ("1", Some("1.0.0")),
+            ("v2.1-rc.1", Some("2.1.0-rc.1")),
+            ("1.0+build", Some("1.0.0+build")),
+            ("1.2.3.4", None),
+            ("01.2.3", None),
+            ("latest", None),
+            ("", None),
+            ("v", None),
+            ("1..2", None),
+        ] {
+            assert_eq!(version(text).map(|v| v.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn references_are_read() {
+        let read = |text: &str| text.parse::<Reference>().map(|r| r.to_string());
+        assert_eq!(read("a@1.0").as_deref(), Ok("a@1.0.0"));
+        assert_eq!(read("a@latest").as_deref(), Ok("a"));
+        assert_eq!(read("a").as_deref(), Ok("a"));
+        assert!(read("a@").is_err());
+        assert!(read("a@1@2").is_err());
+        assert!(read("1a").is_err());
+        assert!(read(&"a".repeat(254)).is_err());
+        assert!(read(&"a".repeat(253)).is_ok());
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_stay_in_bounds() {
+        let units = [("ms", 1), ("s", 1000)];
+        assert_eq!(duration("500ms", &units), Some(500));
+        assert_eq!(duration("5s", &units), Some(5000));
+        for bad in ["5", "0s", "-5s", "s", "5 s", "1.5s", "5S", "99999999999999999999s", "9999999999999s"] {
+            assert_eq!(duration(bad, &units), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_have_shapes() {
+        for good in ["a", "a1", "a-b", "A-1"] {
+            assert!(is_name(good, Shape::Signadot), "{good}");
+        }
+        for bad in ["", "1a", "-a", "a-", "a_b", "ä", "a b", "a.b"] {
+            assert!(!is_name(bad, Shape::Signadot), "{bad}");
+        }
+        assert!(is_name("_A1", Shape::Environment) && !is_name("1A", Shape::Environment));
+    }
+}

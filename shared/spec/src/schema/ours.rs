@@ -1,0 +1,310 @@
+//! Our documents as they are written.
+#![allow(dead_code, reason = "only their schemas are used")]
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+/// The version of the format.
+#[derive(JsonSchema)]
+enum ApiVersion {
+    #[schemars(rename = "ebb.dev/v1")]
+    V1,
+}
+
+#[derive(JsonSchema)]
+enum PluginKind {
+    Plugin,
+}
+
+#[derive(JsonSchema)]
+enum SandboxKind {
+    Sandbox,
+}
+
+/// A plugin: a versioned definition of runners, units, their inputs and outputs, written once.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Plugin {
+    api_version: ApiVersion,
+    kind: PluginKind,
+    /// `name` or `name@1.2.3`; without a version it is `0.0.0`.
+    name: String,
+    /// Free text.
+    description: Option<String>,
+    /// What a sandbox gives to the plugin, by name.
+    #[schemars(default)]
+    params: BTreeMap<String, Param>,
+    /// What runs scripts, by name.
+    #[schemars(default)]
+    runners: BTreeMap<String, Runner>,
+    /// What holds for units that do not say otherwise.
+    defaults: Option<Defaults>,
+    /// Before the target is ready; it waits.
+    #[schemars(default)]
+    pre_start: BTreeMap<String, Unit>,
+    /// After the target is ready; nothing waits.
+    #[schemars(default)]
+    post_start: BTreeMap<String, Unit>,
+    /// Before the target stops, while it is alive.
+    #[schemars(default)]
+    pre_stop: BTreeMap<String, Unit>,
+    /// After the target stopped; its removal waits.
+    #[schemars(default)]
+    post_stop: BTreeMap<String, Unit>,
+    /// What the plugin gives to the sandbox, by name: templates such as `${units.database.outputs.dsn}`.
+    #[schemars(default)]
+    outputs: BTreeMap<String, String>,
+}
+
+/// A parameter. Without a default a sandbox has to give it, unless `required: false`.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Param {
+    r#type: ParamType,
+    /// Free text.
+    description: Option<String>,
+    /// The value when the sandbox gives none.
+    default: Option<Value>,
+    /// `false`: may be missing without a default.
+    required: Option<bool>,
+    /// The values that are allowed.
+    r#enum: Option<Vec<Value>>,
+    /// The least number.
+    minimum: Option<f64>,
+    /// The greatest number.
+    maximum: Option<f64>,
+    /// The least number of characters.
+    min_length: Option<u32>,
+    /// The greatest number of characters.
+    max_length: Option<u32>,
+    /// A regular expression for the whole text.
+    pattern: Option<String>,
+    /// The value never leaves the cluster.
+    sensitive: Option<bool>,
+}
+
+/// The type of a parameter.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+enum ParamType {
+    String,
+    Integer,
+    Number,
+    Boolean,
+    Object,
+    Array,
+}
+
+/// What runs scripts.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Runner {
+    /// The image of the container `main`.
+    image: String,
+    /// The namespace of the pods.
+    namespace: Option<String>,
+    /// A Kubernetes PodTemplateSpec as text, merged onto the default one.
+    pod_template: Option<String>,
+}
+
+/// What holds for units that do not say otherwise.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Defaults {
+    timeout: Option<Duration>,
+    retry: Option<Retry>,
+}
+
+/// A number with its unit: `500ms`, `5s`, `5m`, `2h`, `1d`.
+#[derive(JsonSchema)]
+#[schemars(transparent)]
+struct Duration(#[schemars(regex(pattern = r"^([0-9]+(ms|s|m|h|d)|.*@\{.+\}.*)$"))] String);
+
+/// When and how often a unit is tried again.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Retry {
+    /// Tries in all.
+    #[schemars(range(min = 1, max = 1000))]
+    attempts: Option<u32>,
+    /// The bound of the first wait; it doubles with each try.
+    backoff: Option<Duration>,
+    /// The bound of every wait.
+    max_backoff: Option<Duration>,
+    /// Which failures are tried again: `timeout`, `5xx`, `429`, `408`, `connect`, `exit`, `lost`, an HTTP status.
+    on: Option<Vec<FailureClass>>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum FailureClass {
+    Name(String),
+    Status(#[schemars(range(min = 400, max = 599))] u16),
+}
+
+/// One thing to run. It has exactly one of `pod`, `webhook` and `object`.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields, extend("oneOf" = [
+    {"required": ["pod"]}, {"required": ["webhook"]}, {"required": ["object"]}
+]))]
+struct Unit {
+    /// A script in an image.
+    pod: Option<Pod>,
+    /// A signed HTTP request.
+    webhook: Option<Webhook>,
+    /// A Kubernetes object.
+    object: Option<Object>,
+    /// CEL; when it is false, the unit is skipped.
+    when: Option<String>,
+    /// Units of the same event to wait for.
+    after: Option<Names>,
+    /// Units of earlier events that this one takes away; left out, it follows from what it reads.
+    undoes: Option<Names>,
+    /// How long one try may take.
+    timeout: Option<Duration>,
+    /// When and how often it is tried again.
+    retry: Option<Retry>,
+    /// What it reads, by name.
+    inputs: Option<BTreeMap<String, Input>>,
+    /// What it gives, by name.
+    outputs: Option<BTreeMap<String, Output>>,
+}
+
+/// One name or several.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// A script in an image.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Pod {
+    /// Which of the plugin's `runners`; left out, `default` or the only one.
+    runner: Option<String>,
+    /// The script, first line `#!`. It is never templated.
+    script: String,
+}
+
+/// A signed HTTP request.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Webhook {
+    /// The URL; its host is literal, other pieces may have `${…}`.
+    url: String,
+    /// `POST` if left out.
+    method: Option<Method>,
+    /// Headers by name.
+    headers: Option<BTreeMap<String, String>>,
+    /// The body; left out, the inputs as an object.
+    body: Option<Value>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "UPPERCASE")]
+enum Method {
+    Post,
+    Put,
+    Patch,
+    Delete,
+    Get,
+}
+
+/// A Kubernetes object.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Object {
+    /// The manifest, its texts with `${…}` in them.
+    manifest: Manifest,
+    /// CEL over `object`: when it is ready.
+    ready: Option<String>,
+    /// CEL over `object`: when it has failed.
+    fail: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Manifest {
+    Inline(BTreeMap<String, Value>),
+    Embedded(#[schemars(regex(pattern = r"^@\{ *embed *\[ *yaml *\] *:.+\}$"))] String),
+}
+
+/// An input: its value, or the value and where it goes.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Input {
+    Text(String),
+    Number(f64),
+    Boolean(bool),
+    Full(FullInput),
+}
+
+/// An input with where it goes: a variable, a file, or both. With neither: the variable of its name.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct FullInput {
+    /// The value; texts with `${…}` in them.
+    value: Value,
+    /// The environment variable.
+    env: Option<String>,
+    /// The absolute path of the file.
+    path: Option<String>,
+}
+
+/// An output: a pod's `file`, or `value` over `response` or `object`.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields, extend("oneOf" = [
+    {"required": ["file"]}, {"required": ["value"]}
+]))]
+struct Output {
+    /// An absolute path in the pod; its bytes are taken as they are.
+    file: Option<String>,
+    /// CEL over `response` (webhook) or `object`.
+    value: Option<String>,
+    /// The value stays in the cluster.
+    sensitive: Option<bool>,
+    /// Free text.
+    description: Option<String>,
+}
+
+/// A sandbox: a target and the resources it gets.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Sandbox {
+    api_version: ApiVersion,
+    kind: SandboxKind,
+    /// The target's name.
+    name: String,
+    /// Free text.
+    description: Option<String>,
+    /// The cluster that pods and objects go to.
+    cluster: Option<String>,
+    /// The namespace of the target.
+    namespace: Option<String>,
+    /// Labels.
+    #[schemars(default)]
+    labels: BTreeMap<String, String>,
+    /// How long it lives.
+    ttl: Option<Duration>,
+    /// Its resources by name.
+    #[schemars(default)]
+    resources: BTreeMap<String, Resource>,
+    /// Its environment: templates such as `${resources.users.outputs.dsn}`.
+    #[schemars(default)]
+    env: BTreeMap<String, String>,
+}
+
+/// One plugin with its params.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Resource {
+    /// `name@version`; `name` or `name@latest` for the highest at creation.
+    plugin: String,
+    /// Values by name; texts with `${resources.R.outputs.O}` in them, or `{secret: NAME, key: KEY}`.
+    #[schemars(default)]
+    params: BTreeMap<String, Value>,
+}

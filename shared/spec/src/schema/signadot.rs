@@ -1,0 +1,153 @@
+//! Signadot's documents as they are written.
+#![allow(dead_code, reason = "only their schemas are used")]
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+/// A Signadot ResourcePlugin.
+#[derive(JsonSchema)]
+pub(super) struct ResourcePlugin {
+    /// `name` or `name@1.2.3`; without a version it is `0.0.0`.
+    name: String,
+    spec: PluginSpec,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct PluginSpec {
+    /// Free text.
+    description: Option<String>,
+    runner: Runner,
+    /// Steps before the sandbox starts.
+    create: Option<Vec<Step>>,
+    /// Steps after the sandbox stopped.
+    delete: Option<Vec<Step>>,
+}
+
+/// What runs the scripts of all steps.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Runner {
+    /// The image of the container `main`.
+    image: String,
+    /// The namespace of the pods.
+    namespace: Option<String>,
+    /// A Kubernetes PodTemplateSpec as text, merged onto the default one.
+    pod_template_overlay: Option<String>,
+}
+
+/// A script with its inputs and outputs.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Step {
+    /// Unique over `create` and `delete` together.
+    name: Name,
+    /// What it reads.
+    inputs: Option<Vec<Input>>,
+    /// What it gives.
+    outputs: Option<Vec<Output>>,
+    /// The script, first line `#!`.
+    script: String,
+}
+
+#[derive(JsonSchema)]
+#[schemars(transparent)]
+struct Name(#[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String);
+
+/// An input from exactly one source.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Input {
+    /// Of a sandbox's value, also the key in its `params`.
+    name: Name,
+    r#type: Option<String>,
+    /// The sandbox gives it; it may be missing.
+    value_from_sandbox: Option<bool>,
+    /// The output of another step.
+    value_from_step: Option<FromStep>,
+    /// Where it goes; left out, the variable of its name.
+    r#as: Option<Door>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct FromStep {
+    /// The step.
+    name: Name,
+    /// Its output.
+    output: Name,
+}
+
+/// A variable, a file, or both.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Door {
+    /// The environment variable.
+    env: Option<String>,
+    /// The absolute path of the file.
+    path: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Output {
+    name: Name,
+    r#type: Option<String>,
+    /// Free text.
+    description: Option<String>,
+    /// An absolute path in the pod; its bytes are taken as they are.
+    value_from_path: String,
+}
+
+/// A Signadot Sandbox.
+#[derive(JsonSchema)]
+pub(super) struct Sandbox {
+    /// At most 30 characters.
+    name: String,
+    spec: SandboxSpec,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct SandboxSpec {
+    /// The cluster.
+    cluster: String,
+    /// Free text.
+    description: Option<String>,
+    /// Labels.
+    labels: Option<BTreeMap<String, String>>,
+    ttl: Option<Ttl>,
+    /// Its resources.
+    resources: Option<Vec<Resource>>,
+    forks: Option<Vec<Value>>,
+    local: Option<Vec<Value>>,
+    r#virtual: Option<Vec<Value>>,
+    default_route_group: Option<BTreeMap<String, Value>>,
+    middleware: Option<Vec<Value>>,
+    routing: Option<BTreeMap<String, Value>>,
+    endpoints: Option<Vec<Value>>,
+}
+
+/// How long it lives.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Ttl {
+    /// A whole number and `m`, `h`, `d` or `w`.
+    #[schemars(regex(pattern = r"^([0-9]+[mhdw]|.*@\{.+\}.*)$"))]
+    duration: String,
+    /// `createdAt` or `updatedAt`.
+    offset_from: Option<String>,
+}
+
+/// One plugin with its params.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Resource {
+    name: String,
+    /// `name`, `name@version` or `name@latest`.
+    plugin: String,
+    /// Texts by name; numbers and booleans have to be quoted.
+    params: Option<BTreeMap<String, String>>,
+}

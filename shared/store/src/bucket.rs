@@ -1,0 +1,56 @@
+//! Large things, in S3.
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::error::SdkError;
+use aws_sdk_s3::primitives::ByteStream;
+
+use crate::dynamo::failure;
+use crate::error::StoreError;
+use crate::ops::{Objects, Stored};
+
+/// The bucket.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    client: Client,
+    name: String,
+}
+
+impl Bucket {
+    /// The bucket `name`, by `client`. Asks for nothing yet.
+    pub fn new(client: Client, name: impl Into<String>) -> Self {
+        Self { client, name: name.into() }
+    }
+
+    /// The bucket's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The client that it is asked by.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+#[async_trait]
+impl Objects for Bucket {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+        let request = self.client.put_object().bucket(&self.name).key(key).body(ByteStream::from(bytes));
+        request.send().await.map_err(|error| failure("PutObject", &error))?;
+        Ok(())
+    }
+
+    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
+        let answer = match self.client.get_object().bucket(&self.name).key(key).send().await {
+            Err(SdkError::ServiceError(error)) if error.err().is_no_such_key() => return Ok(None),
+            Err(error) => return Err(failure("GetObject", &error)),
+            Ok(answer) => answer,
+        };
+        let body = answer.body.collect().await.map_err(|error| StoreError::Retryable {
+            operation: "GetObject",
+            reason: error.to_string(),
+        })?;
+        Ok(Some(body.to_vec()))
+    }
+}

@@ -1,0 +1,194 @@
+//! Attribute values: made, read back, counted.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_wire::engine::Timestamp;
+
+use crate::error::StoreError;
+use crate::ops::Stored;
+
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+pub(crate) fn number(value: impl ToString) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// A digest as 32 bytes where it is one of ours (`sha256:HEX`), as text otherwise.
+pub(crate) fn digest(value: &str) -> AttributeValue {
+    match hex_bytes(value) {
+        Some(bytes) => AttributeValue::B(Blob::new(bytes)),
+        None => text(value),
+    }
+}
+
+fn hex_bytes(value: &str) -> Option<Vec<u8>> {
+    let hex = value.strip_prefix("sha256:")?.as_bytes();
+    let nibble = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let bytes = hex.chunks(2).map(|pair| match *pair {
+        [high, low] => Some(nibble(high)? << 4 | nibble(low)?),
+        _ => None,
+    });
+    bytes.collect::<Option<Vec<u8>>>().filter(|bytes| bytes.len() == 32)
+}
+
+/// Reads the attributes of one item; what is missing or of another type is [`StoreError::Broken`].
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    operation: &'static str,
+    item: &'a Item,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(operation: &'static str, item: &'a Item) -> Self {
+        Self { operation, item }
+    }
+
+    pub(crate) fn broken(&self, reason: impl std::fmt::Display) -> StoreError {
+        let part = |name| self.item.get(name).and_then(|value| value.as_s().ok()).map_or("?", String::as_str);
+        let reason = format!("item {} / {}: {reason}", part("pk"), part("sk"));
+        StoreError::Broken { operation: self.operation, reason }
+    }
+
+    fn required<T>(&self, name: &str, value: Option<T>) -> Stored<T> {
+        value.ok_or_else(|| self.broken(format!("no attribute {name}")))
+    }
+
+    pub(crate) fn text_if_any(&self, name: &str) -> Stored<Option<&'a str>> {
+        let wrong = |_| self.broken(format!("attribute {name} is no string"));
+        self.item.get(name).map(|value| value.as_s().map(String::as_str).map_err(wrong)).transpose()
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Stored<&'a str> {
+        self.required(name, self.text_if_any(name)?)
+    }
+
+    pub(crate) fn number_if_any<T: FromStr>(&self, name: &str) -> Stored<Option<T>> {
+        let Some(value) = self.item.get(name) else { return Ok(None) };
+        let number = value.as_n().ok().and_then(|number| number.parse().ok());
+        number.map(Some).ok_or_else(|| self.broken(format!("attribute {name} is no number in range")))
+    }
+
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Stored<T> {
+        self.required(name, self.number_if_any(name)?)
+    }
+
+    pub(crate) fn time_if_any(&self, name: &str) -> Stored<Option<Timestamp>> {
+        Ok(self.number_if_any(name)?.map(Timestamp))
+    }
+
+    pub(crate) fn time(&self, name: &str) -> Stored<Timestamp> {
+        self.required(name, self.time_if_any(name)?)
+    }
+
+    pub(crate) fn digest_if_any(&self, name: &str) -> Stored<Option<String>> {
+        match self.item.get(name) {
+            None => Ok(None),
+            Some(AttributeValue::S(text)) => Ok(Some(text.clone())),
+            Some(AttributeValue::B(bytes)) => {
+                let hex: String = bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+                Ok(Some(format!("sha256:{hex}")))
+            }
+            Some(_) => Err(self.broken(format!("attribute {name} is no digest"))),
+        }
+    }
+
+    pub(crate) fn digest(&self, name: &str) -> Stored<String> {
+        self.required(name, self.digest_if_any(name)?)
+    }
+
+    pub(crate) fn bytes_if_any(&self, name: &str) -> Stored<Option<&'a [u8]>> {
+        let wrong = |_| self.broken(format!("attribute {name} is no binary"));
+        self.item.get(name).map(|value| value.as_b().map(AsRef::as_ref).map_err(wrong)).transpose()
+    }
+
+    /// The members of a number set; none if there is no such attribute.
+    pub(crate) fn numbers<T: FromStr>(&self, name: &str) -> Stored<Vec<T>> {
+        let wrong = || self.broken(format!("attribute {name} is no set of numbers in range"));
+        let Some(value) = self.item.get(name) else { return Ok(vec![]) };
+        let members = value.as_ns().map_err(|_| wrong())?;
+        members.iter().map(|member| member.parse().map_err(|_| wrong())).collect()
+    }
+
+    /// The members of a string set; none if there is no such attribute.
+    pub(crate) fn texts(&self, name: &str) -> Stored<&'a [String]> {
+        let wrong = |_| self.broken(format!("attribute {name} is no set of strings"));
+        self.item.get(name).map_or(Ok(&[] as &[String]), |value| {
+            value.as_ss().map(Vec::as_slice).map_err(wrong)
+        })
+    }
+
+    pub(crate) fn json_if_any<T: serde::de::DeserializeOwned>(&self, name: &str) -> Stored<Option<T>> {
+        let parse = |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
+        self.text_if_any(name)?.map(parse).transpose()
+    }
+}
+
+/// JSON text of `value`.
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> Stored<AttributeValue> {
+    serde_json::to_string(value).map(AttributeValue::S).map_err(|error| StoreError::Broken {
+        operation: "encode",
+        reason: error.to_string(),
+    })
+}
+
+/// Bytes of an item by the table's rules: names and values as UTF-8, a number by its significant digits.
+pub(crate) fn item_size(item: &Item) -> usize {
+    item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+}
+
+fn value_size(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::N(number) => number_size(number),
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
+        AttributeValue::Ns(numbers) => numbers.iter().map(|number| number_size(number)).sum(),
+        AttributeValue::Bs(blobs) => blobs.iter().map(|bytes| bytes.as_ref().len()).sum(),
+        AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        AttributeValue::M(map) => 3 + map.len() + item_size(map),
+        _ => 1,
+    }
+}
+
+fn number_size(number: &str) -> usize {
+    let digits: String = number.chars().filter(char::is_ascii_digit).collect();
+    let significant = digits.trim_matches('0').len();
+    1 + significant.div_ceil(2) + usize::from(number.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_read_back() {
+        for value in [ebb_wire::id::digest(b"x"), "sha256:zz".into(), "other".into(), String::new()] {
+            let item = Item::from([("d".to_owned(), digest(&value))]);
+            assert_eq!(Reader::new("test", &item).digest("d").unwrap(), value);
+        }
+        assert!(digest(&ebb_wire::id::digest(b"x")).is_b());
+    }
+
+    #[test]
+    fn sizes() {
+        let size = |value| item_size(&Item::from([("ab".to_owned(), value)]));
+        assert_eq!(size(text("xyz")), 5);
+        assert_eq!(size(number(0)), 3);
+        assert_eq!(size(number(7)), 4);
+        assert_eq!(size(number(255)), 5);
+        assert_eq!(size(number(1000)), 4);
+        assert_eq!(size(AttributeValue::Ns(vec!["1".into(), "255".into()])), 7);
+        assert_eq!(size(AttributeValue::L(vec![text("a")])), 7);
+    }
+}

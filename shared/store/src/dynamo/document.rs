@@ -1,0 +1,169 @@
+//! Plans and published plugins: `p#DIGEST` / `h`, `v#NAME` / `VERSION`.
+//!
+//! Small texts stand in the item, in `b`; large ones are in the bucket and the item holds their key, in `o`. The
+//! bucket is written first, so a key in the table always leads to something.
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+
+use super::attribute::{Item, Reader, digest, item_size, number, text};
+use super::failure::{failure, past_conflicts};
+use super::{Dynamo, key};
+use crate::meter::Direction;
+use crate::ops::{PluginItem, Stored};
+use crate::table::TableSpec;
+
+/// Where the bytes of a document are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// In the item.
+    Inline(Vec<u8>),
+    /// In the bucket, under this key.
+    Object(String),
+}
+
+impl Body {
+    fn attribute(&self) -> (String, AttributeValue) {
+        match self {
+            Self::Inline(bytes) => ("b".to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
+            Self::Object(key) => ("o".to_owned(), text(key)),
+        }
+    }
+
+    fn read(reader: &Reader<'_>) -> Stored<Self> {
+        match (reader.bytes_if_any("b")?, reader.text_if_any("o")?) {
+            (Some(bytes), _) => Ok(Self::Inline(bytes.to_vec())),
+            (None, Some(key)) => Ok(Self::Object(key.to_owned())),
+            (None, None) => Err(reader.broken("neither b nor o")),
+        }
+    }
+}
+
+/// Attributes of a plugin version without its document.
+const FACTS: &[&str] = &["pk", "sk", "dia", "dg", "cr"];
+
+fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
+    let reader = Reader::new(operation, item);
+    let name = key::plugin_of(reader.text("pk")?);
+    Ok(PluginItem {
+        name: name.ok_or_else(|| reader.broken("no plugin"))?,
+        version: reader.text("sk")?.to_owned(),
+        dialect: reader.text("dia")?.to_owned(),
+        digest: reader.digest("dg")?,
+        document: String::new(),
+        created: reader.time("cr")?,
+    })
+}
+
+impl Dynamo {
+    pub(crate) async fn put_plan_item(&self, plan: &str, body: &Body) -> Stored<()> {
+        let item = Item::from([
+            ("pk".to_owned(), text(key::plan(plan))),
+            ("sk".to_owned(), text(key::HEAD)),
+            body.attribute(),
+        ]);
+        let bytes = item_size(&item);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
+        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.written(bytes, 0);
+        Ok(())
+    }
+
+    pub(crate) async fn get_plan_item(&self, plan: &str) -> Stored<Option<Body>> {
+        let item = self.get(&key::plan(plan), key::HEAD).await?;
+        item.map(|item| Body::read(&Reader::new("GetItem", &item))).transpose()
+    }
+
+    /// The plugin version without its document, and where that is.
+    pub(crate) async fn get_plugin_item(&self, name: &str, version: &str) -> Stored<Option<(PluginItem, Body)>> {
+        let Some(item) = self.get(&key::plugin(name), version).await? else { return Ok(None) };
+        Ok(Some((read_plugin("GetItem", &item)?, Body::read(&Reader::new("GetItem", &item))?)))
+    }
+
+    pub(crate) async fn list_version_items(&self, name: &str) -> Stored<Vec<PluginItem>> {
+        let mut query = self
+            .client
+            .query()
+            .key_condition_expression("#pk = :p")
+            .projection_expression(format!("#{}", FACTS.join(", #")))
+            .expression_attribute_values(":p", text(key::plugin(name)))
+            .consistent_read(true);
+        for fact in FACTS {
+            query = query.expression_attribute_names(format!("#{fact}"), *fact);
+        }
+        let items = self.pages(query, usize::MAX).await?;
+        items.iter().map(|item| read_plugin("Query", item)).collect()
+    }
+
+    pub(crate) async fn list_plugin_items(&self) -> Stored<Vec<PluginItem>> {
+        let query = self.list_query(TableSpec::LIST_PLUGINS).key_condition_expression("#l = :l");
+        let keys = self.pages(query, usize::MAX).await?;
+        let items = self.batch_get(&keys, Some(FACTS)).await?;
+        let mut plugins = items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<Stored<Vec<_>>>()?;
+        plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+        Ok(plugins)
+    }
+
+    pub(crate) async fn put_plugin_item(&self, plugin: &PluginItem, body: &Body) -> Stored<bool> {
+        let item = Item::from([
+            ("pk".to_owned(), text(key::plugin(&plugin.name))),
+            ("sk".to_owned(), text(&plugin.version)),
+            (TableSpec::LIST.to_owned(), text(TableSpec::LIST_PLUGINS)),
+            ("dia".to_owned(), text(&plugin.dialect)),
+            ("dg".to_owned(), digest(&plugin.digest)),
+            ("cr".to_owned(), number(plugin.created.0)),
+            body.attribute(),
+        ]);
+        let bytes = item_size(&item);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item.clone()))
+            .condition_expression("attribute_not_exists(pk)")
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.report());
+        match past_conflicts(|| request.clone().send()).await {
+            Ok(answer) => {
+                self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.written(bytes, 1);
+                Ok(true)
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("PutItem", Direction::Write, &[]);
+                self.written(0, 0);
+                let image = match error.into_err() {
+                    PutItemError::ConditionalCheckFailedException(refused) => refused.item,
+                    _ => None,
+                };
+                // A write whose answer was lost and that was sent again.
+                Ok(image.as_ref() == Some(&item))
+            }
+            Err(error) => Err(failure("PutItem", &error)),
+        }
+    }
+
+    pub(crate) async fn delete_plugin_item(&self, name: &str, version: &str) -> Stored<bool> {
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .key("pk", text(key::plugin(name)))
+            .key("sk", text(version))
+            .return_values(ReturnValue::AllOld)
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
+        self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
+        let item = answer.attributes.filter(|item| !item.is_empty());
+        self.written(item.as_ref().map_or(0, item_size), u64::from(item.is_some()));
+        Ok(item.is_some())
+    }
+}

@@ -1,0 +1,155 @@
+//! The two indexes: what is due, and lists.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
+use ebb_wire::engine::Timestamp;
+use futures::{StreamExt, TryStreamExt};
+
+use super::attribute::{Item, Reader, number, text};
+use super::failure::{Pauses, failure};
+use super::target::read_target;
+use super::{Dynamo, PARALLEL, key};
+use crate::error::StoreError;
+use crate::items::TargetHead;
+use crate::meter::Direction;
+use crate::ops::{Due, ListTargets, QueryDue, Stored};
+use crate::table::TableSpec;
+
+/// Keys that one `BatchGetItem` may name.
+const BATCH: usize = 100;
+
+#[async_trait]
+impl QueryDue for Dynamo {
+    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
+        let page = i32::try_from(limit.clamp(1, 1000)).unwrap_or(1000);
+        let shards = (0..key::DUE_SHARDS).map(|shard| {
+            let query = self
+                .client
+                .query()
+                .index_name(TableSpec::DUE_INDEX)
+                .key_condition_expression("#g = :g AND #d <= :now")
+                .expression_attribute_names("#g", TableSpec::DUE_SHARD)
+                .expression_attribute_names("#d", TableSpec::DUE)
+                .expression_attribute_values(":g", number(shard))
+                .expression_attribute_values(":now", number(now.0))
+                .limit(page);
+            async move { self.pages(query, limit).await }
+        });
+        let items: Vec<Vec<Item>> =
+            futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
+        let mut found = Vec::new();
+        for item in items.iter().flatten() {
+            let reader = Reader::new("Query", item);
+            let due = key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
+            found.push((reader.time("due")?, due));
+        }
+        found.sort();
+        found.truncate(limit);
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl ListTargets for Dynamo {
+    async fn list_targets(
+        &self,
+        kind: Option<&str>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Stored<Vec<TargetHead>> {
+        let (mut least, greatest) = key::targets(kind, after);
+        let mut targets = Vec::new();
+        // The index may name what is gone from the table, so one page of it can give less than was asked for.
+        while targets.len() < limit {
+            let missing = limit - targets.len();
+            let query = self
+                .list_query(TableSpec::LIST_TARGETS)
+                .key_condition_expression("#l = :l AND pk BETWEEN :a AND :b")
+                .expression_attribute_values(":a", text(&least))
+                .expression_attribute_values(":b", text(&greatest))
+                .limit(i32::try_from(missing.min(1000)).unwrap_or(1000));
+            let mut keys = self.pages(query, missing).await?;
+            let exhausted = keys.len() < missing;
+            keys.truncate(missing);
+            let Some(last) = keys.last() else { break };
+            least = format!("{}!", Reader::new("Query", last).text("pk")?);
+            let mut found = HashMap::new();
+            for item in self.batch_get(&keys, None).await? {
+                found.insert(Reader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
+            }
+            for key in &keys {
+                if let Some(item) = found.get(Reader::new("Query", key).text("pk")?) {
+                    targets.push(read_target("BatchGetItem", item)?);
+                }
+            }
+            if exhausted {
+                break;
+            }
+        }
+        Ok(targets)
+    }
+}
+
+impl Dynamo {
+    /// A query of the list index for `list`; its key condition is still to be set and may use `#l` and `:l`.
+    pub(super) fn list_query(&self, list: &str) -> QueryFluentBuilder {
+        self.client
+            .query()
+            .index_name(TableSpec::LIST_INDEX)
+            .expression_attribute_names("#l", TableSpec::LIST)
+            .expression_attribute_values(":l", text(list))
+    }
+
+    /// The items of `keys`, in no order, strongly consistent; `projection` names attributes, or gives all.
+    pub(super) async fn batch_get(&self, keys: &[Item], projection: Option<&[&str]>) -> Stored<Vec<Item>> {
+        let mut items = Vec::new();
+        for keys in keys.chunks(BATCH) {
+            let key = |item: &Item| -> Item {
+                let parts = ["pk", "sk"].into_iter();
+                parts.filter_map(|part| Some((part.to_owned(), item.get(part)?.clone()))).collect()
+            };
+            let names = |list: &[&str]| list.iter().map(|name| (format!("#{name}"), (*name).to_owned())).collect();
+            let wanted = KeysAndAttributes::builder()
+                .set_keys(Some(keys.iter().map(key).collect()))
+                .consistent_read(true)
+                .set_projection_expression(projection.map(|list| format!("#{}", list.join(", #"))))
+                .set_expression_attribute_names(projection.map(names))
+                .build();
+            let wanted = wanted
+                .map_err(|error| StoreError::Broken { operation: "BatchGetItem", reason: error.to_string() })?;
+            items.extend(self.batch_get_one(wanted).await?);
+        }
+        Ok(items)
+    }
+
+    async fn batch_get_one(&self, wanted: KeysAndAttributes) -> Stored<Vec<Item>> {
+        let mut items: Vec<HashMap<String, AttributeValue>> = Vec::new();
+        let mut asked = Some(HashMap::from([(self.table.clone(), wanted)]));
+        let mut pauses = Pauses::new();
+        while let Some(request) = asked.filter(|request| !request.is_empty()) {
+            let answer = self
+                .client
+                .batch_get_item()
+                .set_request_items(Some(request))
+                .set_return_consumed_capacity(self.report())
+                .send()
+                .await
+                .map_err(|error| failure("BatchGetItem", &error))?;
+            self.answered("BatchGetItem", Direction::Read, answer.consumed_capacity());
+            let found = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
+            // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.
+            if found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
+                if !pauses.wait().await {
+                    let reason = "keys stay unprocessed".to_owned();
+                    return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
+                }
+            }
+            items.extend(found);
+            asked = answer.unprocessed_keys;
+        }
+        Ok(items)
+    }
+}

@@ -1,0 +1,125 @@
+//! Builds the expressions of conditional writes. Every attribute gets a placeholder: the table reserves hundreds of
+//! words and adds to them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::attribute::Item;
+
+/// Conditions and changes of one write.
+#[derive(Default)]
+pub(crate) struct Expression {
+    names: HashMap<String, String>,
+    values: Item,
+    conditions: Vec<String>,
+    /// Attribute and what is assigned to it; the last assignment counts.
+    set: BTreeMap<String, String>,
+    remove: BTreeSet<String>,
+    add: BTreeMap<String, String>,
+    delete: BTreeMap<String, String>,
+}
+
+impl Expression {
+    /// The placeholder of an attribute.
+    pub(crate) fn name(&mut self, attribute: &str) -> String {
+        let placeholder = format!("#{attribute}");
+        self.names.entry(placeholder.clone()).or_insert_with(|| attribute.to_owned());
+        placeholder
+    }
+
+    /// A placeholder for a value.
+    pub(crate) fn value(&mut self, value: AttributeValue) -> String {
+        let placeholder = format!(":{}", self.values.len());
+        self.values.insert(placeholder.clone(), value);
+        placeholder
+    }
+
+    /// Adds a condition; all must hold.
+    pub(crate) fn require(&mut self, condition: impl Into<String>) {
+        self.conditions.push(condition.into());
+    }
+
+    /// `attribute = value` must hold.
+    pub(crate) fn require_equal(&mut self, attribute: &str, value: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(value));
+        self.require(format!("{name} = {value}"));
+    }
+
+    /// The attribute must not be there.
+    pub(crate) fn require_absent(&mut self, attribute: &str) {
+        let name = self.name(attribute);
+        self.require(format!("attribute_not_exists({name})"));
+    }
+
+    pub(crate) fn set(&mut self, attribute: &str, value: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(value));
+        self.remove.remove(&name);
+        self.set.insert(name, value);
+    }
+
+    pub(crate) fn set_if_absent(&mut self, attribute: &str, value: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(value));
+        self.set.insert(name.clone(), format!("if_not_exists({name}, {value})"));
+    }
+
+    pub(crate) fn remove(&mut self, attribute: &str) {
+        let name = self.name(attribute);
+        self.set.remove(&name);
+        self.remove.insert(name);
+    }
+
+    pub(crate) fn add(&mut self, attribute: &str, value: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(value));
+        self.add.insert(name, value);
+    }
+
+    pub(crate) fn delete(&mut self, attribute: &str, value: AttributeValue) {
+        let (name, value) = (self.name(attribute), self.value(value));
+        self.delete.insert(name, value);
+    }
+
+    /// Everything in one condition.
+    pub(crate) fn condition(&self) -> Option<String> {
+        (!self.conditions.is_empty()).then(|| self.conditions.join(" AND "))
+    }
+
+    /// All changes.
+    pub(crate) fn update(&self) -> Option<String> {
+        let list = |word: &str, parts: Vec<String>| match parts.is_empty() {
+            true => None,
+            false => Some(format!("{word} {}", parts.join(", "))),
+        };
+        let pairs = |map: &BTreeMap<String, String>, between: &str| {
+            map.iter().map(|(name, value)| format!("{name}{between}{value}")).collect()
+        };
+        let sections = [
+            list("SET", pairs(&self.set, " = ")),
+            list("REMOVE", self.remove.iter().cloned().collect()),
+            list("ADD", pairs(&self.add, " ")),
+            list("DELETE", pairs(&self.delete, " ")),
+        ];
+        let sections: Vec<String> = sections.into_iter().flatten().collect();
+        (!sections.is_empty()).then(|| sections.join(" "))
+    }
+
+    /// Names that occur; an unused one is refused by the table. `None` if there are none.
+    pub(crate) fn names(&self) -> Option<HashMap<String, String>> {
+        let names = self.names.clone();
+        (!names.is_empty()).then_some(names)
+    }
+
+    /// Values that occur, without those of overwritten assignments.
+    pub(crate) fn values(&self) -> Option<Item> {
+        let text = [self.condition(), self.update()].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let used: BTreeSet<&str> =
+            text.split(|c: char| !(c == ':' || c.is_ascii_alphanumeric())).filter(|word| word.starts_with(':')).collect();
+        let values: Item = self
+            .values
+            .iter()
+            .filter(|(name, _)| used.contains(name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        (!values.is_empty()).then_some(values)
+    }
+}

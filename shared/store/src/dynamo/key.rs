@@ -1,0 +1,150 @@
+//! Keys of items. Free text is percent-encoded where it could be mistaken for a separator, so that keys can be read
+//! back and sort by kind and name.
+
+use ebb_wire::engine::{Attempt, Shard, Unit};
+use ebb_wire::id::{RunId, short_digest};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+use crate::ops::Due;
+
+/// Everything that sorts at or before the separator `#`, and the escape itself.
+const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').add(b'%');
+
+/// Sort key of the one item, or the first item, of a partition.
+pub(crate) const HEAD: &str = "h";
+/// Index shards of what is due.
+pub(crate) const DUE_SHARDS: u8 = 16;
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+fn decode(text: &str) -> Option<String> {
+    Some(percent_decode_str(text).decode_utf8().ok()?.into_owned())
+}
+
+pub(crate) fn run(run: &RunId) -> String {
+    format!("r#{run}")
+}
+
+pub(crate) fn target(kind: &str, name: &str) -> String {
+    format!("t#{}#{}", encode(kind), encode(name))
+}
+
+/// Least and greatest partition key of the targets of `kind`, or of all, that come after `after`.
+pub(crate) fn targets(kind: Option<&str>, after: Option<(&str, &str)>) -> (String, String) {
+    let prefix = kind.map_or_else(|| "t#".to_owned(), |kind| format!("t#{}#", encode(kind)));
+    // `$` is the character after `#`, and `!` sorts before everything that a longer name can go on with.
+    let greatest = format!("{}$", &prefix[..prefix.len() - 1]);
+    let least = after.map_or_else(|| prefix.clone(), |(kind, name)| format!("{}!", target(kind, name)));
+    (least.max(prefix), greatest)
+}
+
+pub(crate) fn tombstone(uid: &str) -> String {
+    format!("x#{}", encode(uid))
+}
+
+pub(crate) fn plan(digest: &str) -> String {
+    format!("p#{}", encode(digest))
+}
+
+pub(crate) fn plugin(name: &str) -> String {
+    format!("v#{}", encode(name))
+}
+
+pub(crate) fn shard(shard: Shard) -> String {
+    if shard == Shard::ROOT { HEAD.to_owned() } else { format!("h#{:04}", shard.0) }
+}
+
+pub(crate) fn shard_of(sort: &str) -> Option<Shard> {
+    match sort.strip_prefix(HEAD)? {
+        "" => Some(Shard::ROOT),
+        rest => Some(Shard(rest.strip_prefix('#')?.parse().ok()?)),
+    }
+}
+
+pub(crate) fn record(unit: Unit, attempt: Attempt) -> String {
+    format!("u#{:05}#{:03}", unit.0, attempt.0)
+}
+
+pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> String {
+    format!("{}#late#{}", record(unit, attempt), short_digest(&[digest], 32))
+}
+
+/// Least and greatest sort key of the records of the units from `first` to `last`.
+pub(crate) fn records(first: Unit, last: Unit) -> (String, String) {
+    (format!("u#{:05}#", first.0), format!("u#{:05}$", last.0))
+}
+
+/// Which kind of record item a sort key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordPart {
+    /// The record itself.
+    Main,
+    /// A second result.
+    Second,
+}
+
+pub(crate) fn record_of(sort: &str) -> Option<(Unit, Attempt, RecordPart)> {
+    let mut parts = sort.strip_prefix("u#")?.splitn(3, '#');
+    let unit = Unit(parts.next()?.parse().ok()?);
+    let attempt = Attempt(parts.next()?.parse().ok()?);
+    Some((unit, attempt, parts.next().map_or(RecordPart::Main, |_| RecordPart::Second)))
+}
+
+pub(crate) fn due_of(partition: &str) -> Option<Due> {
+    if let Some(run) = partition.strip_prefix("r#") {
+        return Some(Due::Run(run.parse().ok()?));
+    }
+    let (kind, name) = partition.strip_prefix("t#")?.split_once('#')?;
+    Some(Due::Target(decode(kind)?, decode(name)?))
+}
+
+pub(crate) fn plugin_of(partition: &str) -> Option<String> {
+    decode(partition.strip_prefix("v#")?)
+}
+
+/// Which index shard an item lies in, by its partition key.
+pub(crate) fn due_shard(partition: &str) -> u8 {
+    short_digest(&[partition], 1).bytes().next().map_or(0, |byte| match byte {
+        b'a'..=b'z' => (byte - b'a') % DUE_SHARDS,
+        _ => (byte - b'2' + 26) % DUE_SHARDS,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_back() {
+        for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
+            assert_eq!(due_of(&target(kind, name)), Some(Due::Target(kind.into(), name.into())));
+        }
+        assert_eq!(due_of("p#x"), None);
+        assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));
+        assert_eq!(shard_of("h"), Some(Shard::ROOT));
+        assert_eq!(shard_of(&shard(Shard(12))), Some(Shard(12)));
+        assert_eq!(shard_of("u#1"), None);
+        assert_eq!(record_of("u#00007#002"), Some((Unit(7), Attempt(2), RecordPart::Main)));
+        assert_eq!(record_of("u#00007#1002#late#ab"), Some((Unit(7), Attempt(1002), RecordPart::Second)));
+    }
+
+    #[test]
+    fn ranges_hold_their_keys_and_no_others() {
+        let (least, greatest) = targets(Some("a"), Some(("a", "b")));
+        let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
+        assert!(!within(&target("a", "b")) && within(&target("a", "b-c")) && within(&target("a", "bé")));
+        assert!(!within(&target("a", "a")) && !within(&target("a-b", "c")) && !within(&target("b", "c")));
+        let (least, greatest) = records(Unit(1), Unit(2));
+        let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
+        assert!(within(&record(Unit(1), Attempt(1))) && within(&record(Unit(2), Attempt(1000))));
+        assert!(within(&second_result(Unit(2), Attempt(999), "d")) && !within(&record(Unit(3), Attempt(1))));
+    }
+
+    #[test]
+    fn every_index_shard_is_used() {
+        let used: std::collections::BTreeSet<u8> = (0..400).map(|n| due_shard(&format!("r#{n}"))).collect();
+        assert_eq!(used, (0..DUE_SHARDS).collect());
+    }
+}

@@ -1,0 +1,131 @@
+//! The operations over DynamoDB.
+//!
+//! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
+//! `record`, targets and tombstones in `target`, plans and plugins in `document`. Reads of the table itself are
+//! strongly consistent.
+//!
+//! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
+//! image that shows the first one.
+
+mod attribute;
+mod document;
+mod due;
+mod expression;
+mod failure;
+mod key;
+mod record;
+mod run;
+mod target;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity};
+
+use crate::meter::{Direction, Meter};
+use crate::ops::Stored;
+use crate::table::TableSpec;
+
+pub(crate) use attribute::Item;
+pub(crate) use document::Body;
+pub(crate) use failure::failure;
+
+/// Queries that one operation has under way at most.
+const PARALLEL: usize = 16;
+/// How long a tombstone, and a target that is gone, is kept: longer than any platform repeats a webhook.
+const KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+
+/// The table.
+#[derive(Clone, Debug)]
+pub struct Dynamo {
+    client: Client,
+    table: String,
+    meter: Option<Arc<Meter>>,
+}
+
+impl Dynamo {
+    /// The table `table`, by `client`. Asks for nothing yet.
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into(), meter: None }
+    }
+
+    /// The same, counted by `meter`; the table is then asked to report consumed capacity.
+    #[must_use]
+    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The client that it is asked by.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn report(&self) -> Option<ReturnConsumedCapacity> {
+        self.meter.as_ref().map(|_| ReturnConsumedCapacity::Indexes)
+    }
+
+    fn answered(&self, operation: &'static str, direction: Direction, consumed: &[ConsumedCapacity]) {
+        if let Some(meter) = &self.meter {
+            meter.request(operation);
+            meter.capacity(direction, consumed);
+        }
+    }
+
+    fn written(&self, bytes: usize, index_entries: u64) {
+        if let Some(meter) = &self.meter {
+            meter.written(bytes, index_entries);
+        }
+    }
+
+    /// One item, strongly consistent.
+    async fn get(&self, partition: &str, sort: &str) -> Stored<Option<Item>> {
+        let request = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .key(TableSpec::PARTITION, AttributeValue::S(partition.to_owned()))
+            .key(TableSpec::SORT, AttributeValue::S(sort.to_owned()))
+            .consistent_read(true)
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("GetItem", &error))?;
+        self.answered("GetItem", Direction::Read, answer.consumed_capacity.as_slice());
+        Ok(answer.item)
+    }
+
+    /// Items of one partition from `least` to `greatest`, all pages, strongly consistent.
+    async fn range(&self, partition: &str, least: &str, greatest: &str) -> Stored<Vec<Item>> {
+        let query = self
+            .client
+            .query()
+            .key_condition_expression("pk = :p AND sk BETWEEN :a AND :b")
+            .expression_attribute_values(":p", AttributeValue::S(partition.to_owned()))
+            .expression_attribute_values(":a", AttributeValue::S(least.to_owned()))
+            .expression_attribute_values(":b", AttributeValue::S(greatest.to_owned()))
+            .consistent_read(true);
+        self.pages(query, usize::MAX).await
+    }
+
+    /// What `query` finds, following its pages until there are `enough`.
+    async fn pages(&self, query: QueryFluentBuilder, enough: usize) -> Stored<Vec<Item>> {
+        let query = query.table_name(&self.table).set_return_consumed_capacity(self.report());
+        let mut items = Vec::new();
+        let mut from = None;
+        loop {
+            let page = query.clone().set_exclusive_start_key(from).send().await;
+            let page = page.map_err(|error| failure("Query", &error))?;
+            self.answered("Query", Direction::Read, page.consumed_capacity.as_slice());
+            items.extend(page.items.unwrap_or_default());
+            from = page.last_evaluated_key.filter(|key| !key.is_empty());
+            if from.is_none() || items.len() >= enough {
+                return Ok(items);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Records: `r#RUN` / `u#IIIII#AAA`, and `…#late#DIGEST` for a second result of the same try.
+//!
+//! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
+//! started, `c` accepted, `n` asked again at, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
+//! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
+//! there is a log, `dg` digest. `dg` is there exactly when there is a result.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use ebb_wire::engine::{Attempt, Unit};
+use ebb_wire::id::RunId;
+use ebb_wire::record::{Kept, Record, TryResult, Verdict};
+use futures::{StreamExt, TryStreamExt};
+
+use super::attribute::{Item, Reader, digest, item_size, json, number, text};
+use super::expression::Expression;
+use super::failure::{failure, past_conflicts};
+use super::key::RecordPart;
+use super::{Dynamo, PARALLEL, key};
+use crate::meter::Direction;
+use crate::ops::{Note, NoteRecord, Put, PutResult, ReadRecords, Stored};
+
+/// Units without interest that a query may pass over rather than becoming two.
+const GAP: u32 = 16;
+
+const VERDICTS: [(Verdict, u8); 4] =
+    [(Verdict::Succeeded, 0), (Verdict::Skipped, 1), (Verdict::Failed, 2), (Verdict::Cancelled, 3)];
+
+fn result_attributes(result: &TryResult) -> Stored<Vec<(&'static str, AttributeValue)>> {
+    let verdict = VERDICTS.iter().find(|row| row.0 == result.verdict).map_or(0, |row| row.1);
+    let mut attributes = vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
+    match &result.outputs {
+        Kept::Nothing => {}
+        Kept::Inline(outputs) => attributes.push(("o", json(outputs)?)),
+        Kept::Bucket(key) => attributes.push(("ob", text(key))),
+    }
+    if let Some(took) = result.took_ms {
+        attributes.push(("k", number(took)));
+    }
+    if let Some(reason) = &result.reason {
+        attributes.push(("e", json(reason)?));
+    }
+    if let Some(next) = result.next {
+        attributes.push(("x", number(next)));
+    }
+    if result.log {
+        attributes.push(("lg", AttributeValue::Bool(true)));
+    }
+    Ok(attributes)
+}
+
+fn read_result(reader: &Reader<'_>, item: &Item) -> Stored<Option<TryResult>> {
+    let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
+    let code: u8 = reader.number("v")?;
+    let verdict = VERDICTS.iter().find(|row| row.1 == code);
+    let outputs = match (reader.json_if_any("o")?, reader.text_if_any("ob")?) {
+        (Some(outputs), _) => Kept::Inline(outputs),
+        (None, Some(key)) => Kept::Bucket(key.to_owned()),
+        (None, None) => Kept::Nothing,
+    };
+    Ok(Some(TryResult {
+        verdict: verdict.ok_or_else(|| reader.broken(format!("unknown verdict {code}")))?.0,
+        at: reader.number("t")?,
+        took_ms: reader.number_if_any("k")?,
+        outputs,
+        reason: reader.json_if_any("e")?,
+        next: reader.number_if_any("x")?,
+        log: item.contains_key("lg"),
+        digest,
+    }))
+}
+
+fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
+    let reader = Reader::new(operation, item);
+    Ok(Record {
+        started: reader.number_if_any("s")?,
+        accepted: reader.number_if_any("c")?,
+        again: reader.number_if_any("n")?,
+        beat: reader.number_if_any("b")?,
+        progress: reader.text_if_any("p")?.map(str::to_owned),
+        result: read_result(&reader, item)?,
+        others: vec![],
+    })
+}
+
+/// Puts records and second results together, in the order of units and tries.
+fn assemble(items: &[Item]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    let mut records: BTreeMap<(Unit, Attempt), Record> = BTreeMap::new();
+    for item in items {
+        let reader = Reader::new("Query", item);
+        let place = key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("no record"))?;
+        let record = records.entry((place.0, place.1)).or_default();
+        match place.2 {
+            RecordPart::Main => {
+                let others = std::mem::take(&mut record.others);
+                *record = Record { others, ..read_record("Query", item)? };
+            }
+            RecordPart::Second => record.others.extend(read_result(&reader, item)?),
+        }
+    }
+    Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect())
+}
+
+/// Ranges of units that one query each reads: neighbours share one.
+fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
+    let mut sorted = units.to_vec();
+    sorted.sort_unstable();
+    let mut ranges: Vec<(Unit, Unit)> = Vec::new();
+    for unit in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if unit.0 - last.0 <= GAP => *last = unit,
+            _ => ranges.push((unit, unit)),
+        }
+    }
+    ranges
+}
+
+#[async_trait]
+impl ReadRecords for Dynamo {
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        let partition = key::run(run);
+        let queries = ranges(units).into_iter().map(|(first, last)| {
+            let (least, greatest) = key::records(first, last);
+            let partition = &partition;
+            async move { self.range(partition, &least, &greatest).await }
+        });
+        let items: Vec<Vec<Item>> =
+            futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
+        let mut records = assemble(&items.concat())?;
+        let wanted: BTreeSet<&Unit> = units.iter().collect();
+        records.retain(|(unit, ..)| wanted.contains(unit));
+        Ok(records)
+    }
+
+    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        assemble(&self.range(&key::run(run), "u#", "u$").await?)
+    }
+}
+
+/// What became of a write to a record that must have no result yet.
+enum Written {
+    Yes(Item),
+    No(Item),
+}
+
+impl Dynamo {
+    async fn update_record(
+        &self,
+        run: &RunId,
+        (unit, attempt): (Unit, Attempt),
+        mut expression: Expression,
+    ) -> Stored<Written> {
+        expression.require_absent("dg");
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .key("pk", text(key::run(run)))
+            .key("sk", text(key::record(unit, attempt)))
+            .set_condition_expression(expression.condition())
+            .set_update_expression(expression.update())
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.report());
+        match past_conflicts(|| request.clone().send()).await {
+            Ok(answer) => {
+                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                let item = answer.attributes.unwrap_or_default();
+                self.written(item_size(&item), 0);
+                Ok(Written::Yes(item))
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("UpdateItem", Direction::Write, &[]);
+                let item = match error.into_err() {
+                    UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
+                    _ => None,
+                };
+                let item = item.unwrap_or_default();
+                self.written(item_size(&item), 0);
+                Ok(Written::No(item))
+            }
+            Err(error) => Err(failure("UpdateItem", &error)),
+        }
+    }
+
+    async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<()> {
+        let mut item: Item =
+            result_attributes(result)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        item.insert("pk".to_owned(), text(key::run(run)));
+        item.insert("sk".to_owned(), text(key::second_result(unit, attempt, &result.digest)));
+        let bytes = item_size(&item);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .set_return_consumed_capacity(self.report());
+        let answer = past_conflicts(|| request.clone().send()).await;
+        let answer = answer.map_err(|error| failure("PutItem", &error))?;
+        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.written(bytes, 0);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl NoteRecord for Dynamo {
+    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
+        let mut expression = Expression::default();
+        match note {
+            Note::Started(at) => expression.set_if_absent("s", number(at.0)),
+            Note::Accepted(at) => expression.set_if_absent("c", number(at.0)),
+            Note::Again(at) => expression.set("n", number(at.0)),
+            Note::Beat(at, progress) => {
+                expression.set("b", number(at.0));
+                if let Some(progress) = progress {
+                    expression.set("p", text(progress));
+                }
+            }
+        }
+        match self.update_record(run, (unit, attempt), expression).await? {
+            Written::Yes(item) | Written::No(item) => read_record("UpdateItem", &item),
+        }
+    }
+}
+
+#[async_trait]
+impl PutResult for Dynamo {
+    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
+        let mut expression = Expression::default();
+        for (name, value) in result_attributes(result)? {
+            expression.set(name, value);
+        }
+        let item = match self.update_record(run, (unit, attempt), expression).await? {
+            Written::Yes(_) => return Ok(Put::First),
+            Written::No(item) => item,
+        };
+        let reader = Reader::new("UpdateItem", &item);
+        let first = read_result(&reader, &item)?.ok_or_else(|| reader.broken("refused without a result"))?;
+        if first.digest == result.digest {
+            return Ok(Put::Repeated(first));
+        }
+        self.put_second(run, unit, attempt, result).await?;
+        Ok(Put::Second(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_share_a_query() {
+        let units = |list: &[u32]| list.iter().copied().map(Unit).collect::<Vec<_>>();
+        assert_eq!(ranges(&units(&[])), []);
+        assert_eq!(ranges(&units(&[3, 1, 2, 2])), [(Unit(1), Unit(3))]);
+        assert_eq!(ranges(&units(&[0, 16, 33])), [(Unit(0), Unit(16)), (Unit(33), Unit(33))]);
+    }
+}

@@ -1,0 +1,303 @@
+//! Heads of runs: `r#RUN` / `h`, and `h#0001`, … for the units beyond the first [`SHARD`](ebb_wire::engine::SHARD).
+//!
+//! `ep`, `ph`, `tv`; number sets `done`, `failed`, `sealed` and a string set `late`, all relative to the shard;
+//! later tries `a17 = 2`; `due` and `g` while there is something to do. The root has the run's facts beside them.
+//! The other items come to be with their first write, so nothing in them can be a map to write into.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Patch, RunPhase, Shard};
+use ebb_wire::id::RunId;
+
+use super::attribute::{Item, Reader, digest, item_size, number, text};
+use super::expression::Expression;
+use super::failure::{failure, past_conflicts};
+use super::{Dynamo, key};
+use crate::error::StoreError;
+use crate::items::{NewRun, Patched, RunFacts, RunHead};
+use crate::meter::Direction;
+use crate::ops::{PatchRun, ReadRun, Stored};
+
+const PHASES: [(RunPhase, &str); 3] =
+    [(RunPhase::Running, "running"), (RunPhase::Stopping, "stopping"), (RunPhase::Closed, "closed")];
+
+fn phase_word(phase: RunPhase) -> &'static str {
+    PHASES.iter().find(|row| row.0 == phase).map_or("", |row| row.1)
+}
+
+/// The root item of a run that begins.
+pub(crate) fn new_run(run: &NewRun) -> Item {
+    let partition = key::run(&run.id);
+    let facts = &run.facts;
+    let mut item = Item::from([
+        ("g".to_owned(), number(key::due_shard(&partition))),
+        ("pk".to_owned(), text(partition)),
+        ("sk".to_owned(), text(key::HEAD)),
+        ("ep".to_owned(), number(Epoch::FIRST.0)),
+        ("ph".to_owned(), text(phase_word(RunPhase::Running))),
+        ("tv".to_owned(), number(0)),
+        ("due".to_owned(), number(run.due.0)),
+        ("k".to_owned(), text(&facts.kind)),
+        ("n".to_owned(), text(&facts.name)),
+        ("uid".to_owned(), text(&facts.uid)),
+        ("gen".to_owned(), number(facts.generation)),
+        ("plan".to_owned(), digest(&facts.plan)),
+        ("st".to_owned(), number(facts.started.0)),
+    ]);
+    if let Some(routing_key) = &facts.routing_key {
+        item.insert("rk".to_owned(), text(routing_key));
+    }
+    item
+}
+
+fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
+    let reader = Reader::new(operation, item);
+    let shard = key::shard_of(reader.text("sk")?).ok_or_else(|| reader.broken("no head of a run"))?;
+    let epoch = Epoch(reader.number_if_any("ep")?.unwrap_or(Epoch::FIRST.0));
+    let phase = match reader.text_if_any("ph")? {
+        None => RunPhase::Running,
+        Some(word) => {
+            let row = PHASES.iter().find(|row| row.1 == word);
+            row.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0
+        }
+    };
+    let mut head = Head {
+        phase,
+        done: reader.numbers("done")?.into_iter().collect(),
+        failed: reader.numbers("failed")?.into_iter().collect(),
+        sealed: reader.numbers("sealed")?.into_iter().collect(),
+        due: reader.time_if_any("due")?,
+        stopped: reader.time_if_any("sp")?,
+        version: reader.number_if_any("tv")?.unwrap_or(0),
+        ..Head::new(epoch)
+    };
+    for late in reader.texts("late")? {
+        let parts = late.split_once('#').and_then(|(slot, attempt)| Some((slot.parse().ok()?, attempt.parse().ok()?)));
+        let (slot, attempt) = parts.ok_or_else(|| reader.broken(format!("{late:?} in late")))?;
+        head.late.insert((slot, Attempt(attempt)));
+    }
+    for name in item.keys() {
+        if let Some(slot) = name.strip_prefix('a').and_then(|slot| slot.parse().ok()) {
+            head.attempts.insert(slot, Attempt(reader.number(name)?));
+        }
+    }
+    let facts = match shard {
+        Shard::ROOT => Some(RunFacts {
+            kind: reader.text("k")?.to_owned(),
+            name: reader.text("n")?.to_owned(),
+            uid: reader.text("uid")?.to_owned(),
+            generation: reader.number("gen")?,
+            plan: reader.digest("plan")?,
+            routing_key: reader.text_if_any("rk")?.map(str::to_owned),
+            started: reader.time("st")?,
+        }),
+        _ => None,
+    };
+    Ok(RunHead { shard, head, facts })
+}
+
+fn require(expression: &mut Expression, shard: Shard, condition: Condition) {
+    match condition {
+        Condition::EpochIs(epoch) if shard == Shard::ROOT => expression.require_equal("ep", number(epoch.0)),
+        Condition::EpochIs(epoch) => {
+            let (name, value) = (expression.name("ep"), expression.value(number(epoch.0)));
+            expression.require(format!("(attribute_not_exists({name}) OR {name} = {value})"));
+        }
+        Condition::AttemptIs(slot, attempt) => {
+            let (name, value) = (expression.name(&attempt_name(slot)), expression.value(number(attempt.0)));
+            expression.require(match attempt {
+                Attempt::FIRST => format!("(attribute_not_exists({name}) OR {name} = {value})"),
+                _ => format!("{name} = {value}"),
+            });
+        }
+        Condition::NotDone(slot) => require_without(expression, "done", slot),
+        Condition::NotFailed(slot) => require_without(expression, "failed", slot),
+        Condition::DueIs(due) => expression.require_equal("due", number(due.0)),
+        Condition::DueAfter(due) => {
+            let (name, value) = (expression.name("due"), expression.value(number(due.0)));
+            expression.require(format!("{name} > {value}"));
+        }
+        Condition::VersionIs(0) => {
+            let (name, value) = (expression.name("tv"), expression.value(number(0)));
+            let partition = expression.name("pk");
+            expression.require(format!(
+                "({name} = {value} OR (attribute_exists({partition}) AND attribute_not_exists({name})))"
+            ));
+        }
+        Condition::VersionIs(version) => expression.require_equal("tv", number(version)),
+    }
+}
+
+fn attempt_name(slot: u32) -> String {
+    format!("a{slot}")
+}
+
+fn require_without(expression: &mut Expression, set: &str, slot: u32) {
+    let (name, value) = (expression.name(set), expression.value(number(slot)));
+    expression.require(format!("NOT contains({name}, {value})"));
+}
+
+/// What is added to and taken from one number set.
+#[derive(Default)]
+struct SetChange {
+    add: BTreeSet<u32>,
+    delete: BTreeSet<u32>,
+}
+
+impl SetChange {
+    fn add(&mut self, slot: u32) {
+        self.delete.remove(&slot);
+        self.add.insert(slot);
+    }
+
+    fn delete(&mut self, slot: u32) {
+        self.add.remove(&slot);
+        self.delete.insert(slot);
+    }
+
+    fn express(self, expression: &mut Expression, name: &str) -> Stored<()> {
+        let numbers = |slots: BTreeSet<u32>| AttributeValue::Ns(slots.iter().map(u32::to_string).collect());
+        match (self.add.is_empty(), self.delete.is_empty()) {
+            (true, true) => {}
+            (false, true) => expression.add(name, numbers(self.add)),
+            (true, false) => expression.delete(name, numbers(self.delete)),
+            (false, false) => {
+                let reason = format!("one patch cannot both add to {name} and take from it");
+                return Err(StoreError::Broken { operation: "UpdateItem", reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn express(run: &RunId, patch: &Patch) -> Stored<Expression> {
+    let mut expression = Expression::default();
+    if patch.shard == Shard::ROOT {
+        let name = expression.name("pk");
+        expression.require(format!("attribute_exists({name})"));
+    }
+    let mut epoch = Some(Epoch::FIRST);
+    for &condition in &patch.conditions {
+        require(&mut expression, patch.shard, condition);
+        if let Condition::EpochIs(now) = condition {
+            epoch = Some(now);
+        }
+    }
+    let (mut done, mut failed) = (SetChange::default(), SetChange::default());
+    let (mut sealed, mut late, mut versions) = (SetChange::default(), BTreeSet::new(), 0_u64);
+    for &change in &patch.changes {
+        match change {
+            Change::AddDone(slot) => done.add(slot),
+            Change::AddFailed(slot) => failed.add(slot),
+            Change::Reopen(slot) => {
+                done.delete(slot);
+                failed.delete(slot);
+            }
+            Change::AddSealed(slot) => sealed.add(slot),
+            Change::AddLate(slot, attempt) => {
+                late.insert(format!("{slot}#{}", attempt.0));
+            }
+            Change::SetAttempt(slot, attempt) => expression.set(&attempt_name(slot), number(attempt.0)),
+            Change::SetEpoch(next) => {
+                epoch = None;
+                expression.set("ep", number(next.0));
+            }
+            Change::SetPhase(phase) => expression.set("ph", text(phase_word(phase))),
+            Change::SetStopped(at) => expression.set("sp", number(at.0)),
+            Change::SetDue(due) => {
+                expression.set("due", number(due.0));
+                expression.set("g", number(key::due_shard(&key::run(run))));
+            }
+            Change::ClearDue => {
+                expression.remove("due");
+                expression.remove("g");
+            }
+            Change::BumpVersion => versions += 1,
+        }
+    }
+    done.express(&mut expression, "done")?;
+    failed.express(&mut expression, "failed")?;
+    sealed.express(&mut expression, "sealed")?;
+    if !late.is_empty() {
+        expression.add("late", AttributeValue::Ss(late.into_iter().collect()));
+    }
+    if versions > 0 {
+        expression.add("tv", number(versions));
+    }
+    // An item that a write without an epoch makes is in the first one: a cancel goes to every item and sets its own.
+    if let (true, Some(epoch)) = (patch.shard != Shard::ROOT, epoch) {
+        expression.set_if_absent("ep", number(epoch.0));
+    }
+    Ok(expression)
+}
+
+/// Entries of the index of due items that a patch makes or removes at most.
+fn index_entries(patch: &Patch) -> u64 {
+    let entries = patch.changes.iter().map(|change| match change {
+        Change::SetDue(_) => 2,
+        Change::ClearDue => 1,
+        _ => 0,
+    });
+    entries.max().unwrap_or(0)
+}
+
+#[async_trait]
+impl ReadRun for Dynamo {
+    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
+        let items = self.range(&key::run(run), key::HEAD, "h$").await?;
+        items.iter().map(|item| read_head("Query", item)).collect()
+    }
+
+    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
+        let item = self.get(&key::run(run), key::HEAD).await?;
+        item.map(|item| read_head("GetItem", &item)).transpose()
+    }
+}
+
+#[async_trait]
+impl PatchRun for Dynamo {
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched> {
+        let expression = express(run, patch)?;
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .key("pk", text(key::run(run)))
+            .key("sk", text(key::shard(patch.shard)))
+            .set_condition_expression(expression.condition())
+            .set_update_expression(expression.update())
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.report());
+        let answer = past_conflicts(|| request.clone().send()).await;
+        match answer {
+            Ok(answer) => {
+                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                let item = answer.attributes.unwrap_or_default();
+                let bytes = item_size(&item);
+                self.written(bytes, index_entries(patch));
+                if let Some(meter) = &self.meter {
+                    meter.head(bytes);
+                }
+                Ok(Patched::Written(read_head("UpdateItem", &item)?))
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("UpdateItem", Direction::Write, &[]);
+                self.written(0, 0);
+                let image = match error.into_err() {
+                    aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
+                        refused,
+                    ) => refused.item.filter(|item| !item.is_empty()),
+                    _ => None,
+                };
+                Ok(Patched::Refused(image.map(|item| read_head("UpdateItem", &item)).transpose()?))
+            }
+            Err(error) => Err(failure("UpdateItem", &error)),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Targets: `t#KIND#NAME` / `h`, and tombstones of uids that have ended: `x#UID` / `h`.
+//!
+//! A target is small and written a handful of times in its life, so every write is the whole item under the
+//! condition that its version `tv` is the one that was seen.
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem,
+};
+use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
+use ebb_wire::id::{event_name, short_digest};
+
+use super::attribute::{Item, Reader, digest, item_size, json, number, text};
+use super::failure::{Pauses, failure, is_conflict, past_conflicts};
+use super::run::new_run;
+use super::{Dynamo, KEPT_MS, key};
+use crate::error::StoreError;
+use crate::items::TargetHead;
+use crate::meter::Direction;
+use crate::ops::{MoveTarget, ReadTarget, Stored, Tombstone, Transition};
+use crate::table::TableSpec;
+
+const PHASES: [(TargetPhase, &str); 6] = [
+    (TargetPhase::Starting, "starting"),
+    (TargetPhase::Ready, "ready"),
+    (TargetPhase::Failed, "failed"),
+    (TargetPhase::Stopping, "stopping"),
+    (TargetPhase::Stuck, "stuck"),
+    (TargetPhase::Gone, "gone"),
+];
+const TRANSACT: &str = "TransactWriteItems";
+
+fn target_item(target: &TargetHead) -> Stored<Item> {
+    let partition = key::target(&target.kind, &target.name);
+    let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
+    let mut attributes = vec![
+        ("sk", text(key::HEAD)),
+        (TableSpec::LIST, text(TableSpec::LIST_TARGETS)),
+        ("k", text(&target.kind)),
+        ("n", text(&target.name)),
+        ("uid", text(&target.uid)),
+        ("gen", number(target.generation)),
+        ("ph", text(phase)),
+        ("plan", digest(&target.plan)),
+        ("cr", number(target.created.0)),
+        ("si", number(target.since.0)),
+        ("tv", number(target.version)),
+    ];
+    if let Some(moment) = target.moment {
+        attributes.push(("mo", text(event_name(moment))));
+    }
+    if let Some(routing_key) = &target.routing_key {
+        attributes.push(("rk", text(routing_key)));
+    }
+    if !target.plugins.is_empty() {
+        attributes.push(("pv", AttributeValue::L(target.plugins.iter().map(text).collect())));
+    }
+    if let Some(expires) = target.expires {
+        attributes.push(("ex", number(expires.0)));
+    }
+    if let Some(tell) = &target.tell {
+        attributes.push(("tell", json(tell)?));
+    }
+    if let Some(waiting) = &target.waiting {
+        attributes.push(("next", json(waiting)?));
+    }
+    if let Some(due) = target.due {
+        attributes.push((TableSpec::DUE, number(due.0)));
+        attributes.push((TableSpec::DUE_SHARD, number(key::due_shard(&partition))));
+    }
+    if target.phase == TargetPhase::Gone && target.due.is_none() {
+        attributes.push((TableSpec::TTL, outlived(target.since)));
+    }
+    attributes.push(("pk", text(partition)));
+    Ok(attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<TargetHead> {
+    let reader = Reader::new(operation, item);
+    let word = reader.text("ph")?;
+    let phase = PHASES.iter().find(|row| row.1 == word);
+    let moment = |word: &str| {
+        let found = Moment::ALL.into_iter().find(|moment| event_name(*moment) == word);
+        found.ok_or_else(|| reader.broken(format!("unknown event {word:?}")))
+    };
+    let plugins = match item.get("pv") {
+        None => vec![],
+        Some(AttributeValue::L(plugins)) => {
+            let names = plugins.iter().map(|plugin| plugin.as_s().cloned());
+            names.collect::<Result<_, _>>().map_err(|_| reader.broken("pv holds no strings"))?
+        }
+        Some(_) => return Err(reader.broken("pv is no list")),
+    };
+    Ok(TargetHead {
+        kind: reader.text("k")?.to_owned(),
+        name: reader.text("n")?.to_owned(),
+        uid: reader.text("uid")?.to_owned(),
+        generation: reader.number("gen")?,
+        phase: phase.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0,
+        moment: reader.text_if_any("mo")?.map(moment).transpose()?,
+        plan: reader.digest("plan")?,
+        routing_key: reader.text_if_any("rk")?.map(str::to_owned),
+        plugins,
+        created: reader.time("cr")?,
+        since: reader.time("si")?,
+        expires: reader.time_if_any("ex")?,
+        tell: reader.json_if_any("tell")?,
+        waiting: reader.json_if_any("next")?,
+        due: reader.time_if_any("due")?,
+        version: reader.number("tv")?,
+    })
+}
+
+/// When the table may remove what ended at `at`, in its seconds.
+fn outlived(at: Timestamp) -> AttributeValue {
+    number(at.0.saturating_add(KEPT_MS).div_ceil(1000))
+}
+
+fn tombstone_item(uid: &str, now: Timestamp) -> Item {
+    Item::from([
+        ("pk".to_owned(), text(key::tombstone(uid))),
+        ("sk".to_owned(), text(key::HEAD)),
+        (TableSpec::TTL.to_owned(), outlived(now)),
+    ])
+}
+
+/// The condition that a target is as it was seen.
+struct Seen {
+    condition: &'static str,
+    values: Option<Item>,
+}
+
+impl Seen {
+    fn new(version: Option<u64>) -> Self {
+        match version {
+            None => Self { condition: "attribute_not_exists(pk)", values: None },
+            Some(version) => {
+                Self { condition: "tv = :v", values: Some(Item::from([(":v".to_owned(), number(version))])) }
+            }
+        }
+    }
+}
+
+/// Entries of both indexes that writing `target` makes or removes at most.
+fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
+    let listed = u64::from(seen.is_none());
+    let due = match (target.due, seen) {
+        (Some(_), None) => 1,
+        (Some(_), Some(_)) => 2,
+        (None, Some(_)) => 1,
+        (None, None) => 0,
+    };
+    listed + due
+}
+
+#[async_trait]
+impl ReadTarget for Dynamo {
+    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
+        let item = self.get(&key::target(kind, name), key::HEAD).await?;
+        item.map(|item| read_target("GetItem", &item)).transpose()
+    }
+
+    async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
+        Ok(self.get(&key::tombstone(uid), key::HEAD).await?.is_some())
+    }
+}
+
+#[async_trait]
+impl MoveTarget for Dynamo {
+    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+        match (&transition.run, &transition.tombstone) {
+            (None, None) => self.put_target(transition).await,
+            _ => Box::pin(self.transact(transition)).await,
+        }
+    }
+
+    async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()> {
+        let item = tombstone_item(uid, now);
+        let bytes = item_size(&item);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .set_return_consumed_capacity(self.report());
+        let answer = past_conflicts(|| request.clone().send()).await;
+        let answer = answer.map_err(|error| failure("PutItem", &error))?;
+        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.written(bytes, 0);
+        Ok(())
+    }
+}
+
+impl Dynamo {
+    async fn put_target(&self, transition: &Transition) -> Stored<bool> {
+        let item = target_item(&transition.target)?;
+        let bytes = item_size(&item);
+        let seen = Seen::new(transition.seen);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item.clone()))
+            .condition_expression(seen.condition)
+            .set_expression_attribute_values(seen.values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.report());
+        match past_conflicts(|| request.clone().send()).await {
+            Ok(answer) => {
+                self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.written(bytes, index_entries(&transition.target, transition.seen));
+                Ok(true)
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("PutItem", Direction::Write, &[]);
+                self.written(0, 0);
+                let image = match error.into_err() {
+                    PutItemError::ConditionalCheckFailedException(refused) => refused.item,
+                    _ => None,
+                };
+                // A write whose answer was lost and that was sent again.
+                Ok(image.as_ref() == Some(&item))
+            }
+            Err(error) => Err(failure("PutItem", &error)),
+        }
+    }
+
+    async fn transact(&self, transition: &Transition) -> Stored<bool> {
+        let item = target_item(&transition.target)?;
+        let writes = self.writes(transition, &item)?;
+        // The same transition has the same token: the table answers a second sending with the first one's result.
+        let token = short_digest(&[&format!("{transition:?}")], 32);
+        let request = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(writes))
+            .client_request_token(token)
+            .set_return_consumed_capacity(self.report());
+        let mut pauses = Pauses::new();
+        loop {
+            let error = match request.clone().send().await {
+                Ok(answer) => {
+                    let consumed = answer.consumed_capacity.unwrap_or_default();
+                    self.answered(TRANSACT, Direction::Write, &consumed);
+                    self.transacted(transition, &item);
+                    return Ok(true);
+                }
+                Err(error) => error,
+            };
+            let reasons = match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                    self.answered(TRANSACT, Direction::Write, &[]);
+                    cancelled.cancellation_reasons()
+                }
+                _ if is_conflict(&error) => &[],
+                _ => return Err(failure(TRANSACT, &error)),
+            };
+            if let Some(answer) = verdict(transition, &item, reasons) {
+                return answer;
+            }
+            if !pauses.wait().await {
+                let codes: Vec<&str> = reasons.iter().filter_map(CancellationReason::code).collect();
+                let reason = format!("cancelled: {}", codes.join(", "));
+                return Err(StoreError::Retryable { operation: TRANSACT, reason });
+            }
+        }
+    }
+
+    fn writes(&self, transition: &Transition, item: &Item) -> Stored<Vec<TransactWriteItem>> {
+        let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
+            operation: TRANSACT,
+            reason: error.to_string(),
+        };
+        let put = |item: Item| {
+            Put::builder()
+                .table_name(&self.table)
+                .set_item(Some(item))
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        };
+        let seen = Seen::new(transition.seen);
+        let target = put(item.clone())
+            .condition_expression(seen.condition)
+            .set_expression_attribute_values(seen.values)
+            .build()
+            .map_err(invalid)?;
+        let mut writes = vec![TransactWriteItem::builder().put(target).build()];
+        match &transition.tombstone {
+            None => {}
+            Some(Tombstone::Absent(uid)) => {
+                let check = ConditionCheck::builder()
+                    .table_name(&self.table)
+                    .key("pk", text(key::tombstone(uid)))
+                    .key("sk", text(key::HEAD))
+                    .condition_expression("attribute_not_exists(pk)")
+                    .build()
+                    .map_err(invalid)?;
+                writes.push(TransactWriteItem::builder().condition_check(check).build());
+            }
+            Some(Tombstone::Put(uid)) => {
+                let tombstone = put(tombstone_item(uid, transition.target.since)).build().map_err(invalid)?;
+                writes.push(TransactWriteItem::builder().put(tombstone).build());
+            }
+        }
+        if let Some(run) = &transition.run {
+            let head = put(new_run(run)).condition_expression("attribute_not_exists(pk)");
+            writes.push(TransactWriteItem::builder().put(head.build().map_err(invalid)?).build());
+        }
+        Ok(writes)
+    }
+
+    fn transacted(&self, transition: &Transition, item: &Item) {
+        let Some(meter) = &self.meter else { return };
+        meter.transacted(item_size(item), index_entries(&transition.target, transition.seen));
+        match &transition.tombstone {
+            None => {}
+            Some(Tombstone::Absent(_)) => meter.transacted(0, 0),
+            Some(Tombstone::Put(uid)) => {
+                meter.transacted(item_size(&tombstone_item(uid, transition.target.since)), 0);
+            }
+        }
+        if let Some(run) = &transition.run {
+            let bytes = item_size(&new_run(run));
+            meter.transacted(bytes, 1);
+            meter.head(bytes);
+        }
+    }
+}
+
+/// What the reasons of a cancelled transaction say; `None`: try again. The first reason is the target's, the last one
+/// that of a run.
+fn verdict(transition: &Transition, item: &Item, reasons: &[CancellationReason]) -> Option<Stored<bool>> {
+    let failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
+    let target = reasons.first()?;
+    if failed(target) {
+        // A write whose answer was lost and that was sent again, too late for its token.
+        return Some(Ok(target.item() == Some(item)));
+    }
+    let tombstoned = matches!(transition.tombstone, Some(Tombstone::Absent(_))) && reasons.get(1).is_some_and(failed);
+    if tombstoned {
+        return Some(Ok(false));
+    }
+    let run = transition.run.as_ref().zip(reasons.last()).filter(|(_, reason)| failed(reason));
+    if let Some((run, _)) = run {
+        let reason = format!("run {} exists without its target's transition", run.id);
+        return Some(Err(StoreError::Broken { operation: TRANSACT, reason }));
+    }
+    let passing = |code: &str| {
+        matches!(code, "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
+    };
+    let codes = || reasons.iter().filter_map(CancellationReason::code);
+    if codes().all(passing) {
+        return None;
+    }
+    let reason = format!("cancelled: {}", codes().collect::<Vec<_>>().join(", "));
+    Some(Err(StoreError::Broken { operation: TRANSACT, reason }))
+}

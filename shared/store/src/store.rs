@@ -1,0 +1,207 @@
+//! Table and bucket together: every operation.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ebb_wire::engine::{Attempt, Patch, Timestamp, Unit};
+use ebb_wire::id::RunId;
+use ebb_wire::record::{Record, TryResult};
+
+use crate::bucket::Bucket;
+use crate::dynamo::{Body, Dynamo};
+use crate::error::StoreError;
+use crate::items::{Patched, RunHead, TargetHead};
+use crate::meter::Meter;
+use crate::ops::{
+    Due, ListTargets, MoveTarget, Note, NoteRecord, Objects, PatchRun, Plans, PluginItem, Put, PutResult,
+    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Stored, Transition, WritePlugins,
+};
+
+/// Bytes of a plan that stay in the table; larger ones go to the bucket.
+pub const PLAN_INLINE: usize = 1 << 10;
+/// Bytes of a plugin document that stay in the table, well below the 400 KB of an item; larger ones go to the bucket.
+pub const DOCUMENT_INLINE: usize = 100 << 10;
+
+/// The table and the bucket.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// The table.
+    pub dynamo: Dynamo,
+    /// The bucket.
+    pub bucket: Bucket,
+}
+
+impl Store {
+    /// Both together.
+    pub fn new(dynamo: Dynamo, bucket: Bucket) -> Self {
+        Self { dynamo, bucket }
+    }
+
+    /// The same, its requests to the table counted by `meter`.
+    #[must_use]
+    pub fn metered(self, meter: Arc<Meter>) -> Self {
+        Self { dynamo: self.dynamo.metered(meter), ..self }
+    }
+
+    async fn keep(&self, folder: &str, digest: &str, bytes: &[u8], inline: usize) -> Stored<Body> {
+        if bytes.len() <= inline {
+            return Ok(Body::Inline(bytes.to_vec()));
+        }
+        let key = format!("{folder}/{digest}");
+        self.bucket.put_object(&key, bytes.to_vec()).await?;
+        Ok(Body::Object(key))
+    }
+
+    async fn fetch(&self, body: Body) -> Stored<Vec<u8>> {
+        match body {
+            Body::Inline(bytes) => Ok(bytes),
+            Body::Object(key) => {
+                let reason = format!("{key} is not in the bucket, but the table says so");
+                let bytes = self.bucket.get_object(&key).await?;
+                bytes.ok_or(StoreError::Broken { operation: "GetObject", reason })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Plans for Store {
+    async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
+        let body = self.keep("plans", digest, json, PLAN_INLINE).await?;
+        self.dynamo.put_plan_item(digest, &body).await
+    }
+
+    async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>> {
+        match self.dynamo.get_plan_item(digest).await? {
+            None => Ok(None),
+            Some(body) => self.fetch(body).await.map(Some),
+        }
+    }
+}
+
+#[async_trait]
+impl ReadPlugins for Store {
+    async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>> {
+        let Some((plugin, body)) = self.dynamo.get_plugin_item(name, version).await? else { return Ok(None) };
+        let document = String::from_utf8(self.fetch(body).await?).map_err(|error| StoreError::Broken {
+            operation: "GetItem",
+            reason: format!("document of {name}@{version}: {error}"),
+        })?;
+        Ok(Some(PluginItem { document, ..plugin }))
+    }
+
+    async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>> {
+        self.dynamo.list_version_items(name).await
+    }
+
+    async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
+        self.dynamo.list_plugin_items().await
+    }
+}
+
+#[async_trait]
+impl WritePlugins for Store {
+    async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool> {
+        let body = self.keep("plugins", &plugin.digest, plugin.document.as_bytes(), DOCUMENT_INLINE).await?;
+        self.dynamo.put_plugin_item(plugin, &body).await
+    }
+
+    async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool> {
+        self.dynamo.delete_plugin_item(name, version).await
+    }
+}
+
+#[async_trait]
+impl Objects for Store {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+        self.bucket.put_object(key, bytes).await
+    }
+
+    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
+        self.bucket.get_object(key).await
+    }
+}
+
+#[async_trait]
+impl ReadRun for Store {
+    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
+        self.dynamo.read_run(run).await
+    }
+
+    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
+        self.dynamo.read_root(run).await
+    }
+}
+
+#[async_trait]
+impl PatchRun for Store {
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched> {
+        self.dynamo.patch_run(run, patch).await
+    }
+}
+
+#[async_trait]
+impl ReadRecords for Store {
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        self.dynamo.read_records(run, units).await
+    }
+
+    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        self.dynamo.read_all_records(run).await
+    }
+}
+
+#[async_trait]
+impl NoteRecord for Store {
+    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
+        self.dynamo.note_record(run, unit, attempt, note).await
+    }
+}
+
+#[async_trait]
+impl PutResult for Store {
+    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
+        self.dynamo.put_result(run, unit, attempt, result).await
+    }
+}
+
+#[async_trait]
+impl ReadTarget for Store {
+    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
+        self.dynamo.read_target(kind, name).await
+    }
+
+    async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
+        self.dynamo.is_tombstoned(uid).await
+    }
+}
+
+#[async_trait]
+impl MoveTarget for Store {
+    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+        self.dynamo.move_target(transition).await
+    }
+
+    async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()> {
+        self.dynamo.put_tombstone(uid, now).await
+    }
+}
+
+#[async_trait]
+impl QueryDue for Store {
+    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
+        self.dynamo.query_due(now, limit).await
+    }
+}
+
+#[async_trait]
+impl ListTargets for Store {
+    async fn list_targets(
+        &self,
+        kind: Option<&str>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Stored<Vec<TargetHead>> {
+        self.dynamo.list_targets(kind, after, limit).await
+    }
+}

@@ -1,0 +1,154 @@
+//! The attributes of an event, out of a JSON object or out of headers.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::HeaderMap;
+use jiff::Timestamp as Time;
+use percent_encoding::percent_decode_str;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{EventError, MAX_ATTRIBUTE, is_json};
+
+/// Attributes of the specification, all of them text. Extensions may be numbers and booleans too.
+const TEXTS: [&str; 8] =
+    ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
+
+/// What is read of an event.
+pub(super) struct Attributes {
+    pub(super) id: String,
+    pub(super) source: String,
+    pub(super) r#type: String,
+    pub(super) time: Option<Time>,
+    /// JSON as it was written.
+    pub(super) data: Option<Box<RawValue>>,
+}
+
+/// Structured mode: one JSON object.
+pub(super) fn structured(body: &[u8]) -> Result<Attributes, EventError> {
+    let Members(mut members) = serde_json::from_slice(body).map_err(json)?;
+    let data = members.remove("data").filter(|raw| raw.get() != "null");
+    if members.remove("data_base64").is_some_and(|raw| raw.get() != "null") {
+        return Err(wrong("data_base64", "is not read here: data has to be JSON, under data"));
+    }
+    let mut texts = BTreeMap::new();
+    for (name, raw) in members {
+        let value = serde_json::from_str(raw.get()).map_err(json)?;
+        let text = match value {
+            serde_json::Value::Null => continue,
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Bool(_) | serde_json::Value::Number(_) if !TEXTS.contains(&name.as_str()) => continue,
+            _ => return Err(wrong(&name, "is no text: write it in double quotes")),
+        };
+        texts.insert(name, text);
+    }
+    Attributes::read(texts, data)
+}
+
+/// Binary mode: attributes as `ce-…` headers, percent-encoded, and the data as body.
+pub(super) fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Attributes, EventError> {
+    let mut texts = BTreeMap::new();
+    for (header, value) in headers {
+        let Some(name) = header.as_str().strip_prefix("ce-") else { continue };
+        let text = value.to_str().map_err(|_| {
+            wrong(name, "has characters beside visible ASCII ones: encode them in UTF-8 and percent")
+        })?;
+        let plain = unquoted(text);
+        let text = percent_decode_str(&plain).decode_utf8();
+        let text = text.map_err(|_| wrong(name, "is not UTF-8 once its percent-encoding is taken away"))?;
+        if texts.insert(name.to_owned(), text.into_owned()).is_some() {
+            return Err(wrong(name, "is given more than once"));
+        }
+    }
+    let data = if body.is_empty() { None } else { Some(serde_json::from_slice(body).map_err(json)?) };
+    Attributes::read(texts, data)
+}
+
+impl Attributes {
+    fn read(mut texts: BTreeMap<String, String>, data: Option<Box<RawValue>>) -> Result<Self, EventError> {
+        for (name, text) in &texts {
+            let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+            if name.is_empty() || !plain {
+                return Err(wrong(name, "has a name that is none: names consist of a-z and 0-9"));
+            }
+            if text.len() > MAX_ATTRIBUTE {
+                return Err(wrong(name, &format!("is longer than {MAX_ATTRIBUTE} bytes")));
+            }
+            if text.is_empty() {
+                return Err(wrong(name, "is empty: leave it out or give it a value"));
+            }
+            if text.chars().any(char::is_control) {
+                return Err(wrong(name, "has control characters"));
+            }
+        }
+        let mut required = |name: &'static str| texts.remove(name).ok_or(EventError::Missing(name));
+        let version = required("specversion")?;
+        if version != "1.0" {
+            return Err(wrong("specversion", &format!("is {version:?}: expected \"1.0\"")));
+        }
+        let (id, source, r#type) = (required("id")?, required("source")?, required("type")?);
+        if let Some(media) = texts.get("datacontenttype")
+            && !media.parse().is_ok_and(|media| is_json(&media))
+        {
+            return Err(EventError::DataContentType(crate::limits::message(media)));
+        }
+        let time = texts.get("time").map(|text| {
+            let problem = || format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z");
+            text.parse().map_err(|_| wrong("time", &problem()))
+        });
+        Ok(Self { id, source, r#type, time: time.transpose()?, data })
+    }
+}
+
+/// A value in double quotes without them; older senders quote values with spaces.
+fn unquoted(text: &str) -> Cow<'_, str> {
+    let Some(inner) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return Cow::Borrowed(text);
+    };
+    let mut plain = String::with_capacity(inner.len());
+    let mut characters = inner.chars();
+    while let Some(character) = characters.next() {
+        plain.push(if character == '\\' { characters.next().unwrap_or('\\') } else { character });
+    }
+    Cow::Owned(plain)
+}
+
+fn wrong(name: &str, problem: &str) -> EventError {
+    EventError::Attribute { name: crate::limits::message(name), problem: crate::limits::message(problem) }
+}
+
+fn json(error: serde_json::Error) -> EventError {
+    EventError::Json(crate::limits::message(&error.to_string()))
+}
+
+/// The members of an object, none of them twice, each as it was written.
+struct Members(BTreeMap<String, Box<RawValue>>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with the event's attributes and data")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    if members.contains_key(&name) {
+                        return Err(A::Error::custom(format_args!("{name:?} is given twice")));
+                    }
+                    members.insert(name, value);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
+}

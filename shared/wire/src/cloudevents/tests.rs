@@ -1,0 +1,294 @@
+use http::{HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::*;
+use crate::callback::{Reason, ReasonCode};
+
+const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
+
+fn headers(given: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    headers
+}
+
+fn read(body: &str) -> Result<LifecycleEvent, EventError> {
+    parse(&headers(&[("content-type", "application/cloudevents+json")]), body.as_bytes())
+}
+
+fn data() -> Lifecycle {
+    Lifecycle {
+        kind: "sandbox".to_owned(),
+        name: "pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        document: Some("kind: Sandbox\nname: pr-1234\n".to_owned()),
+        routing_key: None,
+    }
+}
+
+/// An event with members replaced, added or (by `null`) taken away.
+fn event_with(changes: serde_json::Value) -> String {
+    let mut event = serde_json::json!({
+        "specversion": "1.0",
+        "id": "e-1",
+        "source": "//platform.example.org",
+        "type": CREATED,
+        "data": {"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "name: pr-1234"}
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        if value.is_null() {
+            event.as_object_mut().unwrap().shift_remove(name);
+        } else {
+            event[name] = value.clone();
+        }
+    }
+    event.to_string()
+}
+
+fn data_with(changes: serde_json::Value) -> String {
+    let mut data = serde_json::json!({"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "d"});
+    data.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    event_with(serde_json::json!({ "data": data }))
+}
+
+#[test]
+fn what_a_platform_builds_is_read() {
+    for asked in Asked::ALL {
+        let (content_type, body) = lifecycle("e-1", "//platform.example.org", asked, TIME, &data());
+        let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
+        assert_eq!((event.asked, event.data), (asked, data()));
+        assert_eq!((event.id.as_str(), event.source.as_str()), ("e-1", "//platform.example.org"));
+        assert_eq!(event.time.unwrap().as_millisecond(), 1_790_000_000_123);
+    }
+}
+
+#[test]
+fn both_modes_say_the_same() {
+    let structured = read(&event_with(serde_json::json!({"time": "2026-09-21T13:33:20.123+02:00"}))).unwrap();
+    let body = br#"{"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "name: pr-1234"}"#;
+    let given = headers(&[
+        ("content-type", "application/json; charset=UTF-8"),
+        ("ce-specversion", "1.0"),
+        ("Ce-Id", "e-1"),
+        ("ce-source", "//platform.example.org"),
+        ("CE-TYPE", CREATED),
+        ("ce-time", "2026-09-21T11:33:20.123Z"),
+        ("ce-partitionkey", "pr-1234"),
+        ("x-request-id", "7"),
+    ]);
+    assert_eq!(parse(&given, body).unwrap(), structured);
+    assert_eq!(structured.data.generation, 1);
+}
+
+#[test]
+fn a_deletion_needs_no_document() {
+    let body = event_with(serde_json::json!({
+        "type": DELETED,
+        "data": {"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "generation": 4}
+    }));
+    assert_eq!(read(&body).unwrap().asked, Asked::Deleted);
+}
+
+#[test]
+fn values_in_headers_are_decoded() {
+    let id_of = |value: &str| {
+        let given = headers(&[
+            ("content-type", "application/vnd.platform+json"),
+            ("ce-specversion", "1.0"),
+            ("ce-id", value),
+            ("ce-source", "s"),
+            ("ce-type", DELETED),
+        ]);
+        parse(&given, br#"{"kind": "sandbox", "name": "n", "uid": "u"}"#).map(|event| event.id)
+    };
+    for (value, expected) in [
+        ("plain", "plain"),
+        ("Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro € 😀"),
+        ("100%25", "100%"),
+        ("100%", "100%"),
+        ("%zz", "%zz"),
+        (r#""in quotes""#, "in quotes"),
+        (r#""a \"b\" \\c""#, r#"a "b" \c"#),
+        ("%22kept%22", "\"kept\""),
+        ("\"", "\""),
+    ] {
+        assert_eq!(id_of(value).as_deref(), Ok(expected), "{value}");
+    }
+    for value in ["%ff", "%C3%28", "%00", "a%0D%0Ab", "\"\"", "\u{e9}"] {
+        let error = id_of(value).unwrap_err();
+        assert!(matches!(&error, EventError::Attribute { name, .. } if name == "id"), "{value}: {error}");
+        assert_eq!(error.status(), 400);
+    }
+}
+
+#[test]
+fn content_types_decide_the_mode() {
+    let status = |given: &[(&str, &str)]| match parse(&headers(given), b"{}") {
+        Ok(_) => 202,
+        Err(error) => error.status(),
+    };
+    for (content_type, expected) in [
+        ("application/cloudevents+json", 400),
+        ("Application/CloudEvents+JSON; charset=\"utf-8\"", 400),
+        ("application/json", 400),
+        ("application/vnd.acme.v1+json", 400),
+        ("text/json", 400),
+        ("application/cloudevents+json; charset=utf-16", 415),
+        ("application/cloudevents-batch+json", 415),
+        ("application/cloudevents+avro", 415),
+        ("application/cloudevents", 415),
+        ("application/xml", 415),
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("json", 415),
+        ("", 415),
+        ("\u{e9}", 415),
+    ] {
+        assert_eq!(status(&[("content-type", content_type)]), expected, "{content_type}");
+    }
+    assert_eq!(status(&[]), 415);
+    assert_eq!(status(&[("content-type", "application/json"), ("content-type", "text/plain")]), 415);
+}
+
+#[test]
+fn every_refusal_says_what_is_wrong_and_where() {
+    use serde_json::json;
+    let mut said = String::new();
+    let mut show = |given: &str, result: Result<LifecycleEvent, EventError>| {
+        let error = result.unwrap_err();
+        said.push_str(&format!("{given:.110}\n  {} {error}\n", error.status()));
+    };
+    for body in [
+        String::new(),
+        "{".to_owned(),
+        "[]".to_owned(),
+        "null".to_owned(),
+        "{} {}".to_owned(),
+        r#"{"id": "1", "id": "2"}"#.to_owned(),
+        r#"{"id": {"a": 1}}"#.to_owned(),
+    ] {
+        show(&body, read(&body));
+    }
+    for changes in [
+        json!({"specversion": null}),
+        json!({"specversion": "0.3"}),
+        json!({"specversion": 1.0}),
+        json!({"id": null}),
+        json!({"id": ""}),
+        json!({"id": "a\nb"}),
+        json!({"id": "x".repeat(1025)}),
+        json!({"source": null}),
+        json!({"type": null}),
+        json!({"type": "dev.ebb.target.paused.v1"}),
+        json!({"type": READY_TYPE}),
+        json!({"Subject": "s"}),
+        json!({"my-extension": "s"}),
+        json!({"time": "yesterday"}),
+        json!({"time": "2026-09-21T11:33:20"}),
+        json!({"datacontenttype": "text/xml"}),
+        json!({"data": null}),
+        json!({"data": null, "data_base64": "e30="}),
+        json!({"data": "text"}),
+        json!({"data": []}),
+    ] {
+        show(&changes.to_string(), read(&event_with(changes.clone())));
+    }
+    for changes in [
+        json!({"kind": 5}),
+        json!({"kind": "Sandbox"}),
+        json!({"kind": "5g"}),
+        json!({"kind": "x".repeat(64)}),
+        json!({"name": ""}),
+        json!({"name": "a/b"}),
+        json!({"name": "a#b"}),
+        json!({"name": "x".repeat(254)}),
+        json!({"uid": null}),
+        json!({"uid": "a b"}),
+        json!({"uid": "x".repeat(129)}),
+        json!({"generation": 0}),
+        json!({"generation": -1}),
+        json!({"generation": "1"}),
+        json!({"document": {"name": "inline"}}),
+        json!({"document": null}),
+        json!({"routingKey": ""}),
+        json!({"routing_key": "a"}),
+        json!({"namespace": "a"}),
+    ] {
+        show(&changes.to_string(), read(&data_with(changes.clone())));
+    }
+    let repeated = event_with(json!({"data": {}})).replace("{}", r#"{"kind": "a", "kind": "b"}"#);
+    show("data with kind twice", read(&repeated));
+    insta::assert_snapshot!(said);
+}
+
+const READY_TYPE: &str = crate::lifecycle::READY;
+
+#[test]
+fn limits_hold_exactly() {
+    for (field, most) in [("kind", 63), ("name", 253), ("uid", 128), ("routingKey", 128)] {
+        let of = |length: usize| read(&data_with(serde_json::json!({ field: "x".repeat(length) })));
+        assert!(of(1).is_ok() && of(most).is_ok(), "{field}");
+        assert!(of(most + 1).is_err(), "{field}");
+    }
+}
+
+#[test]
+fn outcomes() {
+    let data = OutcomeData {
+        kind: "sandbox".to_owned(),
+        name: "pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        outputs: Default::default(),
+        env: Default::default(),
+        unit: Some("users/database".to_owned()),
+        reason: Some(Reason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
+    };
+    let (content_type, body) =
+        outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);
+    assert_eq!(content_type, CONTENT_TYPE);
+    let event: Event<OutcomeData> = serde_json::from_slice(&body).unwrap();
+    assert_eq!(event.data, data);
+    insta::assert_json_snapshot!(event);
+    // The far end of time is no reason to fall.
+    let (_, body) = outcome("o", "s", "t", "s", ebb_engine::Timestamp(u64::MAX), &data);
+    assert!(String::from_utf8(body).unwrap().contains("9999-12-30"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_fall(
+        body in proptest::collection::vec(any::<u8>(), 0..300),
+        values in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 6),
+    ) {
+        let names = ["content-type", "ce-specversion", "ce-id", "ce-source", "ce-type", "ce-time"];
+        let mut headers = HeaderMap::new();
+        for (name, value) in names.iter().zip(&values) {
+            if let Ok(value) = HeaderValue::from_bytes(value) {
+                headers.append(*name, value);
+            }
+        }
+        let _ = parse(&headers, &body);
+        for content_type in ["application/json", "application/cloudevents+json"] {
+            headers.insert("content-type", HeaderValue::from_static(content_type));
+            let _ = parse(&headers, &body);
+        }
+    }
+
+    #[test]
+    fn no_json_makes_it_fall(name in "[a-z_0-9]{0,15}", value in "(null|1e999|\"[^\"\\\\]{0,20}\"|\\[+|\\{+)", tail in "\\PC{0,9}") {
+        let _ = read(&format!("{{\"specversion\": \"1.0\", \"{name}\": {value}{tail}}}"));
+        let _ = read(&event_with(serde_json::json!({ name: tail })));
+    }
+
+    #[test]
+    fn what_was_sent_is_what_is_read(name in "[^/#\\s\\p{C}]{1,60}", uid in "[a-z0-9-]{1,128}", generation in 1u64..) {
+        let data = Lifecycle { name, uid, generation, ..data() };
+        let (content_type, body) = lifecycle("e", "s", Asked::Updated, TIME, &data);
+        let read = parse(&headers(&[("content-type", content_type)]), &body);
+        prop_assert_eq!(read.map(|event| event.data), Ok(data));
+    }
+}

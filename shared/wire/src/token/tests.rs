@@ -1,0 +1,208 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const KEYS: &str = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const NEXT: &str = "k2:ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+fn claims() -> Claims {
+    Claims {
+        run: "k3j2h4q5w6e7r3t2-1-pre-start".parse().unwrap(),
+        unit: Unit(7),
+        attempt: Attempt(2),
+        epoch: Epoch(1),
+        expiry: NOW.plus(ebb_engine::Millis(1)),
+        more: 0,
+        kind: TokenKind::Webhook,
+    }
+}
+
+fn keys(text: &str) -> TokenKeys {
+    TokenKeys::parse(text).unwrap()
+}
+
+#[test]
+fn a_token_is_text_that_goes_anywhere() {
+    insta::assert_snapshot!(keys(KEYS).mint(&claims()));
+    let longest = Claims {
+        run: format!("{}-{}-post-start", "a".repeat(32), u64::MAX).parse().unwrap(),
+        unit: Unit(u32::MAX),
+        attempt: Attempt(u32::MAX),
+        epoch: Epoch(u32::MAX),
+        expiry: Timestamp(u64::MAX),
+        more: u32::MAX,
+        kind: TokenKind::Relay,
+    };
+    let keys = TokenKeys::from_bytes("abcdefghijklmnop", &[7; 64]).unwrap();
+    let token = keys.mint(&longest);
+    assert!(token.len() <= MAX_TOKEN, "{}", token.len());
+    assert_eq!(keys.verify(&token, NOW), Ok(longest));
+}
+
+#[test]
+fn it_says_what_was_said() {
+    let keys = keys(KEYS);
+    let token = keys.mint(&claims());
+    assert_eq!(keys.verify(&token, NOW), Ok(claims()));
+    let relay = Claims { kind: TokenKind::Relay, ..claims() };
+    assert_eq!(keys.verify(&keys.mint(&relay), NOW), Ok(relay));
+}
+
+#[test]
+fn an_expired_token_still_says_whose_it_is() {
+    let keys = keys(KEYS);
+    let token = keys.mint(&claims());
+    assert_eq!(keys.verify(&token, claims().expiry), Err(TokenError::Expired(claims())));
+    assert_eq!(keys.verify(&token, Timestamp(u64::MAX)), Err(TokenError::Expired(claims())));
+}
+
+#[test]
+fn keys_rotate() {
+    let (old, both, new) = (keys(KEYS), keys(&format!("{NEXT},{KEYS}")), keys(NEXT));
+    let (by_old, by_both) = (old.mint(&claims()), both.mint(&claims()));
+    assert_eq!(both.verify(&by_old, NOW), Ok(claims()));
+    assert_eq!(both.verify(&by_both, NOW), Ok(claims()));
+    assert_eq!(by_both, new.mint(&claims()));
+    assert_eq!(new.verify(&by_old, NOW), Err(TokenError::UnknownKey));
+    assert_eq!(old.verify(&by_both, NOW), Err(TokenError::UnknownKey));
+    // A new key under the old id is another key.
+    let reused = TokenKeys::from_bytes("k1", &[9; 32]).unwrap();
+    assert_eq!(reused.verify(&by_old, NOW), Err(TokenError::Forged));
+}
+
+#[test]
+fn changed_tokens_are_refused_and_look_the_same_outside() {
+    let keys = keys(KEYS);
+    let token = keys.mint(&claims());
+    let (signed, mac) = token.rsplit_once('.').unwrap();
+    let other = keys.mint(&Claims { attempt: Attempt(3), ..claims() });
+    let other_mac = other.rsplit_once('.').unwrap().1;
+    let too_long = format!("{token}{}", "A".repeat(MAX_TOKEN));
+    let cases = [
+        ("", TokenError::Malformed),
+        (".", TokenError::Malformed),
+        ("ebb1", TokenError::Malformed),
+        ("ebb1.k1", TokenError::Malformed),
+        (signed, TokenError::Malformed),
+        (&format!("{signed}."), TokenError::Forged),
+        (&format!("{signed}.{other_mac}"), TokenError::Forged),
+        (&format!("{signed}.{mac}="), TokenError::Malformed),
+        (&format!("{signed}.{}", &mac[..42]), TokenError::Malformed),
+        (&token.replace(".7.", ".8."), TokenError::Forged),
+        (&token.replace(".w.", ".r."), TokenError::Forged),
+        (&token.replace("ebb1.", "ebb2."), TokenError::Malformed),
+        (&token.replace(".k1.", ".k9."), TokenError::UnknownKey),
+        (&token.replace(".k1.", "..k1."), TokenError::UnknownKey),
+        (&format!("{token} "), TokenError::Malformed),
+        (&format!(" {token}"), TokenError::Malformed),
+        (&format!("Bearer {token}"), TokenError::Malformed),
+        (&too_long, TokenError::Malformed),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(keys.verify(text, NOW), Err(expected.clone()), "{text}");
+        assert_eq!(expected.to_string(), REFUSED);
+    }
+}
+
+#[test]
+fn authentic_text_that_says_nothing_is_malformed() {
+    let keys = keys(KEYS);
+    let run = "k3j2h4q5w6e7r3t2-1-pre-start";
+    for says in [
+        format!("x.{run}.7.2.1.99.0"),
+        format!("w.{run}.7.2.1.99"),
+        format!("w.{run}.7.2.1.99.0.1"),
+        format!("w.{run}.-7.2.1.99.0"),
+        format!("w.{run}.4294967296.2.1.99.0"),
+        "w.no-run.7.2.1.99.0".to_owned(),
+    ] {
+        let signed = format!("ebb1.k1.{says}");
+        let mac = keyed(&keys.first.bytes).chain_update(&signed).finalize().into_bytes();
+        let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac));
+        assert_eq!(keys.verify(&token, NOW), Err(TokenError::Malformed), "{says}");
+    }
+}
+
+#[test]
+fn keys_that_are_none_are_explained_and_never_shown() {
+    let nine: Vec<String> = (0..9).map(|n| KEYS.replace("k1", &format!("k{n}"))).collect();
+    let mut said = String::new();
+    for text in [
+        "",
+        " , ",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+        "K1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+        ":AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+        "abcdefghijklmnopq:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+        "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
+        "k1:AAECAwQFBgcICQoLDA0ODxAREhM=",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=:k1",
+        &format!("{KEYS} {KEYS}"),
+        &nine.join(","),
+    ] {
+        let error = TokenKeys::parse(text).unwrap_err();
+        assert!(!error.to_string().contains("AAECAw"));
+        said.push_str(&format!("{:?}\n  {error}\n", &text[..text.len().min(60)]));
+    }
+    insta::assert_snapshot!(said);
+    assert_eq!(format!("{:?}", keys(&format!("{NEXT}\n{KEYS}"))), "TokenKeys(k2, k1)");
+    assert_eq!(keys(&format!("{NEXT}\n{KEYS}")).reveal().as_str(), format!("{NEXT},{KEYS}"));
+}
+
+#[test]
+fn the_stable_key_is_one_per_target_resource_and_unit() {
+    let key = stable_key("k3j2h4q5w6e7r3t2", "users", "database");
+    insta::assert_snapshot!(key);
+    assert_eq!(key, stable_key("k3j2h4q5w6e7r3t2", "users", "database"));
+    for other in [
+        stable_key("k3j2h4q5w6e7r3t3", "users", "database"),
+        stable_key("k3j2h4q5w6e7r3t2", "user", "sdatabase"),
+        stable_key("k3j2h4q5w6e7r3t2", "users", "databas"),
+    ] {
+        assert_ne!(key, other);
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_claim_comes_back(
+        life in "[a-z0-9]{1,32}",
+        generation in any::<u64>(),
+        numbers in any::<(u32, u32, u32)>(),
+        expiry in NOW.0 + 1..,
+        relay in any::<bool>(),
+    ) {
+        let claims = Claims {
+            run: RunId::new(&life, generation, ebb_engine::Moment::AfterStop),
+            unit: Unit(numbers.0),
+            attempt: Attempt(numbers.1),
+            epoch: Epoch(numbers.2),
+            expiry: Timestamp(expiry),
+            more: 1,
+            kind: if relay { TokenKind::Relay } else { TokenKind::Webhook },
+        };
+        let keys = keys(KEYS);
+        let token = keys.mint(&claims);
+        prop_assert!(token.len() <= MAX_TOKEN);
+        prop_assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
+        prop_assert_eq!(keys.verify(&token, NOW), Ok(claims));
+    }
+
+    #[test]
+    fn no_text_makes_it_fall(text in "\\PC{0,300}", shaped in "(ebb1|k1|[rw.]|[0-9]{1,25}|\\.){0,12}") {
+        prop_assert!(keys(KEYS).verify(&text, NOW).is_err());
+        prop_assert!(keys(KEYS).verify(&shaped, NOW).is_err());
+        let _ = TokenKeys::parse(&text);
+    }
+
+    #[test]
+    fn a_changed_character_is_seen(at in any::<proptest::sample::Index>(), with in "[A-Za-z0-9._-]") {
+        let keys = keys(KEYS);
+        let mut token = keys.mint(&claims());
+        let at = at.index(token.len());
+        prop_assume!(token[at..=at] != *with);
+        token.replace_range(at..=at, &with);
+        prop_assert!(keys.verify(&token, NOW).is_err());
+    }
+}

@@ -1,0 +1,195 @@
+//! The api's bodies as they are written. A changed golden file is a changed contract.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use ebb_wire::api::*;
+use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::lifecycle::OutputValue;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+macro_rules! golden {
+    ($name:expr, $message:expr) => {{
+        let message = $message;
+        read_back(&message);
+        insta::assert_json_snapshot!($name, message);
+    }};
+}
+
+fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+    let text = serde_json::to_string(message).unwrap();
+    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), message, "{text}");
+}
+
+const AT: &str = "2026-09-21T14:13:20.123Z";
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn some(given: &str) -> Option<String> {
+    Some(text(given))
+}
+
+fn reason() -> Reason {
+    Reason { code: ReasonCode::Exit, message: text("exit code 3") }
+}
+
+fn outputs() -> BTreeMap<String, OutputValue> {
+    BTreeMap::from([(text("database.name"), OutputValue::Value(json!("usersk3j2")))])
+}
+
+fn target() -> TargetInfo {
+    TargetInfo {
+        kind: text("sandbox"),
+        name: text("pr-1234"),
+        uid: text("8c1a"),
+        generation: 3,
+        phase: Phase::Failed,
+        since: text(AT),
+        created: text(AT),
+        expires: some(AT),
+        plugins: vec![text("tenant-db@2.1.0")],
+    }
+}
+
+fn unit() -> UnitDetail {
+    UnitDetail {
+        key: text("users/database"),
+        kind: text("pod"),
+        state: UnitState::Retrying,
+        attempt: 2,
+        attempts: 3,
+        after: vec![text("users/network")],
+        reason: Some(reason()),
+        started: some(AT),
+        ended: some(AT),
+        took_ms: Some(900),
+        next: some(AT),
+        deadline: some(AT),
+        progress: some("3 of 7"),
+        log: true,
+    }
+}
+
+#[test]
+fn errors() {
+    let error = DocumentError {
+        file: text("plugin.yaml"),
+        code: text("unknown-output"),
+        message: text("unit database has no output dns"),
+        help: some("did you mean dsn?"),
+        line: Some(7),
+        column: Some(13),
+    };
+    let problem = Problem { status: 422, code: text("document"), detail: text("1 error"), errors: vec![error] };
+    golden!("problem", problem);
+    let short = Problem { status: 401, code: text("unsigned"), detail: text("sign it"), errors: vec![] };
+    golden!("problem-short", short);
+}
+
+#[test]
+fn plugins() {
+    let publish = PublishPlugin { document: text("kind: Plugin\n") };
+    golden!("publish-plugin", publish);
+    assert!(serde_json::from_str::<PublishPlugin>(r#"{"document": "", "file": ""}"#).is_err());
+    let info = PluginInfo {
+        name: text("tenant-db"),
+        version: text("2.1.0"),
+        dialect: text("ebb"),
+        digest: text("sha256:00"),
+        created: text(AT),
+    };
+    let in_use = PluginUse {
+        kind: text("sandbox"),
+        target: text("pr-1234"),
+        resource: text("users"),
+        cluster: some("staging-eu"),
+    };
+    golden!("plugin", PluginDetail { info, document: text("kind: Plugin\n"), in_use: vec![in_use] });
+}
+
+#[test]
+fn targets() {
+    golden!("target-page", TargetPage { targets: vec![target()], next: some("sandbox/pr-1234") });
+    let run = RunDetail {
+        id: text("k3j2h4q5w6e7r3t2-3-pre-start"),
+        event: text("preStart"),
+        state: RunState::Running,
+        started: text(AT),
+        units: vec![unit()],
+    };
+    let detail = TargetDetail {
+        info: target(),
+        resources: BTreeMap::from([(
+            text("users"),
+            ResourceDetail { plugin: text("tenant-db@2.1.0"), outputs: outputs() },
+        )]),
+        env: outputs(),
+        runs: vec![run],
+        telling: some("failed"),
+        waiting: some("8c1b"),
+    };
+    golden!("target", detail);
+}
+
+#[test]
+fn states() {
+    use {Phase as P, RunState as R, UnitState as U};
+    golden!("phases", [P::Starting, P::Ready, P::Failed, P::Stopping, P::Stuck, P::Gone]);
+    golden!("run-states", [R::Running, R::Stopping, R::Succeeded, R::Failed, R::Cancelled]);
+    golden!(
+        "unit-states",
+        [
+            U::Waiting,
+            U::Running,
+            U::Retrying,
+            U::Succeeded,
+            U::Skipped,
+            U::Failed,
+            U::Blocked,
+            U::Cancelled
+        ]
+    );
+}
+
+#[test]
+fn reasons_for_people() {
+    let cause = Cause {
+        run: text("k3j2h4q5w6e7r3t2-3-pre-start"),
+        unit: text("users/database"),
+        attempt: 3,
+        reason: reason(),
+        file: text("tenant-db@2.1.0"),
+        line: 11,
+        column: 3,
+        inputs: BTreeMap::from([(text("admin-dsn"), text("<sensitive>"))]),
+        log: vec![text("no such role")],
+    };
+    let existing = |certainty| Existing { unit: text("users/database"), certainty, outputs: outputs() };
+    let why = Why {
+        target: text("sandbox/pr-1234"),
+        phase: Phase::Failed,
+        summary: text("users/database failed"),
+        cause: Some(cause),
+        exists: vec![existing(Certainty::Exists), existing(Certainty::Possible)],
+        next: vec![text("ebb retry sandbox/pr-1234")],
+    };
+    golden!("why", why);
+    golden!("retried", Retried { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
+}
+
+#[test]
+fn plans() {
+    golden!("preview-plan", PreviewPlan { document: text("kind: Sandbox\n") });
+    let unit = UnitPreview {
+        key: text("users/seed"),
+        kind: text("pod"),
+        after: vec![EdgePreview { key: text("users/database"), why: text("reads dsn") }],
+        rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
+    };
+    let event = EventPreview { event: text("preStart"), units: vec![unit] };
+    golden!("plan", PlanPreview { digest: text("sha256:00"), events: vec![event], warnings: vec![] });
+}

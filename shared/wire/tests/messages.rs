@@ -1,0 +1,284 @@
+//! Every message as it is written: what programs of another version, and foreign ones, rely on. A changed golden file
+//! is a changed contract.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use ebb_wire::callback::{Callback, CallbackStatus, Reason, ReasonCode};
+use ebb_wire::engine::Moment;
+use ebb_wire::id::{RunId, life, unit_key};
+use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue};
+use ebb_wire::record::{Kept, Record, TryResult, Verdict};
+use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
+use ebb_wire::unit::AcceptedBody;
+use ebb_wire::value::{SecretRef, Value};
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// Compares with the golden file, and reads it back as what it was.
+macro_rules! golden {
+    ($name:expr, $message:expr) => {{
+        let message = $message;
+        read_back(&message);
+        insta::assert_json_snapshot!($name, message);
+    }};
+}
+
+fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+    let text = serde_json::to_string(message).unwrap();
+    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), message, "{text}");
+}
+
+/// Our own later versions add fields; today's readers must live with them.
+fn ignores_unknown_fields<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+    let mut json = serde_json::to_value(message).unwrap();
+    json["addedLater"] = json!({"a": 1});
+    assert_eq!(&serde_json::from_value::<T>(json).unwrap(), message);
+}
+
+fn refuses_unknown_fields<T: Serialize + DeserializeOwned + Debug>(message: &T) {
+    let mut json = serde_json::to_value(message).unwrap();
+    json["addedLater"] = json!(1);
+    let error = serde_json::from_value::<T>(json).unwrap_err();
+    assert!(error.to_string().contains("unknown field `addedLater`"), "{error}");
+}
+
+fn secret() -> SecretRef {
+    SecretRef {
+        cluster: Some("staging-eu".to_owned()),
+        namespace: Some("ebb-units".to_owned()),
+        name: "pr-1234-users".to_owned(),
+        key: "dsn".to_owned(),
+    }
+}
+
+fn values() -> BTreeMap<String, Value> {
+    BTreeMap::from([
+        ("bytes".to_owned(), Value::Bytes(vec![0xff, 0, 0xfe])),
+        ("json".to_owned(), Value::Json(json!({"a": [1, 2.5, null, true]}))),
+        ("secret".to_owned(), Value::Secret(secret())),
+        ("text".to_owned(), Value::from_bytes(b"line\n".to_vec())),
+    ])
+}
+
+fn output_values() -> BTreeMap<String, OutputValue> {
+    BTreeMap::from([
+        ("database.dsn".to_owned(), OutputValue::Secret(secret())),
+        ("database.key".to_owned(), OutputValue::Base64("/wD+".to_owned())),
+        ("database.name".to_owned(), OutputValue::Value(json!("usersk3j2"))),
+    ])
+}
+
+fn reason() -> Reason {
+    Reason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }
+}
+
+#[test]
+fn callbacks() {
+    let succeeded = Callback {
+        outputs: BTreeMap::from([("tenant".to_owned(), json!("t-7")), ("port".to_owned(), json!(5432))]),
+        binary: BTreeMap::from([("key".to_owned(), "/wD+".to_owned())]),
+        secrets: BTreeMap::from([("dsn".to_owned(), secret())]),
+        log: Some("created\n".to_owned()),
+        took_ms: Some(1234),
+        ..Callback::new(CallbackStatus::Succeeded)
+    };
+    refuses_unknown_fields(&succeeded);
+    golden!("callback-succeeded", succeeded);
+    golden!("callback-failed", Callback::failed(ReasonCode::Timeout, "5m are over\0"));
+    golden!("callback-accepted", Callback::new(CallbackStatus::Accepted));
+    let again = Callback { retry_after: Some(30), ..Callback::new(CallbackStatus::Again) };
+    golden!("callback-again", again);
+    let beat = Callback { progress: Some("3 of 7".to_owned()), ..Callback::new(CallbackStatus::Heartbeat) };
+    golden!("callback-heartbeat", beat);
+    let shortest: Callback = serde_json::from_str(r#"{"status": "succeeded"}"#).unwrap();
+    assert_eq!(shortest, Callback::new(CallbackStatus::Succeeded));
+}
+
+#[test]
+fn reason_codes() {
+    use ReasonCode::*;
+    let codes = [
+        Exit, Timeout, Lost, Connect, Status, Refused, OutputMissing, OutputTooLarge, OutputInvalid, Render,
+        NotStartable, Failed, Cancelled,
+    ];
+    golden!("reason-codes", codes);
+}
+
+#[test]
+fn relay_messages() {
+    let ensure = Ensure {
+        v: 1,
+        name: WorkName { unit: "k3j2h4q5w6e7r3t2-1-pre-start-7".to_owned(), attempt: 2 },
+        not_after_ms: 45_000,
+        timeout_ms: 300_000,
+        callback: Destination {
+            url: "https://ebb.example.org/v1/callbacks".to_owned(),
+            token: "ebb1.k1.r.…".to_owned(),
+        },
+        script: Script {
+            image: "postgres:17-alpine".to_owned(),
+            namespace: Some("ebb-units".to_owned()),
+            pod_template: Some("spec: {}\n".to_owned()),
+            text: "#!/bin/sh -eu\ncreatedb \"$EBB_KEY\"\n".to_owned(),
+            env: vec![("EBB_KEY".to_owned(), "usersdatabasek3j2".to_owned())],
+            inputs: vec![
+                ScriptInput {
+                    name: "admin-dsn".to_owned(),
+                    env: Some("ADMIN_DSN".to_owned()),
+                    path: None,
+                    value: Some(Value::Secret(secret())),
+                },
+                ScriptInput {
+                    name: "rows".to_owned(),
+                    env: None,
+                    path: Some("/in/rows".to_owned()),
+                    value: None,
+                },
+            ],
+            outputs: vec![ScriptOutput {
+                name: "dsn".to_owned(),
+                path: "/out/dsn".to_owned(),
+                sensitive: true,
+            }],
+        },
+    };
+    ignores_unknown_fields(&ensure);
+    golden!("ensure", ensure);
+    let ended = WorkState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
+    let running = WorkState::Running { log: "waiting\n".to_owned() };
+    golden!("work-states", vec![WorkState::Unknown, running, ended, WorkState::Tombstoned]);
+}
+
+#[test]
+fn lifecycle_messages() {
+    let asked = Lifecycle {
+        kind: "sandbox".to_owned(),
+        name: "pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        document: Some("kind: Sandbox\n".to_owned()),
+        routing_key: Some("r7".to_owned()),
+    };
+    refuses_unknown_fields(&asked);
+    golden!("lifecycle", asked);
+    let answer = |result| LifecycleAnswer {
+        target: "sandbox/pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        result,
+    };
+    golden!(
+        "lifecycle-answers",
+        [LifecycleResult::Starting, LifecycleResult::Waiting, LifecycleResult::Stopping].map(answer)
+    );
+    let outcome = OutcomeData {
+        kind: "sandbox".to_owned(),
+        name: "pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        outputs: BTreeMap::from([("users".to_owned(), output_values())]),
+        env: BTreeMap::from([("PORT".to_owned(), OutputValue::Value(json!("5432")))]),
+        unit: None,
+        reason: None,
+    };
+    ignores_unknown_fields(&outcome);
+    golden!("outcome-ready", outcome.clone());
+    let failed = OutcomeData {
+        outputs: BTreeMap::new(),
+        env: BTreeMap::new(),
+        unit: Some("users/database".to_owned()),
+        reason: Some(reason()),
+        ..outcome
+    };
+    golden!("outcome-failed", failed);
+}
+
+#[test]
+fn records() {
+    let succeeded = TryResult {
+        verdict: Verdict::Succeeded,
+        at: 1_790_000_001_000,
+        took_ms: Some(900),
+        outputs: Kept::Inline(values()),
+        reason: None,
+        next: None,
+        log: true,
+        digest: "sha256:00".to_owned(),
+    };
+    let failed = TryResult {
+        verdict: Verdict::Failed,
+        outputs: Kept::Nothing,
+        reason: Some(reason()),
+        next: Some(1_790_000_005_000),
+        log: false,
+        ..succeeded.clone()
+    };
+    let late = TryResult { outputs: Kept::Bucket("o/run/7/2".to_owned()), ..succeeded.clone() };
+    let record = Record {
+        started: Some(1_790_000_000_000),
+        accepted: Some(1_790_000_000_100),
+        again: Some(1_790_000_030_000),
+        beat: Some(1_790_000_000_500),
+        progress: Some("3 of 7".to_owned()),
+        result: Some(failed),
+        others: vec![late, succeeded],
+    };
+    ignores_unknown_fields(&record);
+    golden!("record", record);
+    golden!("record-empty", Record::default());
+    golden!("verdicts", [Verdict::Succeeded, Verdict::Skipped, Verdict::Failed, Verdict::Cancelled]);
+}
+
+#[test]
+fn values_of_units() {
+    golden!("values", values());
+    let error = serde_json::from_str::<Value>(r#"{"base64": "not base64"}"#).unwrap_err();
+    assert!(error.to_string().contains("Invalid"), "{error}");
+}
+
+#[test]
+fn the_body_of_an_accepting_server() {
+    golden!("accepted", AcceptedBody { retry_after: Some(30) });
+    let any: AcceptedBody = serde_json::from_str(r#"{"id": "job-1"}"#).unwrap();
+    assert_eq!(any, AcceptedBody { retry_after: None });
+}
+
+#[test]
+fn run_ids() {
+    let life = life("sandbox", "pr-1234", "8c1a");
+    let moments = [Moment::BeforeReady, Moment::AfterReady, Moment::BeforeStop, Moment::AfterStop];
+    golden!("run-ids", moments.map(|moment| RunId::new(&life, 3, moment)));
+}
+
+#[test]
+fn unit_keys_are_names_anywhere() {
+    let mut said = String::new();
+    for (resource, unit) in [
+        ("users", "database"),
+        ("my-postgres-db", "create-the-database-and-its-owner"),
+        ("42", "7up"),
+        ("9lives", "make"),
+        ("Größe", "ÜBER"),
+        ("-", "_"),
+        ("", ""),
+    ] {
+        said.push_str(&format!("{resource}/{unit}: {}\n", unit_key("k3j2h4q5w6e7r3t2", resource, unit)));
+    }
+    insta::assert_snapshot!(said);
+    assert_ne!(unit_key("l", "ab", "c"), unit_key("l", "a", "bc"));
+}
+
+proptest! {
+    #[test]
+    fn unit_keys_keep_their_form(life in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
+        let key = unit_key(&life, &resource, &unit);
+        prop_assert!(key.len() <= ebb_wire::id::MAX_UNIT_KEY && key.len() > 16);
+        prop_assert!(key.starts_with(|c: char| c.is_ascii_lowercase()));
+        prop_assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+        prop_assert_eq!(&key, &unit_key(&life, &resource, &unit));
+        prop_assert_ne!(&key, &unit_key(&life, &resource, &format!("{unit}x")));
+    }
+}

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Drops the database. What is gone already is no error. Without a name no attempt of "provision" lived to report one, but
+# it may have created the database: the name is found in the same way as there.
+set -eu
+export PGCONNECT_TIMEOUT=5
+
+database="${DATABASE:-ebb_$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)}"
+
+n=0
+until pg_isready --quiet; do
+    n=$((n + 1))
+    [ "$n" -lt 30 ] || { echo "no PostgreSQL answers at $PGHOST:$PGPORT" >&2; exit 1; }
+    sleep 1
+done
+
+psql -X -d postgres -qc "DROP DATABASE IF EXISTS \"$database\" WITH (FORCE)"
+echo "dropped $database"
