@@ -7,13 +7,13 @@ use url::Url;
 
 use crate::client::Client;
 use crate::exit::Trouble;
-use crate::server::{Announced, Origin, Server};
+use crate::server::{FILE, Origin, Server};
 
 /// A running local server, found by other commands through its state folder.
 pub(crate) struct Machine {
     stack: Stack,
     url: Url,
-    announced: Announced,
+    file: PathBuf,
 }
 
 impl Machine {
@@ -29,8 +29,7 @@ impl Machine {
             .url()
             .parse()
             .map_err(|error| Trouble::broken(format!("{} is no address", stack.url())).because(&error))?;
-        let announced = Announced::new(&state, &url, stack.token(), stack.webhook_secret())?;
-        Ok(Self { stack, url, announced })
+        Ok(Self { stack, url, file: state.join(FILE) })
     }
 
     /// Its address.
@@ -39,13 +38,13 @@ impl Machine {
     }
 
     /// The address of its bucket service.
-    pub(crate) fn s3_url(&self) -> &str {
+    pub(crate) fn s3_url(&self) -> String {
         self.stack.s3_url()
     }
 
     /// The file with its address and token.
     pub(crate) fn file(&self) -> &Path {
-        self.announced.path()
+        &self.file
     }
 
     /// A connection to it.
@@ -58,9 +57,9 @@ impl Machine {
         })
     }
 
-    /// The last line that a running pod unit has logged.
-    pub(crate) async fn last_line(&self, run: &str, unit: usize) -> Option<String> {
-        self.stack.last_line(run, unit).await
+    /// The last line that a try of a pod unit has logged so far.
+    pub(crate) fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
+        self.stack.last_line(run, unit, attempt)
     }
 
     /// Ends it. What runs in units goes on and is found again by the next one.

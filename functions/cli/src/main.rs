@@ -1,2 +1,39 @@
-//! placeholder
-fn main() {}
+//! `ebb`: the command line, and the local stack.
+
+mod client;
+mod commands;
+mod documents;
+mod drawing;
+mod exit;
+mod interrupt;
+mod lifecycle;
+mod machine;
+mod offline;
+mod output;
+mod progress;
+mod server;
+mod target;
+mod timing;
+mod why;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    // The supervisor of a unit is this program once more: it forks, which only a single thread may.
+    ebb_local::pods::supervise_if_asked();
+    let ebb = commands::Ebb::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return exit::Trouble::broken("the program cannot start its threads").because(&error).report().into();
+        }
+    };
+    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|trouble| trouble.report());
+    // Whoever leaves at once does not wait for what still runs.
+    runtime.shutdown_background();
+    exit.into()
+}

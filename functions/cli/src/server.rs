@@ -4,18 +4,17 @@
 //! unless they are told another server.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use url::Url;
 
 use crate::exit::Trouble;
 
 /// The folder of a state in a project.
 pub(crate) const STATE: &str = ".ebb";
-const FILE: &str = "server.json";
+/// The file in it with the address of its server, which the server writes.
+pub(crate) const FILE: &str = "server.json";
 
 /// `--server`, or the environment.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -62,7 +61,7 @@ pub(crate) enum Origin {
     Own,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Left {
     url: Url,
@@ -108,69 +107,24 @@ impl ServerArgs {
     }
 }
 
-/// The file of a running local server; dropping it takes it away.
-pub(crate) struct Announced {
-    file: PathBuf,
-    text: Vec<u8>,
-}
-
-impl Announced {
-    /// Writes the file of a server into its state folder, readable for this user only.
-    pub(crate) fn new(state: &Path, url: &Url, token: &str, webhook_secret: &str) -> Result<Self, Trouble> {
-        let left =
-            Left { url: url.clone(), token: token.to_owned(), webhook_secret: webhook_secret.to_owned() };
-        let text = serde_json::to_vec_pretty(&left).expect("three texts are JSON");
-        let file = state.join(FILE);
-        let written = fs::create_dir_all(state).and_then(|()| {
-            // Written beside it and renamed: a reader sees the old file or the new one. Temporary files have 0600.
-            let mut fresh = tempfile::NamedTempFile::new_in(state)?;
-            fresh.write_all(&text)?;
-            fresh.as_file().set_permissions(fs::Permissions::from_mode(0o600))?;
-            fresh.persist(&file)?;
-            Ok(())
-        });
-        match written {
-            Ok(()) => Ok(Self { file, text }),
-            Err(error) => {
-                Err(Trouble::broken(format!("{} cannot be written", file.display())).because(&error))
-            }
-        }
-    }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.file
-    }
-}
-
-impl Drop for Announced {
-    fn drop(&mut self) {
-        // Another server may have taken the folder over since.
-        if fs::read(&self.file).is_ok_and(|text| text == self.text) {
-            let _ = fs::remove_file(&self.file);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_local_server_is_found_from_below_and_forgotten_when_it_ends() {
+    fn a_local_server_is_found_from_below() {
         let root = tempfile::tempdir().unwrap();
         let below = root.path().join("a/b");
         fs::create_dir_all(&below).unwrap();
-        let url: Url = "http://127.0.0.1:7878".parse().unwrap();
-        let announced = Announced::new(&root.path().join(STATE), &url, "t", "whsec_s").unwrap();
-        let mode = fs::metadata(announced.path()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let server = ServerArgs::default().find_from(&below).unwrap();
-        assert_eq!((server.url, server.token.as_deref()), (url, Some("t")));
-        assert_eq!(server.origin, Origin::File(announced.path().to_owned()));
-        drop(announced);
-        let Err(trouble) = ServerArgs::default().find_from(&below) else { panic!("it is gone") };
+        let Err(trouble) = ServerArgs::default().find_from(&below) else { panic!("there is none") };
         assert!(trouble.text(crate::output::drawing()).contains("start `ebb dev`"));
+        let file = root.path().join(STATE).join(FILE);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;
+        fs::write(&file, text).unwrap();
+        let server = ServerArgs::default().find_from(&below).unwrap();
+        assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));
+        assert_eq!(server.origin, Origin::File(file));
     }
 
     #[test]

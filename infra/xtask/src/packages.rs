@@ -97,7 +97,8 @@ fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
 fn postgresql() -> bool {
     let in_path = || works(command("initdb").arg("--version")) && works(command("postgres").arg("--version"));
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let installed = |version: &Path| version.join("bin/initdb").exists() && version.join("bin/postgres").exists();
+    let installed =
+        |version: &Path| version.join("bin/initdb").exists() && version.join("bin/postgres").exists();
     let server = versions.into_iter().any(|version| installed(&version.path())) || in_path();
     server && works(command("psql").arg("--version"))
 }

@@ -1,1 +1,9 @@
-//! api
+//! What people and programs ask: plugins, targets, runs, logs, reasons.
+
+pub mod logs;
+pub mod plans;
+pub mod plugins;
+pub mod retry;
+pub mod runs;
+pub mod targets;
+pub mod why;

@@ -145,9 +145,7 @@ pub fn checked(unit: &UnitPlan, ended: Ended) -> Ended {
     match ended {
         Ended::Succeeded(success) => match outcome::check_outputs(unit, success.outputs) {
             Ok(outputs) => Ended::Succeeded(Success { outputs, ..success }),
-            Err(failure) => {
-                Ended::Failed(Failure { took_ms: success.took_ms, log: success.log, ..failure })
-            }
+            Err(failure) => Ended::Failed(Failure { took_ms: success.took_ms, log: success.log, ..failure }),
         },
         other => other,
     }

@@ -335,7 +335,8 @@ const LONGEST_WAIT: u64 = 24 * 60 * 60;
 /// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
 /// nothing (404, 410): whoever asks twice gets that answer the second time.
 fn judge(run: &Run, unit: &UnitPlan, method: &str, response: &Response) -> Judged {
-    let header = |name: &str| response.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let header =
+        |name: &str| response.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let wait = header("retry-after").and_then(|text| text.trim().parse::<u64>().ok());
     let wait = wait.map(|seconds| seconds.min(LONGEST_WAIT));
     let undone = method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);

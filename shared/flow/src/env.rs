@@ -9,8 +9,8 @@ use ebb_outbound::Call;
 use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
-    ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins, ReadRecords,
-    ReadRun, ReadTarget, RunFacts, WritePlugins,
+    ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins,
+    ReadRecords, ReadRun, ReadTarget, RunFacts, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::{Keys, Secret};
@@ -132,7 +132,12 @@ impl Loaded {
 
     /// Which moments have units.
     pub fn moments(&self) -> Moments {
-        self.plan.events.iter().filter(|event| !event.units.is_empty()).map(|event| event.moment.into()).collect()
+        self.plan
+            .events
+            .iter()
+            .filter(|event| !event.units.is_empty())
+            .map(|event| event.moment.into())
+            .collect()
     }
 
     /// The units and the graph of a moment, if it has units.

@@ -139,10 +139,7 @@ pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let expires = target.expires.filter(|_| alive);
     let stopping = target.phase == TargetPhase::Stopping
-        && matches!(
-            target.moment,
-            Some(ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady)
-        );
+        && matches!(target.moment, Some(ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady));
     let stopping = stopping.then_some(soon);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
     [tell, expires, stopping, waiting].into_iter().flatten().min()

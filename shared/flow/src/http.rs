@@ -1,1 +1,103 @@
-//! http
+//! The functions behind HTTP: one router, on Lambda and on one machine.
+
+mod problem;
+mod routes;
+
+use std::sync::Arc;
+
+use axum::Router;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::env::{ApiStore, Env};
+
+pub use problem::HttpProblem;
+pub use routes::access::{Access, Role};
+
+/// What the routes are given.
+#[derive(Clone)]
+pub struct Server {
+    /// The surroundings of the functions.
+    pub env: Arc<Env>,
+    /// The store with what the api needs.
+    pub store: Arc<dyn ApiStore>,
+    /// Who may do what.
+    pub access: Arc<Access>,
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(title = "Ebb", description = "Ephemeral resources for sandboxes."),
+    tags(
+        (name = "lifecycle", description = "What the sandbox platform sends."),
+        (name = "callbacks", description = "What units say of themselves."),
+        (name = "plugins", description = "Definitions, versioned and immutable."),
+        (name = "targets", description = "Sandboxes and whatever else has a life."),
+        (name = "runs", description = "Executions of the units of one event."),
+    )
+)]
+struct Api;
+
+/// `receive`: lifecycle webhooks.
+pub fn receive(server: Server) -> Router {
+    finish(receive_routes(), server)
+}
+
+/// `complete`: callbacks.
+pub fn complete(server: Server) -> Router {
+    finish(complete_routes(), server)
+}
+
+/// `api`: everything that people and programs ask.
+pub fn api(server: Server) -> Router {
+    finish(api_routes(), server)
+}
+
+/// All functions behind one address, for one machine.
+pub fn all(server: Server) -> Router {
+    finish(all_routes(), server)
+}
+
+/// The OpenAPI document of all functions, made from the code.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    all_routes().into_openapi()
+}
+
+fn receive_routes() -> OpenApiRouter<Server> {
+    OpenApiRouter::with_openapi(Api::openapi()).routes(routes!(routes::lifecycle::receive))
+}
+
+fn complete_routes() -> OpenApiRouter<Server> {
+    OpenApiRouter::with_openapi(Api::openapi()).routes(routes!(routes::callbacks::complete))
+}
+
+fn api_routes() -> OpenApiRouter<Server> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(routes::plugins::list, routes::plugins::publish))
+        .routes(routes!(routes::plugins::versions))
+        .routes(routes!(routes::plugins::get, routes::plugins::delete))
+        .routes(routes!(routes::targets::list))
+        .routes(routes!(routes::targets::get))
+        .routes(routes!(routes::targets::why))
+        .routes(routes!(routes::targets::retry))
+        .routes(routes!(routes::runs::get))
+        .routes(routes!(routes::runs::logs))
+        .routes(routes!(routes::plans::preview))
+        .routes(routes!(routes::meta::openapi_document))
+        .routes(routes!(routes::meta::health))
+}
+
+fn all_routes() -> OpenApiRouter<Server> {
+    receive_routes().merge(complete_routes()).merge(api_routes())
+}
+
+fn finish(routes: OpenApiRouter<Server>, server: Server) -> Router {
+    let (router, _) = routes.split_for_parts();
+    router
+        .fallback(routes::meta::not_found)
+        .method_not_allowed_fallback(routes::meta::not_allowed)
+        .layer(CatchPanicLayer::new())
+        .with_state(server)
+}

@@ -50,11 +50,11 @@ impl Memory {
         }
         let id = run.id.sibling(moment);
         let graph = run.loaded.event(moment).map(|(_, graph)| graph.clone());
-        let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such event")))?;
+        let graph =
+            graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such event")))?;
         let heads = env.store.read_run(&id).await?;
-        let view = (!heads.is_empty()).then(|| {
-            ebb_engine::View::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head)))
-        });
+        let view = (!heads.is_empty())
+            .then(|| ebb_engine::View::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head))));
         let earlier = Arc::new(Earlier { id, graph, view });
         known.insert(moment, Arc::clone(&earlier));
         Ok(earlier)
@@ -82,7 +82,8 @@ pub async fn known(env: &Env, run: &Run, unit: &UnitPlan, memory: &Memory) -> Re
             current(env, &units, &records).await?
         } else {
             let earlier = memory.earlier(env, run, moment).await?;
-            let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
+            let wanted: Vec<Unit> =
+                units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
             let records = match wanted.is_empty() {
                 true => Vec::new(),
                 false => env.store.read_records(&earlier.id, &wanted).await?,

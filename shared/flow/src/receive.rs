@@ -134,7 +134,8 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
                 });
                 after.due = finish::due(env, &after);
                 let tombstone = Some(Tombstone::Absent(event.uid.clone()));
-                let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone };
+                let transition =
+                    Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
                     return Ok(Ok(answer(event, LifecycleResult::Waiting)));
                 }
@@ -184,7 +185,9 @@ async fn compile(
     event: &Lifecycle,
 ) -> Result<Result<Compiled, NotTaken>, FlowError> {
     let Some(document) = &event.document else {
-        return Ok(Err(NotTaken::Missing("data.document is missing: the target's document as text".to_owned())));
+        return Ok(Err(NotTaken::Missing(
+            "data.document is missing: the target's document as text".to_owned(),
+        )));
     };
     let (plan, _) = match compile_document(plugins, &event.name, document).await? {
         Ok(compiled) => compiled,
@@ -266,7 +269,8 @@ async fn find_plugins(
         let name = &resource.plugin;
         let wrong = |code, text: String| Diagnostic::error(code, &sandbox.source, Some(name.at), text);
         let listed = plugins.list_versions(&name.value).await?;
-        let versions: Vec<semver::Version> = listed.iter().filter_map(|item| item.version.parse().ok()).collect();
+        let versions: Vec<semver::Version> =
+            listed.iter().filter_map(|item| item.version.parse().ok()).collect();
         if versions.is_empty() {
             let text = format!("no plugin {:?} is published", name.value);
             let published = plugins.list_plugins().await?;
@@ -322,7 +326,8 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
                 after.version += 1;
                 after.waiting = None;
                 let tombstone = Some(Tombstone::Put(uid.to_owned()));
-                let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone };
+                let transition =
+                    Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
                     return Ok(());
                 }
@@ -366,4 +371,3 @@ async fn see_through(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     }
     Ok(())
 }
-

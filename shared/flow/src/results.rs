@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ebb_engine::accept::accept_waking;
 use ebb_engine::{
-    Attempt, Cause, Epoch, Event, Follow, Moment, Next, Outcome, Refusal, Status, Timestamp, Unit, accept, follow,
-    refusal,
+    Attempt, Cause, Epoch, Event, Follow, Moment, Next, Outcome, Refusal, Status, Timestamp, Unit, accept,
+    follow, refusal,
 };
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::Produced;
@@ -126,7 +126,13 @@ async fn put_success(
 }
 
 /// Moves the head to done and follows.
-async fn done(env: &Env, run: &Run, this: Try, ended: &Ended, memory: &Memory) -> Result<Progress, FlowError> {
+async fn done(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    ended: &Ended,
+    memory: &Memory,
+) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     let patch = accept(Event::Succeeded { unit, attempt, epoch });
     match run.patch(env, &patch).await? {

@@ -108,7 +108,11 @@ impl Run {
     ///
     /// # Errors
     /// The store's.
-    pub async fn patch(&self, env: &Env, patch: &Patch) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
+    pub async fn patch(
+        &self,
+        env: &Env,
+        patch: &Patch,
+    ) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
         Ok(match env.store.patch_run(&self.id, patch).await? {
             Patched::Written(head) => Ok(head),
             Patched::Refused(image) => Err(image),

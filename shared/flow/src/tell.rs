@@ -80,7 +80,8 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     after.due = finish::due(env, &after);
     if let Some(wait) = wait {
         let at = env.now().plus(wait);
-        after.due = Some(finish::due(env, &TargetHead { tell: None, ..after.clone() }).map_or(at, |due| due.min(at)));
+        after.due =
+            Some(finish::due(env, &TargetHead { tell: None, ..after.clone() }).map_or(at, |due| due.min(at)));
     }
     let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
     let written = env.store.move_target(&transition).await?;
@@ -175,9 +176,7 @@ pub fn output_value(value: Value) -> OutputValue {
     use base64::Engine as _;
     match value {
         Value::Json(json) => OutputValue::Value(json),
-        Value::Bytes(bytes) => {
-            OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes))
-        }
+        Value::Bytes(bytes) => OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes)),
         Value::Secret(secret) => OutputValue::Secret(secret),
     }
 }

@@ -120,9 +120,8 @@ fn key(run: &Run, at: UnitAt) -> Option<&str> {
 /// How many things the undo has taken away by earlier tries: each success of a try took away one.
 async fn taken_away(env: &Env, run: &Run, position: Unit) -> Result<usize, FlowError> {
     let tries = env.store.read_records(&run.id, &[position]).await?;
-    let succeeded = |record: &Record| {
-        record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Succeeded)
-    };
+    let succeeded =
+        |record: &Record| record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Succeeded);
     Ok(tries.iter().filter(|(_, _, record)| succeeded(record)).count())
 }
 

@@ -2,3 +2,6 @@
 
 pub mod embedded;
 pub mod pods;
+pub mod stack;
+
+pub use stack::{Settings, Stack, StackError};

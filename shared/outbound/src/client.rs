@@ -122,10 +122,19 @@ impl Client {
 #[async_trait]
 impl Call for Client {
     async fn call(&self, request: Request) -> Result<Response, CallError> {
+        let started = Instant::now();
         let timeout = request.timeout;
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
         let ended = tokio::time::timeout(timeout, self.attempts(&request)).await;
-        ended.unwrap_or(Err(CallError::Timeout(timeout)))
+        let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
+        // The host alone: paths and queries may carry secrets.
+        let (method, host) = (request.method(), request.url().host_str());
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match &ended {
+            Ok(response) => tracing::debug!(%method, host, took_ms, status = response.status, "called"),
+            Err(error) => tracing::debug!(%method, host, took_ms, %error, "called in vain"),
+        }
+        ended
     }
 }
 
@@ -133,7 +142,9 @@ impl Call for Client {
 fn checked(policy: &Policy, request: Request) -> Result<reqwest::Request, String> {
     let url = policy.check_url(&request.url).map_err(|refusal| limits::message(&refusal.to_string()))?;
     let method = match request.method.as_str() {
-        "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => Method::from_bytes(request.method.as_bytes()),
+        "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => {
+            Method::from_bytes(request.method.as_bytes())
+        }
         other => return Err(limits::message(&format!("the method {other:?} is not allowed"))),
     };
     let method = method.map_err(|error| error.to_string())?;
@@ -152,12 +163,15 @@ fn checked(policy: &Policy, request: Request) -> Result<reqwest::Request, String
 
 /// A header for the wire. Problems name the header, never its value, which may be a secret.
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header name"))?;
+    let parsed =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header name"))?;
     if OWN_HEADERS.contains(&parsed.as_str()) {
         return Err(format!("the header {parsed} belongs to the connection and cannot be given"));
     }
-    let mut value = HeaderValue::from_str(value)
-        .map_err(|_| format!("the value of the header {parsed} holds other than visible ASCII characters"))?;
+    let plain = if value.is_ascii() { HeaderValue::from_str(value).ok() } else { None };
+    let mut value = plain.ok_or_else(|| {
+        format!("the value of the header {parsed} holds other than visible ASCII characters")
+    })?;
     value.set_sensitive(SECRET_HEADERS.contains(&parsed.as_str()));
     Ok((parsed, value))
 }
@@ -180,9 +194,13 @@ impl From<reqwest::Error> for Failure {
         // URLs may carry secrets in their query, and the caller knows which one it has called.
         let error = error.without_url();
         let sent = if error.is_connect() { Sent::Nothing } else { Sent::Perhaps };
-        let causes = || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
+        let causes =
+            || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
         if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<Refusal>()) {
-            return Self { error: CallError::Refused(limits::message(&refusal.to_string())), sent: Sent::Nothing };
+            return Self {
+                error: CallError::Refused(limits::message(&refusal.to_string())),
+                sent: Sent::Nothing,
+            };
         }
         let mut text = String::new();
         for cause in causes().map(ToString::to_string) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ebb_wire::engine::Timestamp;
-use ebb_wire::sign::{MessageId, Secret, sign};
 use ebb_wire::limits;
+use ebb_wire::sign::{MessageId, Secret, sign};
 
 use crate::{Call, CallError, Request, Response};
 

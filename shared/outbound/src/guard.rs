@@ -121,7 +121,10 @@ impl Policy {
 
     /// Public addresses and this machine's own; for local mode.
     pub fn with_loopback() -> Self {
-        Self { allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()], ..Self::public() }
+        Self {
+            allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()],
+            ..Self::public()
+        }
     }
 
     /// Reads a URL and checks all of it that can be checked before a lookup.

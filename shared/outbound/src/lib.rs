@@ -5,7 +5,7 @@ pub mod deliver;
 pub mod guard;
 
 pub use client::{Client, ClientError};
-pub use deliver::{Delivery, Message, deliver};
+pub use deliver::{Delivery, Message, deliver, retry_after};
 pub use guard::{Policy, Refusal, Schemes};
 
 use std::time::Duration;

@@ -12,6 +12,12 @@ use miette::{
 
 use crate::model::{Pos, SourceText};
 
+/// Lines with more characters are drawn only in part.
+const MAX_DRAWN: usize = 240;
+
+/// The most characters of a message or a help.
+const MAX_MESSAGE: usize = 600;
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -76,7 +82,7 @@ impl Diagnostic {
         Self {
             code,
             severity: Severity::Error,
-            message: message.into(),
+            message: capped(message.into()),
             help: None,
             source: Arc::clone(source),
             at,
@@ -98,11 +104,11 @@ impl Diagnostic {
     /// Says what would be right.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(capped(help.into()));
         self
     }
 
-    /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most eight.
+    /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most twelve.
     #[must_use]
     pub fn suggest<'a>(self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
         let candidates: Vec<&str> = candidates.into_iter().collect();
@@ -112,8 +118,8 @@ impl Diagnostic {
         if candidates.is_empty() {
             return self;
         }
-        let shown: Vec<String> = candidates.iter().take(8).map(|c| format!("`{c}`")).collect();
-        let rest = candidates.len().saturating_sub(8);
+        let shown: Vec<String> = candidates.iter().take(12).map(|c| format!("`{c}`")).collect();
+        let rest = candidates.len().saturating_sub(12);
         let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         self.help(format!("there is {}{more}", shown.join(", ")))
     }
@@ -141,8 +147,30 @@ impl Diagnostic {
         format!("{place}: {}[{}]: {}", self.severity.as_str(), self.code, self.message.replace('\n', " "))
     }
 
-    /// Several lines with file, place, the lines around it, a label and the help.
+    /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
+    /// long line is named without its line.
     pub fn drawn(&self, drawing: Drawing) -> String {
+        let around = |at: Pos| at.line.saturating_sub(1)..=at.line.saturating_add(1);
+        let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
+        let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);
+        if !places.clone().flat_map(around).any(long) {
+            return self.rendered(drawing);
+        }
+        if places.clone().any(|at| at.column as usize > MAX_DRAWN / 2) {
+            let help = self.help.as_ref().map_or(String::new(), |help| format!("  help: {help}\n"));
+            return format!("{}\n{help}", self.plain());
+        }
+        let cropped: String = self
+            .source
+            .text
+            .lines()
+            .map(|line| line.chars().take(MAX_DRAWN).collect::<String>() + "\n")
+            .collect();
+        let source = SourceText::new(self.source.name.clone(), cropped);
+        Self { source, length: self.length.min(MAX_DRAWN / 4), ..self.clone() }.rendered(drawing)
+    }
+
+    fn rendered(&self, drawing: Drawing) -> String {
         let theme = match drawing {
             Drawing::Plain => GraphicalTheme::unicode_nocolor(),
             Drawing::Coloured => GraphicalTheme::unicode(),
@@ -393,6 +421,14 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
+/// A text of at most [`MAX_MESSAGE`] characters: what a document says is quoted, however long it is.
+fn capped(text: String) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => text[..end].to_owned() + "…",
+        None => text,
+    }
+}
+
 /// The candidate that `name` was most likely meant to be, if one is near enough.
 ///
 /// Case, `-` and `_` do not count; else at most one mistake in three characters.
@@ -411,4 +447,52 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         })
         .min_by_key(|(distance, _, _)| *distance)
         .map(|(_, _, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found() {
+        let names = ["dsn", "queue-url", "region", "seedRows"];
+        for (name, expected) in [
+            ("queue_url", Some("queue-url")),
+            ("queueUrl", Some("queue-url")),
+            ("dns", Some("dsn")),
+            ("regoin", Some("region")),
+            ("seedrow", Some("seedRows")),
+            ("bucket", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name, names), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn places_and_bytes_are_each_others_inverse() {
+        let source = SourceText::new("f", "a: é\r\n  bc: \"x y\"\n\nlast");
+        for (byte, character) in source.text.char_indices() {
+            if character != '\n' && character != '\r' {
+                assert_eq!(source.bytes(source.place(byte), 1), (byte, character.len_utf8()), "{byte}");
+            }
+        }
+        let at = |line, column| Pos { line, column };
+        assert_eq!(source.place(usize::MAX), at(4, 5));
+        assert_eq!(source.bytes(at(9, 9), 5), (source.text.len(), 0));
+        assert_eq!(source.bytes(at(1, 99), 5), (5, 0));
+        assert_eq!(source.word_length(at(2, 3)), 2, "a key without its colon");
+        assert_eq!(source.word_length(at(2, 7)), 5, "a quoted text");
+        assert_eq!(source.word_length(at(3, 1)), 0, "an empty line");
+    }
+
+    #[test]
+    fn lines_that_are_too_long_are_cropped() {
+        let source = SourceText::new("f", format!("{} {}\n", "a".repeat(50), "b".repeat(5000)));
+        let near = Diagnostic::error("x", &source, Pos { line: 1, column: 52 }, "wrong");
+        assert!(near.drawn(Drawing::Plain).lines().all(|line| line.chars().count() < 300));
+        let far = Diagnostic::error("x", &source, Pos { line: 1, column: 4000 }, "wrong").help("right");
+        assert_eq!(far.drawn(Drawing::Plain), "f:1:4000: error[x]: wrong\n  help: right\n");
+    }
 }

@@ -29,7 +29,11 @@ impl Reader<'_> {
     /// Reads `apiVersion` and `kind`.
     pub(crate) fn kind(&mut self, document: &Node) -> Option<Kind> {
         let top = self.any_map(document, "")?;
-        let version = self.required_string(&top, "apiVersion");
+        if top.get("apiVersion").is_none() {
+            let wrong = self.wrong("missing-key", top.at, "the document has no `apiVersion`");
+            self.note(wrong.help(format!("add `apiVersion: {API_VERSION}` at the top")));
+        }
+        let version = top.get("apiVersion").and_then(|node| self.string(node, "apiVersion"));
         let kind = self.required_string(&top, "kind");
         if let Some(version) = version.filter(|version| version.value != API_VERSION) {
             let wrong =

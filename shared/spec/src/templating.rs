@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::yaml::{self, MAX_DOCUMENT, Node, Value};
+use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, Node, Value};
 use crate::load::{FileError, Files, Vars, is_variable};
 use crate::model::{Pos, SourceText};
 
@@ -21,6 +21,7 @@ pub(crate) struct Expansion<'a> {
     found: &'a mut Diagnostics,
     bytes: usize,
     failed: Vec<(usize, usize)>,
+    grafted: Option<Pos>,
 }
 
 /// How a value is put in.
@@ -57,13 +58,22 @@ impl<'a> Expansion<'a> {
         found: &'a mut Diagnostics,
     ) -> Self {
         let bytes = source.text.len();
-        Self { source, files, vars, found, bytes, failed: Vec::new() }
+        Self { source, files, vars, found, bytes, failed: Vec::new(), grafted: None }
     }
 
     /// Replaces in all strings of a tree. Gives the bytes of the source in which something was refused: what else is
     /// found there follows from it.
     pub(crate) fn expand(mut self, node: &mut Node) -> Vec<(usize, usize)> {
         self.expand_node(node);
+        if let Some(at) = self.grafted.filter(|_| node.depth() > MAX_DEPTH) {
+            let wrong = Diagnostic::error(
+                "too-complex",
+                self.source,
+                at,
+                "with what is embedded this is nested too deeply",
+            );
+            self.found.push(wrong.help(format!("at most {MAX_DEPTH} levels")));
+        }
         self.failed
     }
 
@@ -232,6 +242,7 @@ impl<'a> Expansion<'a> {
                     documents.into_iter().next().unwrap_or(Node { value: Value::Null, at, bytes: None });
                 tree.moved_to(at);
                 *node = tree;
+                self.grafted = Some(at);
             }
             Err(error) => {
                 let place =
@@ -391,7 +402,8 @@ mod tests {
 
     #[test]
     fn directives_are_taken_apart() {
-        let cases: [(&str, Result<(Directive<'_>, Encoding), Refusal>); 15] = [
+        type Case<'t> = (&'t str, Result<(Directive<'t>, Encoding), Refusal>);
+        let cases: [Case<'_>; 15] = [
             ("@{dev}", Ok((Directive::Var("dev"), Encoding::Raw))),
             ("@{ dev }", Ok((Directive::Var("dev"), Encoding::Raw))),
             ("@{tfstate-bucket}", Ok((Directive::Var("tfstate-bucket"), Encoding::Raw))),

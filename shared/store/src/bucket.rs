@@ -47,10 +47,11 @@ impl Objects for Bucket {
             Err(error) => return Err(failure("GetObject", &error)),
             Ok(answer) => answer,
         };
-        let body = answer.body.collect().await.map_err(|error| StoreError::Retryable {
-            operation: "GetObject",
-            reason: error.to_string(),
-        })?;
+        let body = answer
+            .body
+            .collect()
+            .await
+            .map_err(|error| StoreError::Retryable { operation: "GetObject", reason: error.to_string() })?;
         Ok(Some(body.to_vec()))
     }
 }

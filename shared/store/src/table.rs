@@ -46,7 +46,8 @@ impl TableSpec {
 /// [`StoreError::Retryable`] if the table is not ready after about ten seconds.
 pub async fn create(client: &Client, name: &str) -> Stored<()> {
     use TableSpec as T;
-    let attribute = |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+    let attribute =
+        |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
     let key = |name, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
     let index = |name, hash, range| {
         GlobalSecondaryIndex::builder()
@@ -90,7 +91,10 @@ async fn wait_until_active(client: &Client, name: &str) -> Stored<()> {
             return Ok(());
         }
     }
-    Err(StoreError::Retryable { operation: "DescribeTable", reason: format!("table {name} is not active yet") })
+    Err(StoreError::Retryable {
+        operation: "DescribeTable",
+        reason: format!("table {name} is not active yet"),
+    })
 }
 
 async fn enable_ttl(client: &Client, name: &str) -> Stored<()> {
@@ -100,8 +104,11 @@ async fn enable_ttl(client: &Client, name: &str) -> Stored<()> {
     if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
         return Ok(());
     }
-    let specification =
-        TimeToLiveSpecification::builder().enabled(true).attribute_name(TableSpec::TTL).build().map_err(invalid)?;
+    let specification = TimeToLiveSpecification::builder()
+        .enabled(true)
+        .attribute_name(TableSpec::TTL)
+        .build()
+        .map_err(invalid)?;
     let request = client.update_time_to_live().table_name(name).time_to_live_specification(specification);
     request.send().await.map_err(|error| failure("UpdateTimeToLive", &error))?;
     Ok(())

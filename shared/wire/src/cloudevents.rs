@@ -165,13 +165,21 @@ fn is_json(media: &mime::Mime) -> bool {
 }
 
 fn read_data<T: DeserializeOwned>(raw: &RawValue) -> Result<T, EventError> {
+    // A derived reader would take the fields as an array too.
+    if !raw.get().starts_with('{') {
+        let problem = "is no object: expected kind, name, uid and document".to_owned();
+        return Err(EventError::Data { path: "data".to_owned(), problem });
+    }
     let mut json = serde_json::Deserializer::from_str(raw.get());
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = match error.path().to_string().as_str() {
             "." => "data".to_owned(),
             path => format!("data.{path}"),
         };
-        EventError::Data { path, problem: crate::limits::message(&error.inner().to_string()) }
+        // Positions count from the start of data, which helps nobody who has the path.
+        let position = format!(" at line {} column {}", error.inner().line(), error.inner().column());
+        let problem = error.inner().to_string();
+        EventError::Data { path, problem: crate::limits::message(problem.trim_end_matches(&position)) }
     })
 }
 

@@ -50,7 +50,9 @@ pub enum SecretError {
     #[error("a signing secret begins with {PREFIX}; this one does not")]
     Prefix,
     /// It is a key of the asymmetric scheme.
-    #[error("this is a key for asymmetric signatures (whsk_, whpk_); a secret that begins with {PREFIX} is needed")]
+    #[error(
+        "this is a key for asymmetric signatures (whsk_, whpk_); a secret that begins with {PREFIX} is needed"
+    )]
     Asymmetric,
     /// What follows the prefix is not base64.
     #[error("what follows {PREFIX} in a signing secret is standard base64 with its padding; this is not")]
@@ -88,7 +90,11 @@ impl Secret {
     }
 
     fn checked(bytes: Zeroizing<Vec<u8>>) -> Result<Self, SecretError> {
-        if SECRET_BYTES.contains(&bytes.len()) { Ok(Self(bytes)) } else { Err(SecretError::Length(bytes.len())) }
+        if SECRET_BYTES.contains(&bytes.len()) {
+            Ok(Self(bytes))
+        } else {
+            Err(SecretError::Length(bytes.len()))
+        }
     }
 
     fn mac(&self, id: &[u8], timestamp: &[u8], body: &[u8]) -> Hmac<Sha256> {
@@ -263,7 +269,12 @@ pub fn sign(secret: &Secret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&
 /// Checks that one of `keys` has signed `body`, not more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Compares in
 /// constant time. The caller has bounded the body; a repetition within the tolerance verifies again, so the caller
 /// deduplicates by what the message asks for.
-pub fn verify(keys: &Keys, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Verified, SignatureError> {
+pub fn verify(
+    keys: &Keys,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<Verified, SignatureError> {
     let id = single(headers, WEBHOOK_ID)?;
     let id = MessageId::parse(id).map_err(|_| SignatureError::Malformed {
         header: WEBHOOK_ID,
@@ -299,7 +310,9 @@ fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Sig
     if values.next().is_some() {
         return Err(SignatureError::Repeated(name));
     }
-    value.to_str().map_err(|_| SignatureError::Malformed { header: name, expected: "visible ASCII characters" })
+    value
+        .to_str()
+        .map_err(|_| SignatureError::Malformed { header: name, expected: "visible ASCII characters" })
 }
 
 fn seconds(written: &str) -> Result<u64, SignatureError> {
@@ -325,7 +338,10 @@ fn signatures(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, SignatureError> {
         return Err(SignatureError::NoVersion);
     }
     if all.len() > MAX_SIGNATURES {
-        return Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
+        return Err(SignatureError::Malformed {
+            header: WEBHOOK_SIGNATURE,
+            expected: "at most 8 v1 signatures",
+        });
     }
     Ok(all.into_iter().map(|encoded| STANDARD.decode(encoded).unwrap_or_default()).collect())
 }

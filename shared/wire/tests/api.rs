@@ -19,8 +19,8 @@ macro_rules! golden {
 }
 
 fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let text = serde_json::to_string(message).unwrap();
-    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), message, "{text}");
+    let text = serde_json::to_string(message).expect("it can be written");
+    assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
 }
 
 const AT: &str = "2026-09-21T14:13:20.123Z";
@@ -84,7 +84,8 @@ fn errors() {
         line: Some(7),
         column: Some(13),
     };
-    let problem = Problem { status: 422, code: text("document"), detail: text("1 error"), errors: vec![error] };
+    let problem =
+        Problem { status: 422, code: text("document"), detail: text("1 error"), errors: vec![error] };
     golden!("problem", problem);
     let short = Problem { status: 401, code: text("unsigned"), detail: text("sign it"), errors: vec![] };
     golden!("problem-short", short);
@@ -142,16 +143,7 @@ fn states() {
     golden!("run-states", [R::Running, R::Stopping, R::Succeeded, R::Failed, R::Cancelled]);
     golden!(
         "unit-states",
-        [
-            U::Waiting,
-            U::Running,
-            U::Retrying,
-            U::Succeeded,
-            U::Skipped,
-            U::Failed,
-            U::Blocked,
-            U::Cancelled
-        ]
+        [U::Waiting, U::Running, U::Retrying, U::Succeeded, U::Skipped, U::Failed, U::Blocked, U::Cancelled]
     );
 }
 

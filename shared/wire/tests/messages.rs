@@ -27,21 +27,21 @@ macro_rules! golden {
 }
 
 fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let text = serde_json::to_string(message).unwrap();
-    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), message, "{text}");
+    let text = serde_json::to_string(message).expect("it can be written");
+    assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
 }
 
 /// Our own later versions add fields; today's readers must live with them.
 fn ignores_unknown_fields<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let mut json = serde_json::to_value(message).unwrap();
+    let mut json = serde_json::to_value(message).expect("it can be written");
     json["addedLater"] = json!({"a": 1});
-    assert_eq!(&serde_json::from_value::<T>(json).unwrap(), message);
+    assert_eq!(&serde_json::from_value::<T>(json).expect("it can be read"), message);
 }
 
 fn refuses_unknown_fields<T: Serialize + DeserializeOwned + Debug>(message: &T) {
-    let mut json = serde_json::to_value(message).unwrap();
+    let mut json = serde_json::to_value(message).expect("it can be written");
     json["addedLater"] = json!(1);
-    let error = serde_json::from_value::<T>(json).unwrap_err();
+    let error = serde_json::from_value::<T>(json).expect_err("it is refused");
     assert!(error.to_string().contains("unknown field `addedLater`"), "{error}");
 }
 
@@ -101,8 +101,19 @@ fn callbacks() {
 fn reason_codes() {
     use ReasonCode::*;
     let codes = [
-        Exit, Timeout, Lost, Connect, Status, Refused, OutputMissing, OutputTooLarge, OutputInvalid, Render,
-        NotStartable, Failed, Cancelled,
+        Exit,
+        Timeout,
+        Lost,
+        Connect,
+        Status,
+        Refused,
+        OutputMissing,
+        OutputTooLarge,
+        OutputInvalid,
+        Render,
+        NotStartable,
+        Failed,
+        Cancelled,
     ];
     golden!("reason-codes", codes);
 }

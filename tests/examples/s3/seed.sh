@@ -9,7 +9,8 @@ endpoint="${AWS_ENDPOINT_URL_S3:-https://s3.$AWS_REGION.amazonaws.com}"
 s3() {
     if [ -n "${AWS_ACCESS_KEY_ID:-}" ]; then
         set -- --aws-sigv4 "aws:amz:$AWS_REGION:s3" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \
-            --header "x-amz-security-token: ${AWS_SESSION_TOKEN:-}" "$@"
+            --header "x-amz-content-sha256: UNSIGNED-PAYLOAD" \
+            ${AWS_SESSION_TOKEN:+--header} ${AWS_SESSION_TOKEN:+"x-amz-security-token: $AWS_SESSION_TOKEN"} "$@"
     fi
     curl --silent --show-error --fail --connect-timeout 5 --max-time 60 \
         --retry 30 --retry-delay 1 --retry-connrefused --retry-all-errors "$@"

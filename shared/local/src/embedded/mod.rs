@@ -6,6 +6,8 @@
 mod bucket;
 mod server;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use bucket::Bucket;
 pub use server::S3Server;

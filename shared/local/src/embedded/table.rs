@@ -84,7 +84,8 @@ impl HttpConnector for Connector {
         let database = self.database.clone();
         HttpConnectorFuture::new(async move {
             let broken = |error: Box<dyn std::error::Error + Send + Sync>| ConnectorError::other(error, None);
-            let operation = request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
+            let operation =
+                request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
             let operation = operation.unwrap_or_default().to_owned();
             let body = request.body().bytes().unwrap_or_default().to_vec();
             // The emulator answers in its caller's thread, and waits for its lock there.

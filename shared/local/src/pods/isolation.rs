@@ -91,7 +91,11 @@ impl Layout {
             self.folders.insert(folder.clone());
         }
         let backing = below(&self.root, &folder);
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&backing).map_err(|error| error.to_string())?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&backing)
+            .map_err(|error| error.to_string())?;
         Ok(backing.join(name))
     }
 
@@ -123,7 +127,8 @@ impl Layout {
         // Else the mount of the folder that holds it would hold all our mounts a second time.
         mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none)
             .map_err(unavailable("no unbindable mounts"))?;
-        self.fill(Path::new("/")).map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
+        self.fill(Path::new("/"))
+            .map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
         self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
         let turn = || -> nix::Result<()> {
             nix::unistd::chdir(&self.root)?;

@@ -62,10 +62,12 @@ pub(super) fn tail(folder: &Path, most: usize) -> Vec<u8> {
         let numbers = numbers(folder);
         let last = &numbers[numbers.len().saturating_sub(2)..];
         let mut bytes = Vec::new();
-        if last.iter().all(|number| fs::read(segment(folder, *number)).is_ok_and(|mut part| {
-            bytes.append(&mut part);
-            true
-        })) {
+        if last.iter().all(|number| {
+            fs::read(segment(folder, *number)).is_ok_and(|mut part| {
+                bytes.append(&mut part);
+                true
+            })
+        }) {
             let mut from = bytes.len().saturating_sub(most);
             if from > 0 {
                 while from < bytes.len() && bytes[from] & 0b1100_0000 == 0b1000_0000 {

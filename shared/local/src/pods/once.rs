@@ -40,7 +40,8 @@ pub async fn run_once(
     let state = state.canonicalize().map_err(|error| PodsError::io(state, error))?;
     let all = state.join("once");
     sweep(&all)?;
-    let kept = tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
+    let kept =
+        tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
     let shown = kept.path().to_string_lossy().into_owned();
     let name = WorkName { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
     let run = Run { work: Work { folder: kept.keep() } };
@@ -67,7 +68,9 @@ pub async fn run_once(
     }
     match run.work.standing()? {
         Standing::Ended(result) => Ok(*result),
-        Standing::Tombstoned => Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside")),
+        Standing::Tombstoned => {
+            Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside"))
+        }
         _ => {
             let (mark, value) = run.work.mark();
             strays::kill_marked(mark, &value);
@@ -96,10 +99,16 @@ impl Drop for Run {
 fn sweep(all: &Path) -> Result<(), PodsError> {
     for name in folder::names(all)? {
         let work = Work { folder: all.join(name) };
-        // One that is being made has no lock yet, but it has no request either.
-        if work.request().exists() && work.lock().exists() && !work.is_held()? {
-            let _ = std::fs::remove_dir_all(&work.folder);
+        // One that is being started right now is `Waiting`.
+        match work.standing()? {
+            Standing::Ended(_) | Standing::Tombstoned => {}
+            Standing::Vanished => {
+                let (mark, value) = work.mark();
+                strays::kill_marked(mark, &value);
+            }
+            Standing::Absent | Standing::Running | Standing::Waiting => continue,
         }
+        let _ = std::fs::remove_dir_all(&work.folder);
     }
     Ok(())
 }

@@ -141,7 +141,8 @@ impl ProcessRelay {
                     SystemTime::now().duration_since(since).is_ok_and(|age| age >= older_than)
                 });
                 if old && !work.is_held()? {
-                    std::fs::remove_dir_all(&work.folder).map_err(|error| PodsError::io(&work.folder, error))?;
+                    std::fs::remove_dir_all(&work.folder)
+                        .map_err(|error| PodsError::io(&work.folder, error))?;
                     pruned += 1;
                 }
             }
@@ -162,7 +163,10 @@ impl ProcessRelay {
 impl Relay for ProcessRelay {
     async fn ensure(&self, _: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
         if request.v != 1 {
-            return Err(RelayError::Refused(format!("version {} of the request is not known here", request.v)));
+            return Err(RelayError::Refused(format!(
+                "version {} of the request is not known here",
+                request.v
+            )));
         }
         check(&request.name)?;
         self.inner().ensure(request).await

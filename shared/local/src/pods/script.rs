@@ -43,7 +43,9 @@ impl Prepared {
             )));
         }
         let tmp = below(&self.root, Path::new("/tmp"));
-        self.env.entry("TMPDIR".to_owned()).or_insert_with(|| tmp.to_string_lossy().into_owned().into_bytes());
+        self.env
+            .entry("TMPDIR".to_owned())
+            .or_insert_with(|| tmp.to_string_lossy().into_owned().into_bytes());
         Ok(self.launch(None, &self.root))
     }
 
@@ -211,13 +213,17 @@ mod tests {
             ("#!\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
             (
                 "\n#!/bin/sh\n",
-                Err("the script has no interpreter: there is something before its `#!`; its first line must name \
-                     one, such as #!/bin/sh"),
+                Err(
+                    "the script has no interpreter: there is something before its `#!`; its first line must name \
+                     one, such as #!/bin/sh",
+                ),
             ),
             (
                 "#!/bin/sh\r\ntrue\r\n",
-                Err("the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
-                     with LF alone"),
+                Err(
+                    "the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
+                     with LF alone",
+                ),
             ),
             ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
             ("#!/no/such -x\n", Err("this machine has no /no/such, the script's interpreter")),

@@ -120,7 +120,8 @@ fn become_script(bytes: &[u8]) -> Trouble {
 }
 
 fn die_with(supervisor: Pid) -> Result<(), Trouble> {
-    set_pdeathsig(Signal::SIGKILL).map_err(|error| Trouble::Broken(format!("no signal at death: {error}")))?;
+    set_pdeathsig(Signal::SIGKILL)
+        .map_err(|error| Trouble::Broken(format!("no signal at death: {error}")))?;
     // It may have died before that.
     if getppid() == supervisor { Ok(()) } else { Err(Trouble::Broken("the supervisor died".to_owned())) }
 }
@@ -128,10 +129,14 @@ fn die_with(supervisor: Pid) -> Result<(), Trouble> {
 fn explain(error: &io::Error, script: &Path) -> Trouble {
     Trouble::NotStartable(match error.kind() {
         io::ErrorKind::ArgumentListTooLong => {
-            "all environment variables together are larger than the system allows: give large inputs a path".to_owned()
+            "all environment variables together are larger than the system allows: give large inputs a path"
+                .to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            format!("{} may not be executed: is the state on a file system that is mounted noexec?", script.display())
+            format!(
+                "{} may not be executed: is the state on a file system that is mounted noexec?",
+                script.display()
+            )
         }
         io::ErrorKind::NotFound => "the interpreter does not exist".to_owned(),
         _ => format!("the script does not start: {error}"),

@@ -100,8 +100,7 @@ fn failed(code: ReasonCode, message: &str) -> Outcome {
 fn run(work: &Work) -> Result<Outcome, PodsError> {
     let _ = folder::write_whole(&work.folder.join("pid"), std::process::id().to_string().as_bytes());
     let lost = |path: PathBuf| PodsError::Damaged { path, message: "it is missing".to_owned() };
-    let received: Received =
-        folder::read_json(&work.request())?.ok_or_else(|| lost(work.request()))?;
+    let received: Received = folder::read_json(&work.request())?.ok_or_else(|| lost(work.request()))?;
     let around: Surroundings =
         folder::read_json(&work.surroundings())?.ok_or_else(|| lost(work.surroundings()))?;
     let request = &received.request;
@@ -109,7 +108,10 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
         return Ok(Outcome::Tombstone);
     }
     if now_ms() > received.at_ms.saturating_add(request.not_after_ms) {
-        return Ok(failed(ReasonCode::Lost, "the script could not be started within the time allowed for that"));
+        return Ok(failed(
+            ReasonCode::Lost,
+            "the script could not be started within the time allowed for that",
+        ));
     }
     let mut prepared = match script::prepare(work, &request.script, &around) {
         Ok(prepared) => prepared,
@@ -159,7 +161,8 @@ fn not_started(trouble: &Trouble) -> Outcome {
 }
 
 fn start(prepared: &mut Prepared, output: io::PipeWriter) -> Result<Pid, Trouble> {
-    let copies = || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
+    let copies =
+        || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
     let broken = |error: io::Error| Trouble::Broken(error.to_string());
     let child = match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
         Err(Trouble::Unavailable(why)) => stage::launch(&prepared.bare(&why)?, copies().map_err(broken)?)?,
@@ -276,8 +279,13 @@ fn fit(mut result: Callback) -> Callback {
     if bytes <= CALLBACK_BODY || result.status != CallbackStatus::Succeeded {
         return result;
     }
-    let message = format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
-    Callback { log: result.log, took_ms: result.took_ms, ..Callback::failed(ReasonCode::OutputTooLarge, &message) }
+    let message =
+        format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
+    Callback {
+        log: result.log,
+        took_ms: result.took_ms,
+        ..Callback::failed(ReasonCode::OutputTooLarge, &message)
+    }
 }
 
 /// Milliseconds since 1970.

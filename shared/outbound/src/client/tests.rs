@@ -1,1 +1,411 @@
-//! Filled below.
+//! Over real sockets on loopback.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::Uri;
+use axum::routing::{any, get};
+use reqwest::dns::{Addrs, Name, Resolving};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::guard::Schemes;
+
+fn request(method: &str, url: String) -> Request {
+    Request {
+        method: method.to_owned(),
+        url,
+        headers: Vec::new(),
+        body: Vec::new(),
+        timeout: Duration::from_secs(5),
+    }
+}
+
+fn local() -> Client {
+    Client::new(Policy::with_loopback()).unwrap()
+}
+
+async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// A server that does with each connection as it is told, for answers that no HTTP library would give.
+async fn serve_raw<F, R>(each: F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(each(stream));
+        }
+    });
+    (address, count)
+}
+
+async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = vec![0; 4096];
+    let length = stream.read(&mut head).await.unwrap();
+    String::from_utf8_lossy(&head[..length]).into_owned()
+}
+
+/// Leads every name to fixed addresses.
+struct Leads(Vec<IpAddr>, AtomicUsize);
+
+impl Leads {
+    fn to(addresses: &[&str]) -> Arc<Self> {
+        Arc::new(Self(
+            addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            AtomicUsize::new(0),
+        ))
+    }
+}
+
+impl Resolve for Leads {
+    fn resolve(&self, _: Name) -> Resolving {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        let found: Vec<SocketAddr> = self.0.iter().map(|address| SocketAddr::new(*address, 0)).collect();
+        Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
+    }
+}
+
+#[tokio::test]
+async fn method_headers_and_body_arrive_as_given() {
+    let echo = |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| async move {
+        let mut lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        (
+            http::StatusCode::CREATED,
+            [("x-made", "yes")],
+            format!("{method} {uri}\n{}\n{body:?}", lines.join("\n")),
+        )
+    };
+    let address = serve(Router::new().fallback(any(echo))).await;
+    let mut given = request("PATCH", format!("http://{address}/a%20b?c=d#e"));
+    given.headers =
+        vec![("x-one".to_owned(), "1".to_owned()), ("authorization".to_owned(), "Bearer t".to_owned())];
+    given.body = b"\xff\0body".to_vec();
+    let response = local().call(given).await.unwrap();
+    assert_eq!(response.status, 201);
+    assert!(response.headers.contains(&("x-made".to_owned(), "yes".to_owned())));
+    let said = String::from_utf8(response.body).unwrap().replace(&address.to_string(), "HOST");
+    insta::assert_snapshot!(said);
+}
+
+#[tokio::test]
+async fn redirects_are_answers() {
+    let moved = || async { (http::StatusCode::FOUND, [("location", "/elsewhere")], "moved") };
+    let router = Router::new().route("/", any(moved)).route("/elsewhere", any(|| async { "followed" }));
+    let address = serve(router).await;
+    let response = local().call(request("GET", format!("http://{address}/"))).await.unwrap();
+    assert_eq!((response.status, response.body.as_slice()), (302, b"moved".as_slice()));
+    assert!(response.headers.contains(&("location".to_owned(), "/elsewhere".to_owned())));
+}
+
+#[tokio::test]
+async fn cookies_are_not_kept() {
+    let count = |headers: HeaderMap| async move {
+        ([("set-cookie", "a=b")], headers.contains_key("cookie").to_string())
+    };
+    let address = serve(Router::new().route("/", get(count))).await;
+    let client = local();
+    for _ in 0..2 {
+        let response = client.call(request("GET", format!("http://{address}/"))).await.unwrap();
+        assert_eq!(response.body, b"false");
+    }
+}
+
+#[tokio::test]
+async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
+    let sized = |uri: Uri| async move { vec![b'x'; uri.path()[1..].parse().unwrap()] };
+    let address = serve(Router::new().fallback(get(sized))).await;
+    let of = async |size: usize| local().call(request("GET", format!("http://{address}/{size}"))).await;
+    assert_eq!(of(limits::RESPONSE_BODY).await.unwrap().body.len(), limits::RESPONSE_BODY);
+    assert_eq!(of(limits::RESPONSE_BODY + 1).await, Err(CallError::TooLarge(limits::RESPONSE_BODY)));
+    assert!(of(0).await.unwrap().body.is_empty());
+}
+
+#[tokio::test]
+async fn reading_stops_at_the_limit_of_an_endless_body() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let (address, _) = serve_raw(move |mut stream| {
+        let counted = Arc::clone(&counted);
+        async move {
+            read_head(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+            let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+            while stream.write_all(&chunk).await.is_ok() {
+                counted.fetch_add(0x10000, Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let result = local().call(request("GET", format!("http://{address}/"))).await;
+    assert_eq!(result, Err(CallError::TooLarge(limits::RESPONSE_BODY)));
+    let sent = sent.load(Ordering::SeqCst);
+    // What lies in the sockets' buffers is sent and never read.
+    assert!(sent < 16 * limits::RESPONSE_BODY, "{sent}");
+}
+
+#[tokio::test]
+async fn time_ends_a_server_that_says_nothing() {
+    let (address, _) = serve_raw(|mut stream| async move {
+        read_head(&mut stream).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    })
+    .await;
+    let timeout = Duration::from_millis(200);
+    let started = Instant::now();
+    let result = local().call(Request { timeout, ..request("GET", format!("http://{address}/")) }).await;
+    assert_eq!(result, Err(CallError::Timeout(timeout)));
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn time_ends_a_slow_drip_too() {
+    let (address, _) = serve_raw(|mut stream| async move {
+        read_head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await.unwrap();
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let timeout = Duration::from_millis(300);
+    let started = Instant::now();
+    let result = local().call(Request { timeout, ..request("POST", format!("http://{address}/")) }).await;
+    assert_eq!(result, Err(CallError::Timeout(timeout)));
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn names_are_judged_by_their_addresses() {
+    let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
+    let port = address.port();
+    for (leads_to, expected) in [
+        (vec!["127.0.0.1"], Err("127.0.0.1, which is not allowed: loopback")),
+        (vec!["169.254.169.254"], Err("169.254.169.254, which is not allowed: link-local")),
+        (vec!["::ffff:127.0.0.1"], Err("::ffff:127.0.0.1, which is not allowed: loopback")),
+        (vec!["10.0.0.1", "::1"], Err("::1, which is not allowed: loopback")),
+        (vec![], Ok("has no address")),
+    ] {
+        let client = Client::with_resolver(Policy::public(), Leads::to(&leads_to)).unwrap();
+        let error =
+            client.call(request("GET", format!("http://innocent.example:{port}/"))).await.unwrap_err();
+        match (&error, expected) {
+            (CallError::Refused(text), Err(part)) => assert!(text.contains(part), "{text}"),
+            (CallError::Connect(text), Ok(part)) => assert!(text.contains(part), "{text}"),
+            _ => panic!("{error:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_connection_uses_the_address_that_was_judged() {
+    let address = serve(Router::new().route("/", get(|| async { "here" }))).await;
+    let url = format!("http://name.example:{}/", address.port());
+    // Of several addresses only those that are allowed are tried.
+    let resolver = Leads::to(&["10.255.255.1", "127.0.0.1"]);
+    let client =
+        Client::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
+    assert_eq!(client.call(request("GET", url)).await.unwrap().body, b"here");
+    // One lookup: none between check and connection whose answer could differ.
+    assert_eq!(resolver.1.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_machines_own_resolver_is_judged_as_well() {
+    let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
+    let url = |name: &str| format!("http://{name}:{}/", address.port());
+    let public = Client::new(Policy::public()).unwrap();
+    for name in ["localhost", "LOCALHOST", "localhost."] {
+        let error = public.call(request("GET", url(name))).await.unwrap_err();
+        let refused = matches!(&error, CallError::Refused(text) if text.contains("loopback"));
+        // Some machines know no name with a full stop at its end.
+        assert!(
+            refused || (name.ends_with('.') && matches!(error, CallError::Connect(_))),
+            "{name}: {error:?}"
+        );
+    }
+    assert_eq!(local().call(request("GET", url("localhost"))).await.unwrap().body, b"inside");
+}
+
+#[tokio::test]
+async fn literal_addresses_are_refused_before_a_connection() {
+    let (address, count) = serve_raw(|_| async {}).await;
+    let public = Client::new(Policy::public()).unwrap();
+    for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"] {
+        let error =
+            public.call(request("GET", format!("http://{host}:{}/", address.port()))).await.unwrap_err();
+        assert!(matches!(error, CallError::Refused(_)), "{error:?}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn requests_that_could_be_something_else_are_refused() {
+    let mut said = String::new();
+    let (address, count) = serve_raw(|_| async {}).await;
+    let url = || format!("http://{address}/");
+    for (method, name, value) in [
+        ("CONNECT", "x-a", "1"),
+        ("TRACE", "x-a", "1"),
+        ("get", "x-a", "1"),
+        ("GET / HTTP/1.1\r\nHost: a", "x-a", "1"),
+        ("GET", "x a", "1"),
+        ("GET", "", "1"),
+        ("GET", "x-a\r\nhost", "1"),
+        ("GET", "x-a", "secret\r\nhost: b"),
+        ("GET", "x-a", "secret\0"),
+        ("GET", "x-a", "secrét"),
+        ("GET", "host", "metadata.internal"),
+        ("POST", "Transfer-Encoding", "chunked"),
+        ("POST", "content-length", "0"),
+        ("GET", "connection", "upgrade"),
+    ] {
+        let mut given = request(method, url());
+        given.headers.push((name.to_owned(), value.to_owned()));
+        let CallError::Refused(text) = local().call(given).await.unwrap_err() else {
+            panic!("{method} {name}")
+        };
+        assert!(!text.contains("secret"), "{text}");
+        said.push_str(&format!("{method:?} {name:?}\n  {text}\n"));
+    }
+    let strict = Policy { schemes: Schemes::HttpsOnly, ..Policy::with_loopback() };
+    let error = Client::new(strict).unwrap().call(request("GET", url())).await.unwrap_err();
+    said.push_str(&format!("https only\n  {error}\n"));
+    insta::assert_snapshot!(said);
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_be_opened_is_tried_again_for_less_than_a_second() {
+    let resolver = Leads::to(&["127.0.0.1"]);
+    let client =
+        Client::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let started = Instant::now();
+    let error =
+        client.call(request("POST", format!("http://a.example:{free}/?token=hidden"))).await.unwrap_err();
+    // The waits end within a second; the rest is for a busy machine.
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    let CallError::Connect(text) = error else { panic!("{error:?}") };
+    assert!(text.contains("refused") && !text.contains("hidden"), "{text}");
+    let tries = resolver.1.load(Ordering::SeqCst);
+    assert!((2..=1 + RETRIES).contains(&tries), "{tries}");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_up_meanwhile_is_reached() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let listener = TcpListener::bind(address).await.unwrap();
+        axum::serve(listener, Router::new().route("/", any(|| async { "up" }))).await
+    });
+    let response = local().call(request("POST", format!("http://{address}/"))).await.unwrap();
+    assert_eq!(response.body, b"up");
+}
+
+#[tokio::test]
+async fn what_a_server_may_have_seen_is_sent_again_only_if_the_method_is_safe() {
+    for (method, key, again) in [
+        ("POST", None, false),
+        ("POST", Some("k"), false),
+        ("PUT", None, false),
+        ("DELETE", None, false),
+        ("GET", None, true),
+    ] {
+        // Reads the request, then hangs up.
+        let (address, count) = serve_raw(|mut stream| async move {
+            read_head(&mut stream).await;
+        })
+        .await;
+        let mut given = request(method, format!("http://{address}/"));
+        given.headers.extend(key.map(|key| ("idempotency-key".to_owned(), key.to_owned())));
+        let error = local().call(given).await.unwrap_err();
+        assert!(matches!(error, CallError::Connect(_)), "{error:?}");
+        assert_eq!(count.load(Ordering::SeqCst) > 1, again, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_no_http_are_connections_that_broke() {
+    for answer in ["", "SSH-2.0-OpenSSH_9.6\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort"] {
+        let (address, _) = serve_raw(move |mut stream| async move {
+            read_head(&mut stream).await;
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        })
+        .await;
+        let error = local().call(request("POST", format!("http://{address}/"))).await.unwrap_err();
+        assert!(matches!(error, CallError::Connect(_)), "{answer:?}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn headers_that_are_no_text_are_left_out() {
+    let (address, _) = serve_raw(|mut stream| async move {
+        read_head(&mut stream).await;
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nX-Bin: \xff\xfe\r\nX-Text: a\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .unwrap();
+    })
+    .await;
+    let response = local().call(request("GET", format!("http://{address}/"))).await.unwrap();
+    let names: Vec<&str> = response.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["x-text", "content-length"]);
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_has_died_is_replaced() {
+    let (address, count) = serve_raw(|mut stream| async move {
+        read_head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+        // Looks as if it were kept, and is closed while nobody uses it.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    })
+    .await;
+    let client = local();
+    for _ in 0..3 {
+        let response = client.call(request("POST", format!("http://{address}/"))).await.unwrap();
+        assert_eq!(response.body, b"ok");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn nothing_is_said_before_tls_stands() {
+    let heard = Arc::new(std::sync::Mutex::new(String::new()));
+    let hearing = Arc::clone(&heard);
+    let (address, count) = serve_raw(move |mut stream| {
+        let hearing = Arc::clone(&hearing);
+        async move {
+            let hello = read_head(&mut stream).await;
+            hearing.lock().unwrap().push_str(&hello);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        }
+    })
+    .await;
+    let mut given = request("POST", format!("https://localhost:{}/path", address.port()));
+    given.headers = vec![("authorization".to_owned(), "Bearer token".to_owned())];
+    let error = local().call(given).await.unwrap_err();
+    assert!(matches!(error, CallError::Connect(_)), "{error:?}");
+    assert!(count.load(Ordering::SeqCst) > 0);
+    let heard = heard.lock().unwrap();
+    assert!(!heard.contains("/path") && !heard.contains("token"), "{heard}");
+}

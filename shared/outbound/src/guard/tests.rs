@@ -1,1 +1,233 @@
-//! Filled below.
+use proptest::prelude::*;
+
+use super::*;
+
+/// What public-only policy says of literal addresses, spelt as a document could spell them in a URL.
+const TABLE: &[(&str, &str)] = &[
+    // Public.
+    ("1.1.1.1", "open"),
+    ("8.8.8.8", "open"),
+    ("100.63.255.255", "open"),
+    ("100.128.0.1", "open"),
+    ("172.15.255.255", "open"),
+    ("172.32.0.1", "open"),
+    ("169.253.255.255", "open"),
+    ("192.167.255.255", "open"),
+    ("198.17.255.255", "open"),
+    ("198.20.0.1", "open"),
+    ("223.255.255.254", "open"),
+    ("[2606:4700:4700::1111]", "open"),
+    ("[2a00:1450:4001:800::200e]", "open"),
+    ("[2001:4860:4860::8888]", "open"),
+    ("[::ffff:8.8.8.8]", "open"),
+    ("[64:ff9b::8.8.8.8]", "open"),
+    // Loopback and what stands for it.
+    ("127.0.0.1", "loopback"),
+    ("127.255.255.254", "loopback"),
+    ("127.1", "loopback"),
+    ("0x7f.1", "loopback"),
+    ("0177.0.0.1", "loopback"),
+    ("2130706433", "loopback"),
+    ("0x7f000001", "loopback"),
+    ("017700000001", "loopback"),
+    ("%31%32%37.0.0.1", "loopback"),
+    ("１２７.0.0.1", "loopback"),
+    ("127。0。0。1", "loopback"),
+    ("127.0.0.1.", "loopback"),
+    ("[::1]", "loopback"),
+    ("[0:0:0:0:0:0:0:1]", "loopback"),
+    ("[::ffff:127.0.0.1]", "loopback"),
+    ("[::ffff:7f00:1]", "loopback"),
+    ("[64:ff9b::7f00:1]", "loopback"),
+    ("[::127.0.0.1]", "not global unicast"),
+    // This network.
+    ("0.0.0.0", "unspecified"),
+    ("0", "unspecified"),
+    ("0.1.2.3", "unspecified"),
+    ("[::]", "unspecified"),
+    ("[::ffff:0.0.0.0]", "unspecified"),
+    // Private.
+    ("10.0.0.1", "private network"),
+    ("10.255.255.255", "private network"),
+    ("172.16.0.1", "private network"),
+    ("172.31.255.255", "private network"),
+    ("192.168.0.1", "private network"),
+    ("3232235521", "private network"),
+    ("[::ffff:10.0.0.1]", "private network"),
+    ("[64:ff9b::10.0.0.1]", "private network"),
+    ("[fc00::1]", "private network (unique local)"),
+    ("[fd00:ec2::254]", "private network (unique local)"),
+    ("[fdff:ffff::1]", "private network (unique local)"),
+    ("[fec0::1]", "private network (site-local)"),
+    ("100.64.0.1", "shared by a carrier (CGNAT)"),
+    ("100.100.100.200", "shared by a carrier (CGNAT)"),
+    ("100.127.255.255", "shared by a carrier (CGNAT)"),
+    // Metadata and link-local.
+    ("169.254.169.254", "link-local, where clouds keep their metadata service"),
+    ("169.254.170.2", "link-local, where clouds keep their metadata service"),
+    ("2852039166", "link-local, where clouds keep their metadata service"),
+    ("0xa9fea9fe", "link-local, where clouds keep their metadata service"),
+    ("0251.0376.0251.0376", "link-local, where clouds keep their metadata service"),
+    ("[::ffff:169.254.169.254]", "link-local, where clouds keep their metadata service"),
+    ("[::ffff:a9fe:a9fe]", "link-local, where clouds keep their metadata service"),
+    ("[64:ff9b::a9fe:a9fe]", "link-local, where clouds keep their metadata service"),
+    ("168.63.129.16", "a cloud's metadata service"),
+    ("[fe80::1]", "link-local"),
+    ("[febf::1]", "link-local"),
+    // Tunnels and translations that could lead inside.
+    ("[2002:7f00:1::]", "6to4 tunnel"),
+    ("[2002:a9fe:a9fe::1]", "6to4 tunnel"),
+    ("[2002:808:808::1]", "6to4 tunnel"),
+    ("[2001:0:4136:e378:8000:63bf:3fff:fdd2]", "Teredo tunnel"),
+    ("[64:ff9b:1::7f00:1]", "a network's own NAT64"),
+    ("192.88.99.1", "6to4 relay"),
+    // Documentation, benchmarks, reserved.
+    ("192.0.0.192", "reserved for protocols"),
+    ("192.0.2.1", "documentation"),
+    ("198.51.100.1", "documentation"),
+    ("203.0.113.1", "documentation"),
+    ("[2001:db8::1]", "documentation"),
+    ("[3fff::1]", "documentation"),
+    ("198.18.0.1", "benchmarks"),
+    ("198.19.255.255", "benchmarks"),
+    ("[2001:2::1]", "reserved for protocols"),
+    ("[2001:20::1]", "reserved for protocols"),
+    ("[100::1]", "discarded"),
+    ("[4000::1]", "not global unicast"),
+    ("[::ffff:0:127.0.0.1]", "not global unicast"),
+    // To many.
+    ("224.0.0.1", "multicast"),
+    ("239.255.255.255", "multicast"),
+    ("[ff02::1]", "multicast"),
+    ("255.255.255.255", "broadcast"),
+    ("240.0.0.1", "reserved"),
+];
+
+fn verdict(policy: &Policy, url: &str) -> String {
+    match policy.check_url(url) {
+        Ok(_) => "open".to_owned(),
+        Err(Refusal::Address { range, .. }) => range.to_owned(),
+        Err(other) => other.to_string(),
+    }
+}
+
+#[test]
+fn literal_addresses() {
+    for (host, expected) in TABLE {
+        for url in [format!("http://{host}/"), format!("https://{host}:8443/a?b#c")] {
+            assert_eq!(verdict(&Policy::public(), &url), *expected, "{url}");
+        }
+    }
+}
+
+#[test]
+fn local_mode_opens_loopback_and_nothing_else() {
+    for (host, expected) in TABLE {
+        let expected = if *expected == "loopback" { "open" } else { expected };
+        assert_eq!(verdict(&Policy::with_loopback(), &format!("http://{host}/")), expected, "{host}");
+    }
+}
+
+#[test]
+fn an_allowed_range_opens_exactly_itself() {
+    let policy = Policy {
+        allow: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/32".parse().unwrap()],
+        schemes: Schemes::HttpsOnly,
+    };
+    for (host, expected) in [
+        ("10.1.2.3", "open"),
+        ("[::ffff:10.1.2.3]", "open"),
+        ("[64:ff9b::10.1.2.3]", "open"),
+        ("[fd12::7]", "open"),
+        ("1.1.1.1", "open"),
+        ("10.2.0.1", "private network"),
+        ("[fd13::7]", "private network (unique local)"),
+        ("127.0.0.1", "loopback"),
+    ] {
+        assert_eq!(verdict(&policy, &format!("https://{host}/")), expected, "{host}");
+    }
+}
+
+#[test]
+fn urls_that_are_refused_before_any_lookup() {
+    let mut said = String::new();
+    for url in [
+        "",
+        "example.org",
+        "//example.org/",
+        "/path",
+        "http://",
+        "http://exa mple.org/",
+        "http://1.2.3.4.5/",
+        "http://256.0.0.1/",
+        "http://[::1",
+        "http://[fe80::1%25eth0]/",
+        "http://example.org:0/",
+        "http://example.org:65536/",
+        "http://user@example.org/",
+        "http://user:secret@example.org/",
+        "http://:secret@example.org/",
+        "http://example.org@127.0.0.1/",
+        "http://example.org\\@127.0.0.1/",
+        "ftp://example.org/",
+        "file:///etc/passwd",
+        "gopher://127.0.0.1:6379/_INFO",
+        "unix:/var/run/docker.sock",
+        "data:text/plain,hello",
+        "javascript:alert(1)",
+        "https://example.org/",
+        "HTTP://EXAMPLE.ORG./",
+        "http:example.org",
+        "http://bücher.example/",
+    ] {
+        let verdict = match Policy::public().check_url(url) {
+            Ok(url) => format!("open: {url}"),
+            Err(refusal) => refusal.to_string(),
+        };
+        assert!(!verdict.contains("secret"), "{verdict}");
+        said.push_str(&format!("{url}\n  {verdict}\n"));
+    }
+    insta::assert_snapshot!(said);
+    let strict = Policy { schemes: Schemes::HttpsOnly, ..Policy::public() };
+    assert!(strict.check_url("https://example.org/").is_ok());
+    let refusal = strict.check_url("http://example.org/").unwrap_err();
+    assert_eq!(refusal.to_string(), "the scheme http is not allowed in URLs: use https");
+}
+
+proptest! {
+    #[test]
+    fn an_embedded_address_is_judged_as_what_it_embeds(address in any::<u32>()) {
+        let inner = Ipv4Addr::from(address);
+        let policy = Policy::public();
+        let open = policy.check_address(inner.into()).is_ok();
+        prop_assert_eq!(policy.check_address(inner.to_ipv6_mapped().into()).is_ok(), open);
+        let [a, b, c, d] = inner.octets();
+        let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let nat64 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low);
+        prop_assert_eq!(policy.check_address(nat64.into()).is_ok(), open);
+        // Every spelling of the address in a URL is the address.
+        for host in [format!("{inner}"), format!("{address}"), format!("{address:#x}"), format!("0{address:o}")] {
+            prop_assert_eq!(policy.check_url(&format!("http://{host}/")).is_ok(), open, "{}", host);
+        }
+    }
+
+    #[test]
+    fn nothing_that_the_standard_library_calls_inner_is_open(address in any::<u32>(), wide in any::<u128>()) {
+        let policy = Policy::public();
+        let v4 = Ipv4Addr::from(address);
+        let inner = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
+            || v4.is_broadcast() || v4.is_unspecified() || v4.is_documentation();
+        prop_assert!(!inner || policy.check_address(v4.into()).is_err());
+        let v6 = Ipv6Addr::from(wide);
+        let inner = v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_multicast();
+        prop_assert!(!inner || policy.check_address(v6.into()).is_err());
+    }
+
+    #[test]
+    fn no_text_makes_it_fall(text in "\\PC{0,100}", host in "[0-9a-fx:.\\[\\]%@/]{0,40}") {
+        let _ = Policy::public().check_url(&text);
+        if let Ok(url) = Policy::public().check_url(&format!("http://{host}/")) {
+            prop_assert!(url.host().is_some() && url.username().is_empty());
+        }
+    }
+}

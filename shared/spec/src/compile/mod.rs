@@ -3,17 +3,32 @@
 //! [`check_plugin`] finds everything that one plugin can tell alone, [`plan`] what the sandbox adds: which plugins,
 //! which params, which wires. Both report all semantic errors together, each with its place.
 
+mod assemble;
 mod canonical;
+pub mod defaults;
 mod edges;
+mod order;
+mod params;
+mod places;
+mod plugin;
+mod reader;
+mod sandbox;
+mod sensitive;
+mod teardown;
+mod unit;
 mod version;
+mod webhook;
+mod wires;
 
 use std::collections::BTreeMap;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{Plugin, Sandbox};
 use crate::plan::Plan;
+use reader::Report;
+use wires::Wires;
 
-pub use canonical::PlanError;
+pub use canonical::{PLAN_VERSION, PlanError};
 pub use edges::{Edge, Why, edges};
 pub use version::resolve_version;
 
@@ -37,8 +52,25 @@ pub fn plan(
     sandbox: &Sandbox,
     plugins: &BTreeMap<String, Bound<'_>>,
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    let _ = (sandbox, plugins);
-    Err(Diagnostics::new())
+    let mut report = Report::new(&sandbox.source);
+    let mut warnings = Vec::new();
+    let mut instances = sandbox::instances(&mut report, sandbox, plugins, &mut warnings);
+    let (env, env_uses) = sandbox::env(&mut report, sandbox);
+    if instances.len() == sandbox.resources.len() {
+        sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);
+        assemble::place(&mut report, sandbox, &mut instances);
+    }
+    if report.found.has_errors() {
+        return Err(report.found.sorted());
+    }
+    let wires = Wires::new(&instances)?;
+    let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
+    assemble::check_cycles(&mut report, &plan, &instances, &wires);
+    if report.found.has_errors() {
+        return Err(report.found.sorted());
+    }
+    assemble::order_teardown(&mut plan);
+    Ok((plan, warnings))
 }
 
 /// Checks everything that one plugin can tell alone. Gives the warnings.
@@ -46,6 +78,5 @@ pub fn plan(
 /// # Errors
 /// Every semantic error, in the order of places.
 pub fn check_plugin(plugin: &Plugin) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let _ = plugin;
-    Ok(Vec::new())
+    plugin::check(plugin).map(|checked| checked.warnings)
 }

@@ -58,7 +58,9 @@ pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Ste
         n => {
             let (first, last) = (&names[..10], &names[n - 10..]);
             let all = first.iter().map(|name| format!("`{name}`"));
-            all.chain([format!("({} more)", n - 20)]).chain(last.iter().map(|name| format!("`{name}`"))).collect()
+            all.chain([format!("({} more)", n - 20)])
+                .chain(last.iter().map(|name| format!("`{name}`")))
+                .collect()
         }
     };
     let message = format!("these wait for each other: {}", shown.join(" → "));

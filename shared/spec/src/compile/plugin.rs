@@ -55,7 +55,8 @@ pub(super) fn check(plugin: &Plugin) -> Result<Checked<'_>, Diagnostics> {
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for event in &plugin.events {
         if event.units.len() > MAX_UNITS {
-            let message = format!("{} has {} units; the limit is {MAX_UNITS}", event.name.value, event.units.len());
+            let message =
+                format!("{} has {} units; the limit is {MAX_UNITS}", event.name.value, event.units.len());
             report.push(report.error("limit", event.name.at, message));
             return Err(report.found);
         }
@@ -64,7 +65,12 @@ pub(super) fn check(plugin: &Plugin) -> Result<Checked<'_>, Diagnostics> {
                 let message = format!("unit `{}` is there twice", doc.name.value);
                 let help = "a unit's name is unique over all events of its plugin";
                 let first = units[first].doc.name.at;
-                report.push(report.error("duplicate", doc.name.at, message).related(first, "the first one").help(help));
+                report.push(
+                    report
+                        .error("duplicate", doc.name.at, message)
+                        .related(first, "the first one")
+                        .help(help),
+                );
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
@@ -99,7 +105,12 @@ impl<'a> Checked<'a> {
     }
 
     /// Checks that what a place reads is there and may be read in this event.
-    fn check_use(&self, report: &mut Report, reader: Option<&Unit<'_>>, found: &Use<'_>) -> Result<(), Diagnostic> {
+    fn check_use(
+        &self,
+        report: &mut Report,
+        reader: Option<&Unit<'_>>,
+        found: &Use<'_>,
+    ) -> Result<(), Diagnostic> {
         match &found.source {
             Source::Param(name) if !self.params.contains_key(name.as_str()) => {
                 let message = format!("there is no param `{name}`");
@@ -118,7 +129,8 @@ impl<'a> Checked<'a> {
                 let producer = &self.units[producer];
                 if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
                     let message = format!("unit `{unit}` has no output `{output}`");
-                    let names: Vec<&str> = producer.doc.outputs.iter().map(|o| o.name.value.as_str()).collect();
+                    let names: Vec<&str> =
+                        producer.doc.outputs.iter().map(|o| o.name.value.as_str()).collect();
                     let diagnostic = report
                         .error_in("unknown-output", &found.spot, message)
                         .related(producer.doc.name.at, "the unit");
@@ -135,7 +147,10 @@ impl<'a> Checked<'a> {
                 }
                 if producer.moment > reader.moment {
                     let (early, late) = (event_name(reader.moment), event_name(producer.moment));
-                    let message = format!("`{}` in {early} reads `{unit}`, which runs later, in {late}", reader.doc.name.value);
+                    let message = format!(
+                        "`{}` in {early} reads `{unit}`, which runs later, in {late}",
+                        reader.doc.name.value
+                    );
                     let diagnostic = report.error_in("event-order", &found.spot, message);
                     return Err(diagnostic
                         .related(producer.doc.name.at, "the unit")
@@ -182,7 +197,8 @@ impl<'a> Checked<'a> {
                 if first == at {
                     report.push(report.error("cycle", name.at, format!("`{}` waits for itself", name.value)));
                 } else if self.units[first].moment != unit.moment {
-                    let message = format!("`{}` runs in {}", name.value, event_name(self.units[first].moment));
+                    let message =
+                        format!("`{}` runs in {}", name.value, event_name(self.units[first].moment));
                     let help = "`after` is for units of the same event; earlier events are over anyway";
                     report.push(report.error("event-order", name.at, message).help(help));
                 } else {
@@ -272,12 +288,20 @@ impl<'a> Checked<'a> {
                 if self.plugin.dialect == Dialect::Signadot {
                     continue;
                 }
-                let message = format!("public output `{}` is made by `{unit}`, which runs in {}", name.value, event_name(moment));
+                let message = format!(
+                    "public output `{}` is made by `{unit}`, which runs in {}",
+                    name.value,
+                    event_name(moment)
+                );
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("event-order", &found.spot, message).help(help));
             }
             if self.outputs.insert(&name.value, Public { value, sensitivity, uses, at: name.at }).is_some() {
-                report.push(report.error("duplicate", name.at, format!("public output `{}` is there twice", name.value)));
+                report.push(report.error(
+                    "duplicate",
+                    name.at,
+                    format!("public output `{}` is there twice", name.value),
+                ));
             }
         }
     }
@@ -300,15 +324,20 @@ impl<'a> Checked<'a> {
                 steps[at].push((first, Why::After(name.at)));
             }
         }
-        let targets: Vec<Vec<usize>> = steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
+        let targets: Vec<Vec<usize>> =
+            steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
         let Some(cycle) = order::cycle(&targets) else { return };
         let told = cycle.windows(2).filter_map(|pair| {
             let [from, to] = *pair else { return None };
             let (_, why) = steps[from].iter().find(|(target, _)| *target == to)?;
             let from = &self.units[from].doc.name.value;
             Some(match why {
-                Why::Reads(source, spot) => Step { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") },
-                Why::After(at) => Step { at: *at, text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value) },
+                Why::Reads(source, spot) => {
+                    Step { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") }
+                }
+                Why::After(at) => {
+                    Step { at: *at, text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value) }
+                }
             })
         });
         let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
@@ -319,7 +348,8 @@ impl<'a> Checked<'a> {
     fn warn(&mut self) {
         let mut read: HashSet<(&str, &str)> = HashSet::new();
         let public = self.outputs.values().flat_map(|output| &output.uses);
-        for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public) {
+        for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public)
+        {
             if let Source::Output { unit, output } = &found.source {
                 read.insert((unit, output));
             }
@@ -332,23 +362,34 @@ impl<'a> Checked<'a> {
             }
             let name = unit.doc.name.value.as_str();
             if self.plugin.dialect == Dialect::Ebb {
-                for output in unit.doc.outputs.iter().filter(|output| !read.contains(&(name, output.name.value.as_str()))) {
+                for output in unit
+                    .doc
+                    .outputs
+                    .iter()
+                    .filter(|output| !read.contains(&(name, output.name.value.as_str())))
+                {
                     let message = format!("nobody reads output `{}` of `{name}`", output.name.value);
                     let help = "read it in another unit, publish it under `outputs`, or leave it out";
-                    warnings.push(Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message).help(help));
+                    warnings.push(
+                        Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message)
+                            .help(help),
+                    );
                 }
             }
             let makes = !matches!(unit.doc.work, WorkDoc::Webhook { .. }) && !unit.doc.outputs.is_empty();
             if makes && unit.moment <= Moment::AfterReady && !undone.contains(&at) {
                 let message = format!("nothing takes away what `{name}` makes");
                 let help = format!("add a unit to postStop with `undoes: {name}`");
-                warnings.push(Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help));
+                warnings.push(
+                    Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help),
+                );
             }
         }
         self.warnings = warnings;
     }
 }
 
+#[derive(Clone, Copy)]
 enum Why<'a> {
     Reads(&'a Source, super::reader::Spot<'a>),
     After(Pos),

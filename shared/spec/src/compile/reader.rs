@@ -51,7 +51,12 @@ impl Report {
     }
 
     /// An error at a place within a text.
-    pub(super) fn error_in(&self, code: &'static str, spot: &Spot<'_>, message: impl Into<String>) -> Diagnostic {
+    pub(super) fn error_in(
+        &self,
+        code: &'static str,
+        spot: &Spot<'_>,
+        message: impl Into<String>,
+    ) -> Diagnostic {
         let diagnostic = Diagnostic::error(code, &self.source, spot.pos(&self.source), message);
         if spot.length > 0 { diagnostic.length(spot.length) } else { diagnostic }
     }
@@ -61,7 +66,13 @@ impl Report {
     }
 
     /// The template that a text is, and what it uses.
-    pub(super) fn text<'a>(&mut self, text: &'a Text, at: Pos, scope: Scope, uses: &mut Vec<Use<'a>>) -> Template {
+    pub(super) fn text<'a>(
+        &mut self,
+        text: &'a Text,
+        at: Pos,
+        scope: Scope,
+        uses: &mut Vec<Use<'a>>,
+    ) -> Template {
         let text = match text {
             Text::Literal(text) => return Template::Literal(text.as_str().into()),
             Text::Template(text) => text,
@@ -130,7 +141,13 @@ impl Report {
     }
 
     /// [`Self::tree`] for a tree whose place is known otherwise.
-    pub(super) fn tree_at<'a>(&mut self, tree: &'a Tree, at: Pos, scope: Scope, uses: &mut Vec<Use<'a>>) -> Template {
+    pub(super) fn tree_at<'a>(
+        &mut self,
+        tree: &'a Tree,
+        at: Pos,
+        scope: Scope,
+        uses: &mut Vec<Use<'a>>,
+    ) -> Template {
         match tree {
             Tree::Scalar(value) => Template::Literal(value.clone()),
             Tree::Text(text) => self.text(text, at, scope, uses),

@@ -13,7 +13,9 @@ use super::reader::{Report, Use};
 use super::sensitive::{self, Role, Sensitivity};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{Scope, Source, Usage};
-use crate::model::{At, Dialect, Param, ParamKind, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText, Tree};
+use crate::model::{
+    At, Dialect, Param, ParamKind, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText, Tree,
+};
 use crate::plan::{Template, UnitAt};
 
 /// A resource with its plugin.
@@ -52,7 +54,8 @@ pub(super) fn instances<'a>(
     warnings: &mut Vec<Diagnostic>,
 ) -> Vec<Instance<'a>> {
     if sandbox.resources.len() > MAX_RESOURCES {
-        let message = format!("{} resources are more than the limit of {MAX_RESOURCES}", sandbox.resources.len());
+        let message =
+            format!("{} resources are more than the limit of {MAX_RESOURCES}", sandbox.resources.len());
         report.push(report.error("limit", sandbox.name.at, message));
         return Vec::new();
     }
@@ -77,19 +80,28 @@ pub(super) fn instances<'a>(
             report.push(report.error("unknown-plugin", resource.plugin.at, message).help(help));
             continue;
         };
-        let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| match plugin::check(bound.plugin) {
-            Ok(checked) => {
-                warnings.extend(checked.warnings.iter().cloned());
-                Some(Arc::new(checked))
-            }
-            Err(wrong) => {
-                report.found.extend(wrong);
-                None
+        let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| {
+            match plugin::check(bound.plugin) {
+                Ok(checked) => {
+                    warnings.extend(checked.warnings.iter().cloned());
+                    Some(Arc::new(checked))
+                }
+                Err(wrong) => {
+                    report.found.extend(wrong);
+                    None
+                }
             }
         });
         let Some(checked) = known.clone() else { continue };
         let given = given(report, sandbox.dialect, resource, &checked);
-        instances.push(Instance { name, source: &sandbox.source, bound: *bound, checked, given, places: Vec::new() });
+        instances.push(Instance {
+            name,
+            source: &sandbox.source,
+            bound: *bound,
+            checked,
+            given,
+            places: Vec::new(),
+        });
     }
     instances
 }
@@ -130,7 +142,9 @@ fn given<'a>(
             let message = format!("resource `{}` needs param `{name}`", resource.name.value);
             let kind = params::kind_name(param.kind);
             let help = match param.sensitive {
-                true => format!("`{name}` is sensitive: give `{{secret: NAME, key: KEY}}` or wire an output into it"),
+                true => format!(
+                    "`{name}` is sensitive: give `{{secret: NAME, key: KEY}}` or wire an output into it"
+                ),
                 false => format!("add `params: {{{name}: …}}`, of type {kind}"),
             };
             report.push(report.error("missing-param", resource.name.at, message).help(help));
@@ -180,7 +194,9 @@ fn param_value<'a>(
             if let Err(wrong) = params::fits(param, &literal) {
                 let diagnostic = report.error("param-value", value.at, format!("`{named}` {wrong}"));
                 report.push(match (&literal, param.kind) {
-                    (Value::String(text), ParamKind::Integer | ParamKind::Number) if text.parse::<f64>().is_ok() => {
+                    (Value::String(text), ParamKind::Integer | ParamKind::Number)
+                        if text.parse::<f64>().is_ok() =>
+                    {
                         diagnostic.help(format!("without quotes: `{text}`"))
                     }
                     (Value::String(text), ParamKind::Boolean) if text == "true" || text == "false" => {
@@ -199,9 +215,17 @@ fn param_value<'a>(
             }
             Some((Template::Literal(literal), uses))
         }
-        Template::Text(text) if !matches!(uses.as_slice(), [one] if one.usage == Usage::Whole) && param.kind != ParamKind::String && !is_one_expression(&text) => {
-            let message = format!("`{named}` has to be of type {}, not text put together", params::kind_name(param.kind));
-            report.push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
+        Template::Text(text)
+            if !matches!(uses.as_slice(), [one] if one.usage == Usage::Whole)
+                && param.kind != ParamKind::String
+                && !is_one_expression(&text) =>
+        {
+            let message = format!(
+                "`{named}` has to be of type {}, not text put together",
+                params::kind_name(param.kind)
+            );
+            report
+                .push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
             None
         }
         template => Some((template, uses)),
@@ -222,7 +246,9 @@ fn converted(report: &Report, dialect: Dialect, kind: ParamKind, value: Value, a
             let plain = !written.is_empty() && !written.starts_with(['@', '*', '&', '!', '"', '\'']);
             Value::String(if plain { written.to_owned() } else { value.to_string() })
         }
-        (Value::String(text), ParamKind::Integer | ParamKind::Number | ParamKind::Boolean) if dialect == Dialect::Signadot => {
+        (Value::String(text), ParamKind::Integer | ParamKind::Number | ParamKind::Boolean)
+            if dialect == Dialect::Signadot =>
+        {
             match serde_json::from_str::<Value>(text) {
                 Ok(parsed @ (Value::Number(_) | Value::Bool(_))) => parsed,
                 _ => value,
@@ -233,15 +259,27 @@ fn converted(report: &Report, dialect: Dialect, kind: ParamKind, value: Value, a
 }
 
 /// Checks that everything that the sandbox reads of its resources is there, and where sensitive values go.
-pub(super) fn check_uses(report: &mut Report, sandbox: &Sandbox, instances: &[Instance<'_>], env: &[Use<'_>]) {
-    let by_name: HashMap<&str, &Instance<'_>> = instances.iter().map(|instance| (instance.name, instance)).collect();
+pub(super) fn check_uses(
+    report: &mut Report,
+    sandbox: &Sandbox,
+    instances: &[Instance<'_>],
+    env: &[Use<'_>],
+) {
+    let by_name: HashMap<&str, &Instance<'_>> =
+        instances.iter().map(|instance| (instance.name, instance)).collect();
     for instance in instances {
         for (name, given) in &instance.given {
             let param = instance.checked.params[name];
             for found in &given.uses {
                 let sensitivity = check_use(report, sandbox, &by_name, found);
-                if sensitivity == Some(Sensitivity::Sensitive) && !param.sensitive && found.usage != Usage::Presence {
-                    let message = format!("`{}` is sensitive, and param `{name}` of `{}` is not", found.source, instance.checked.plugin.name.value);
+                if sensitivity == Some(Sensitivity::Sensitive)
+                    && !param.sensitive
+                    && found.usage != Usage::Presence
+                {
+                    let message = format!(
+                        "`{}` is sensitive, and param `{name}` of `{}` is not",
+                        found.source, instance.checked.plugin.name.value
+                    );
                     let help = "only a param with `sensitive: true` can get it";
                     report.push(report.error_in("sensitive", &found.spot, message).help(help));
                 }
@@ -311,7 +349,8 @@ fn output(
     output: &str,
 ) -> Result<Sensitivity, NotThere> {
     let Some(instance) = by_name.get(resource) else {
-        let names: Vec<String> = sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
+        let names: Vec<String> =
+            sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
         let message = format!("there is no resource `{resource}`");
         return Err(NotThere { part: Part::Resource, name: resource.to_owned(), message, names });
     };
@@ -327,7 +366,10 @@ fn output(
 }
 
 /// The environment of the sandbox, and what it uses.
-pub(super) fn env<'a>(report: &mut Report, sandbox: &'a Sandbox) -> (BTreeMap<String, Template>, Vec<Use<'a>>) {
+pub(super) fn env<'a>(
+    report: &mut Report,
+    sandbox: &'a Sandbox,
+) -> (BTreeMap<String, Template>, Vec<Use<'a>>) {
     let mut uses = Vec::new();
     let mut env = BTreeMap::new();
     for (name, text) in &sandbox.env {

@@ -24,7 +24,11 @@ pub(super) fn check(report: &mut Report, role: Role, found: &Use<'_>, sensitivit
     if sensitivity == Sensitivity::Open {
         if found.usage == Usage::SecretRef {
             let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
-            report.push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
+            report.push(
+                report
+                    .error_in("sensitive", &found.spot, message)
+                    .help("use it as it is, without `secretRef`"),
+            );
         }
         return;
     }
@@ -32,9 +36,17 @@ pub(super) fn check(report: &mut Report, role: Role, found: &Use<'_>, sensitivit
         (_, Usage::Presence)
         | (Role::PodInput | Role::Public, Usage::Whole)
         | (Role::PodInput | Role::Manifest, Usage::SecretRef) => return,
-        (Role::PodInput, _) => ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script"),
-        (Role::Webhook, _) => ("be sent in a webhook", "a webhook can only get what is not sensitive; a pod can get this as an input"),
-        (Role::Manifest, _) => ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`"),
+        (Role::PodInput, _) => (
+            "be part of a text",
+            "hand it on whole, as an input of its own, and put the text together in the script",
+        ),
+        (Role::Webhook, _) => (
+            "be sent in a webhook",
+            "a webhook can only get what is not sensitive; a pod can get this as an input",
+        ),
+        (Role::Manifest, _) => {
+            ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")
+        }
         (Role::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
         (Role::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),
     };

@@ -13,7 +13,9 @@ use super::webhook;
 use crate::diagnostic::nearest;
 use crate::expr::{self, Scope, Usage};
 use crate::model::{At, OutputFromDoc, Plugin, Pos, Text, Tree, UnitDoc, WorkDoc};
-use crate::plan::{Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, Template, UnitPlan, Webhook, Work};
+use crate::plan::{
+    Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, Template, UnitPlan, Webhook, Work,
+};
 
 /// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
 #[derive(Clone, Debug)]
@@ -31,13 +33,20 @@ pub(super) struct Unit<'a> {
 }
 
 /// Compiles one unit and reports what is wrong with it.
-pub(super) fn compile<'a>(report: &mut Report, plugin: &'a Plugin, doc: &'a UnitDoc, moment: Moment) -> Unit<'a> {
+pub(super) fn compile<'a>(
+    report: &mut Report,
+    plugin: &'a Plugin,
+    doc: &'a UnitDoc,
+    moment: Moment,
+) -> Unit<'a> {
     let mut uses = Vec::new();
-    let mut collect = |role: Role, found: Vec<Use<'a>>| uses.extend(found.into_iter().map(|found| (role, found)));
+    let mut collect =
+        |role: Role, found: Vec<Use<'a>>| uses.extend(found.into_iter().map(|found| (role, found)));
     limits(report, doc);
 
     let mut found = Vec::new();
-    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
+    let when =
+        doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
     collect(Role::When, std::mem::take(&mut found));
 
     let (work, role) = match &doc.work {
@@ -127,7 +136,8 @@ pub(super) fn compile<'a>(report: &mut Report, plugin: &'a Plugin, doc: &'a Unit
     });
     let outputs = outputs.collect();
 
-    let source = Source { file: report.source.name.clone(), line: doc.name.at.line, column: doc.name.at.column };
+    let source =
+        Source { file: report.source.name.clone(), line: doc.name.at.line, column: doc.name.at.column };
     let default = if matches!(work, Work::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
     let plan = UnitPlan {
         key: doc.name.value.clone(),
@@ -156,7 +166,10 @@ fn limits(report: &mut Report, doc: &UnitDoc) {
     if let Some(timeout) = doc.timeout_ms
         && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
     {
-        let message = format!("`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h", doc.name.value);
+        let message = format!(
+            "`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h",
+            doc.name.value
+        );
         report.push(report.error("limit", at, message));
     }
 }
@@ -171,9 +184,16 @@ fn unique<'a>(report: &mut Report, what: &str, names: impl Iterator<Item = &'a A
     }
 }
 
-fn pod(report: &mut Report, plugin: &Plugin, doc: &UnitDoc, runner: Option<&At<String>>, script: &At<String>) -> Pod {
+fn pod(
+    report: &mut Report,
+    plugin: &Plugin,
+    doc: &UnitDoc,
+    runner: Option<&At<String>>,
+    script: &At<String>,
+) -> Pod {
     let names = || plugin.runners.iter().map(|(name, _)| name.value.as_str());
-    let named = |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
+    let named =
+        |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
     let found = match runner {
         Some(name) => {
             let found = named(&name.value);
@@ -184,7 +204,11 @@ fn pod(report: &mut Report, plugin: &Plugin, doc: &UnitDoc, runner: Option<&At<S
             found
         }
         None => {
-            let only = if plugin.runners.len() == 1 { plugin.runners.first().map(|(_, runner)| runner) } else { None };
+            let only = if plugin.runners.len() == 1 {
+                plugin.runners.first().map(|(_, runner)| runner)
+            } else {
+                None
+            };
             let found = named("default").or(only);
             if found.is_none() {
                 let message = format!("`{}` does not say which runner runs it", doc.name.value);
@@ -192,7 +216,10 @@ fn pod(report: &mut Report, plugin: &Plugin, doc: &UnitDoc, runner: Option<&At<S
                 let list: Vec<String> = names().take(8).map(|name| format!("`{name}`")).collect();
                 report.push(match list.is_empty() {
                     true => diagnostic.help("declare one: `runners: {default: {image: …}}`"),
-                    false => diagnostic.help(format!("name one with `runner:`, there is {}; or call one `default`", list.join(", "))),
+                    false => diagnostic.help(format!(
+                        "name one with `runner:`, there is {}; or call one `default`",
+                        list.join(", ")
+                    )),
                 });
             }
             found
@@ -218,8 +245,13 @@ fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
         report.push(report.error("limit", at, message));
     }
     if backoff_ms > max_backoff_ms || max_backoff_ms > MAX_TIMEOUT_MS {
-        let message = format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
-        report.push(report.error("limit", at, message).help("`backoff` is at most `maxBackoff`, and that at most 24h"));
+        let message =
+            format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
+        report.push(
+            report
+                .error("limit", at, message)
+                .help("`backoff` is at most `maxBackoff`, and that at most 24h"),
+        );
     }
     for class in &given.on {
         let status = class.value.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
@@ -228,7 +260,10 @@ fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
             let diagnostic = report.error("retry", class.at, message);
             report.push(match nearest(&class.value, RETRY_CLASSES) {
                 Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-                None => diagnostic.help(format!("there is {}, and a status such as 503", RETRY_CLASSES.map(|c| format!("`{c}`")).join(", "))),
+                None => diagnostic.help(format!(
+                    "there is {}, and a status such as 503",
+                    RETRY_CLASSES.map(|c| format!("`{c}`")).join(", ")
+                )),
             });
         }
     }
@@ -239,7 +274,11 @@ fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
 /// A manifest names its kind literally, and its namespace is not for inputs to choose.
 fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
     let Tree::Map(entries) = &manifest.value else {
-        report.push(report.error("manifest", manifest.at, "a manifest is a mapping with `apiVersion`, `kind` and `metadata`"));
+        report.push(report.error(
+            "manifest",
+            manifest.at,
+            "a manifest is a mapping with `apiVersion`, `kind` and `metadata`",
+        ));
         return;
     };
     let get = |entries: &[(String, At<Tree>)], key: &str| {
@@ -250,7 +289,11 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
             Some((_, Tree::Text(Text::Literal(_)))) => true,
             Some((at, Tree::Text(Text::Template(text)))) => {
                 if text.contains("${") {
-                    report.push(report.error("manifest", at, format!("`{key}` has to be literal")).help("what is made must not depend on inputs"));
+                    report.push(
+                        report
+                            .error("manifest", at, format!("`{key}` has to be literal"))
+                            .help("what is made must not depend on inputs"),
+                    );
                 }
                 true
             }
@@ -265,7 +308,11 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
         _ => Vec::new(),
     };
     if get(&metadata, "name").is_none() {
-        report.push(report.error("manifest", manifest.at, "the manifest has no `metadata.name`").help("such as `name: \"cache-${target.key}\"`"));
+        report.push(
+            report
+                .error("manifest", manifest.at, "the manifest has no `metadata.name`")
+                .help("such as `name: \"cache-${target.key}\"`"),
+        );
     }
     if let Some(namespace) = get(&metadata, "namespace") {
         let mut used = Vec::new();
@@ -273,7 +320,9 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
         Report::new(&report.source).strings(&namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::Source::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
-            report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));
+            report.push(
+                report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help),
+            );
         }
     }
 }

@@ -64,7 +64,9 @@ pub(super) fn url<'a>(report: &mut Report, url: &'a At<Text>, uses: &mut Vec<Use
         Err(error) => report.push(report.error("url", url.at, format!("`{text}` is no URL: {error}"))),
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             let help = "webhooks are signed; the receiver verifies the signature";
-            report.push(report.error("url", url.at, "a webhook's URL has no user or password in it").help(help));
+            report.push(
+                report.error("url", url.at, "a webhook's URL has no user or password in it").help(help),
+            );
         }
         Ok(_) => {}
     }
@@ -80,7 +82,8 @@ pub(super) fn headers<'a>(
     let mut made = BTreeMap::new();
     for (name, value) in headers {
         let lower = name.value.to_ascii_lowercase();
-        let valid = !lower.is_empty() && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        let valid = !lower.is_empty()
+            && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
         if !valid {
             report.push(report.error("header", name.at, format!("`{}` cannot be a header", name.value)));
         } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {

@@ -72,14 +72,16 @@ impl<'a> Wires<'a> {
                 inner[at].extend(target.map(|&target| (target, found.optional)));
             }
         }
-        let targets: Vec<Vec<usize>> = inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
+        let targets: Vec<Vec<usize>> =
+            inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
         if let Some(cycle) = order::cycle(&targets) {
             return Err(cycle_of_values(instances, &list, &cycle));
         }
         let mut wires = Self { nodes, reads: own };
         for at in order_of(&targets) {
             for &(target, optional) in &inner[at] {
-                let found: Vec<_> = wires.reads[target].iter().map(|(key, optional)| (key.clone(), *optional)).collect();
+                let found: Vec<_> =
+                    wires.reads[target].iter().map(|(key, optional)| (key.clone(), *optional)).collect();
                 for ((unit, output), inner) in found {
                     add(&mut wires.reads[at], unit, &output, optional || inner);
                 }
@@ -136,7 +138,10 @@ fn cycle_of_values(instances: &[Instance<'_>], list: &[Node<'_>], cycle: &[usize
         if let Node::Param(resource, name) = list[n] {
             let given = &instances[resource].given[name];
             source = Some(instances[resource].source);
-            steps.push(Step { at: given.at, text: format!("param `{name}` of `{}` is wired", instances[resource].name) });
+            steps.push(Step {
+                at: given.at,
+                text: format!("param `{name}` of `{}` is wired", instances[resource].name),
+            });
         }
     }
     let source = source.unwrap_or(&instances[0].checked.plugin.source);

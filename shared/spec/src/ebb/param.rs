@@ -31,9 +31,8 @@ pub(super) fn param(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<
     let kind = kind(reader, &map)?;
     let description = reader.optional_string(&map, "description").map(|text| text.value);
     let sensitive = reader.flag(&map, "sensitive")?;
-    let default = map.get("default").map(|node| {
-        fits(reader, node, kind, &map.below("default"));
-        At { value: node.to_json(), at: node.at }
+    let default = map.get("default").and_then(|node| {
+        fits(reader, node, kind, &map.below("default")).then(|| At { value: node.to_json(), at: node.at })
     });
     let one_of = one_of(reader, &map, kind, default.as_ref());
     let optional = match map.get("required") {
@@ -100,7 +99,7 @@ fn kind(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<ParamKind> {
     found
 }
 
-fn fits(reader: &mut Reader<'_>, node: &Node, kind: ParamKind, path: &str) {
+fn fits(reader: &mut Reader<'_>, node: &Node, kind: ParamKind, path: &str) -> bool {
     let (fits, wanted) = match kind {
         ParamKind::String => (matches!(node.value, Value::String(_)), "a string"),
         ParamKind::Integer => {
@@ -114,6 +113,7 @@ fn fits(reader: &mut Reader<'_>, node: &Node, kind: ParamKind, path: &str) {
     if !fits {
         reader.wrong_type(node, path, wanted);
     }
+    fits
 }
 
 fn one_of(

@@ -214,6 +214,13 @@ fn inputs(reader: &mut Reader<'_>, map: &Map<'_>, kind: Option<&str>) -> Vec<Inp
                 reader.note(wrong.help("leave the value alone"));
             }
         }
+        if let Some(env) = variable(&input).filter(|_| kind == Some("pod"))
+            && (env.value.starts_with("EBB_") || env.value.starts_with("SIGNADOT_"))
+        {
+            let wrong =
+                reader.wrong("reserved-name", env.at, format!("the variable `{}` is reserved", env.value));
+            reader.note(wrong.help("choose a name that begins with neither `EBB_` nor `SIGNADOT_`"));
+        }
         let clash = inputs.iter().find_map(|other| clash(&input, other));
         if let Some((at, first, message)) = clash {
             let wrong = reader
@@ -227,22 +234,27 @@ fn inputs(reader: &mut Reader<'_>, map: &Map<'_>, kind: Option<&str>) -> Vec<Inp
     inputs
 }
 
-/// Where two inputs would be written to the same place.
-fn clash(new: &InputDoc, old: &InputDoc) -> Option<(Pos, Pos, String)> {
-    let env = |input: &InputDoc| match (&input.env, &input.path) {
+/// The variable that an input goes to: with neither `env` nor `path` that of its name.
+fn variable(input: &InputDoc) -> Option<At<String>> {
+    match (&input.env, &input.path) {
         (Some(env), _) => Some(env.clone()),
         (None, None) => {
             Some(At { value: input.name.value.to_uppercase().replace('-', "_"), at: input.name.at })
         }
         (None, Some(_)) => None,
-    };
+    }
+}
+
+/// Where two inputs would be written to the same place.
+fn clash(new: &InputDoc, old: &InputDoc) -> Option<(Pos, Pos, String)> {
     let same = |new: Option<At<String>>, old: Option<At<String>>, what: &str| match (new, old) {
         (Some(new), Some(old)) if new.value == old.value => {
             Some((new.at, old.at, format!("two inputs go to the {what} `{}`", new.value)))
         }
         _ => None,
     };
-    same(env(new), env(old), "variable").or_else(|| same(new.path.clone(), old.path.clone(), "file"))
+    same(variable(new), variable(old), "variable")
+        .or_else(|| same(new.path.clone(), old.path.clone(), "file"))
 }
 
 fn input(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> Option<InputDoc> {
@@ -259,11 +271,6 @@ fn input(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> 
     let env = reader.optional_string(&map, "env");
     if let Some(env) = &env {
         reader.check_name(env, "the environment variable", Shape::Environment, 255);
-        if env.value.starts_with("EBB_") || env.value.starts_with("SIGNADOT_") {
-            let wrong =
-                reader.wrong("reserved-name", env.at, format!("the variable `{}` is reserved", env.value));
-            reader.note(wrong.help("choose a name that begins with neither `EBB_` nor `SIGNADOT_`"));
-        }
     }
     let file = reader.optional_string(&map, "path");
     if let Some(file) = &file {

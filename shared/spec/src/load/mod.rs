@@ -97,7 +97,9 @@ pub fn documents(
         documents.extend(read(&source, &node, &mut own));
         found.extend(own.into_iter().filter(|diagnostic| {
             let byte = diagnostic.at.map(|at| source.bytes(at, 0).0);
-            !refused.iter().any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
+            !refused
+                .iter()
+                .any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
         }));
     }
     let (documents, warnings) = found.or(documents)?;

@@ -194,9 +194,9 @@ impl Reader<'_> {
     pub(crate) fn reference(&mut self, text: &At<String>) -> Option<Reference> {
         match text.value.parse::<Reference>() {
             Ok(reference) => Some(reference),
-            Err(error @ ReferenceError::Version(_)) => {
+            Err(ReferenceError::Version(version)) => {
                 let bare = text.value.split('@').next().unwrap_or_default();
-                let wrong = self.wrong("bad-version", text.at, error.to_string());
+                let wrong = self.wrong("bad-version", text.at, format!("`{version}` is no version"));
                 self.note(wrong.help(format!("three numbers: `{bare}@1.2.3`")));
                 None
             }
@@ -230,7 +230,7 @@ impl Reader<'_> {
         };
         let found = duration(&text, &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)]);
         if found.is_none() {
-            let wrong = self.wrong("bad-duration", node.at, format!("`{text}` is no duration"));
+            let wrong = self.wrong_at("bad-duration", node, format!("`{text}` is no duration"));
             self.note(wrong.help(example));
         }
         found

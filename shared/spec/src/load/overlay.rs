@@ -1,7 +1,7 @@
 //! Pod templates: kept as text, read only to refuse what cannot work.
 
 use crate::diagnostic::Diagnostic;
-use crate::load::reader::{Reader, below};
+use crate::load::reader::Reader;
 use crate::load::yaml::{self, Node, Value};
 use crate::model::{At, Pos, Runner, SourceText};
 
@@ -158,7 +158,7 @@ impl Template<'_, '_, '_> {
             let place = self.reader.inside(self.outer, self.text, at);
             return self.reader.wrong(code, place, message);
         }
-        let place = format!("{} line {}, column {}", below("", self.path), at.line, at.column);
+        let place = format!("line {}, column {} of what is embedded", at.line, at.column);
         self.reader.wrong(code, self.outer.at, format!("{message} ({place})"))
     }
 }

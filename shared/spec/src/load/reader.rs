@@ -62,6 +62,19 @@ impl<'a> Reader<'a> {
         Diagnostic::error(code, self.source, at, message)
     }
 
+    /// An error that underlines a whole scalar, as far as its line goes.
+    pub(crate) fn wrong_at(&self, code: &'static str, node: &Node, message: impl Into<String>) -> Diagnostic {
+        let wrong = self.wrong(code, node.at, message);
+        let text = node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length));
+        match (&node.value, text) {
+            (Value::List(_) | Value::Map(_), _) | (_, None) => wrong,
+            (_, Some(text)) => {
+                let length = text.lines().next().map_or(0, |line| line.trim_end().chars().count());
+                wrong.length(length.max(1))
+            }
+        }
+    }
+
     /// Notes what is wrong.
     pub(crate) fn note(&mut self, diagnostic: Diagnostic) {
         self.found.push(diagnostic);
@@ -203,8 +216,8 @@ impl<'a> Reader<'a> {
     /// Notes that a value has another type than it should.
     pub(crate) fn wrong_type(&mut self, node: &Node, path: &str, wanted: &str) {
         let path = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
-        let wrong =
-            self.wrong("wrong-type", node.at, format!("{path} is {}, {wanted} is wanted", node.value.noun()));
+        let message = format!("{path} is {}, {wanted} is wanted", node.value.noun());
+        let wrong = self.wrong_at("wrong-type", node, message);
         let help = match &node.value {
             Value::Bool(_) | Value::Number(_) if wanted == "a string" => {
                 let written = self.written(node);
@@ -236,7 +249,9 @@ impl<'a> Reader<'a> {
         if node.bytes.is_none() {
             return node.at;
         }
-        let line = node.at.line + at.line.saturating_sub(1);
+        // A block begins at its first line that is not empty.
+        let empty = u32::try_from(value.chars().take_while(|c| *c == '\n').count()).unwrap_or(0);
+        let Some(line) = (node.at.line + at.line).checked_sub(empty + 1) else { return node.at };
         let (Some(source), Some(text)) = (self.source.line(line), value.lines().nth(at.line as usize - 1))
         else {
             return node.at;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The most bytes of a document, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
 /// The deepest nesting of a document.
-pub const MAX_DEPTH: usize = 64;
+pub const MAX_DEPTH: usize = 32;
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +67,15 @@ impl Node {
         }
     }
 
+    /// Levels of lists and mappings.
+    pub(crate) fn depth(&self) -> usize {
+        match &self.value {
+            Value::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            Value::Map(entries) => 1 + entries.iter().map(|(_, node)| node.depth()).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// Moves it and all below to one place: what was embedded stands where its directive stands.
     pub(crate) fn moved_to(&mut self, at: Pos) {
         self.at = at;
@@ -113,7 +122,7 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<Node>, Diagnostic> {
         .help("load large data in a script instead of embedding it"));
     }
     serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(&source.text, options())
-        .map(|nodes| nodes.into_iter().map(node).collect())
+        .map(|nodes| nodes.into_iter().map(|spanned| node(source, spanned)).collect())
         .map_err(|error| refusal(source, &error))
 }
 
@@ -133,8 +142,8 @@ fn options() -> serde_saphyr::Options {
             max_documents: 100,
             max_aliases: 1_000,
             max_anchors: 1_000,
-            max_nodes: 100_000,
-            max_events: 400_000,
+            max_nodes: 1_000_000,
+            max_events: 3_000_000,
             max_total_scalar_bytes: MAX_DOCUMENT,
         },
         alias_limits: serde_saphyr::alias_limits! {
@@ -150,6 +159,7 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
     use serde_saphyr::Error as E;
     let error = error.without_snippet();
     let at = error.location().and_then(pos);
+    let message = said(error);
     match error {
         E::DuplicateMappingKey { key, .. } => {
             let key = key.as_deref().unwrap_or("?").trim_matches('"');
@@ -161,30 +171,43 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
             }
             found
         }
-        E::Budget { .. } => Diagnostic::error("too-complex", source, at, said(error))
-            .help(format!("at most {MAX_DEPTH} levels, 100,000 values and 1,000 aliases")),
-        E::AliasReplayLimitExceeded { .. }
-        | E::AliasExpansionLimitExceeded { .. }
-        | E::AliasReplayStackDepthExceeded { .. }
-        | E::RecursiveReferencesRequireWeakTypes { .. } => {
-            Diagnostic::error("too-complex", source, at, said(error))
-                .help("write it out instead of using aliases")
-        }
         E::NullIntoString { .. } => {
             Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name")
         }
+        _ if message.contains("limit") || message.contains("budget") || matches!(error, E::Budget { .. }) => {
+            Diagnostic::error("too-complex", source, at, too_complex(message)).help(format!(
+                "at most {MAX_DEPTH} levels, 1,000,000 values and 1,000 aliases, which stand for at most 50,000 values"
+            ))
+        }
+        E::RecursiveReferencesRequireWeakTypes { .. } => {
+            Diagnostic::error("too-complex", source, at, "this holds itself").help("write it out instead of using aliases")
+        }
+        _ if message == "expected string scalar" => {
+            Diagnostic::error("yaml", source, at, "a key is a list or a mapping").help("keys are texts")
+        }
         _ => {
-            let found = Diagnostic::error("yaml", source, at, said(error));
+            let found = Diagnostic::error("yaml", source, at, message.clone());
             match at.and_then(|at| source.line(at.line)) {
-                Some(line) if line.contains('@') && said(error).contains("@") => {
+                Some(line) if line.contains('@') && message.contains('@') => {
                     found.help("quote a value that begins with `@`: \"@{…}\"")
                 }
-                Some(line) if line.trim_start().starts_with('\t') || line.contains("\t") => {
+                Some(line) if line.trim_start().starts_with('\t') || line.contains('\t') => {
                     found.help("indent with blanks, not with tabs")
                 }
                 _ => found,
             }
         }
+    }
+}
+
+/// What limit was met, in words.
+fn too_complex(message: String) -> String {
+    if message.starts_with("recursion") || message.contains("nesting") || message.contains("depth") {
+        "this is nested too deeply".to_owned()
+    } else if message.starts_with("alias") {
+        "the aliases stand for too much".to_owned()
+    } else {
+        message
     }
 }
 
@@ -226,27 +249,40 @@ enum Raw {
     Map(Vec<(Spanned<String>, Spanned<Raw>)>),
 }
 
-fn node(spanned: Spanned<Raw>) -> Node {
+fn node(source: &SourceText, spanned: Spanned<Raw>) -> Node {
     let at = pos(spanned.referenced).unwrap_or_default();
     let here = spanned.referenced == spanned.defined;
     let span = spanned.defined.span();
-    let bytes = match (here, span.byte_offset(), span.byte_len()) {
-        (true, Some(start), Some(length)) => Some((start as usize, length as usize)),
+    let written = match (span.byte_offset(), span.byte_len()) {
+        (Some(start), Some(length)) => Some((start as usize, length as usize)),
         _ => None,
     };
+    let bytes = written.filter(|_| here);
     let value = match spanned.value {
-        Raw::Leaf(value) => value,
-        Raw::List(items) => Value::List(items.into_iter().map(node).collect()),
+        Raw::Leaf(value) => leaf(source, value, written),
+        Raw::List(items) => Value::List(items.into_iter().map(|item| node(source, item)).collect()),
         Raw::Map(entries) => Value::Map(
             entries
                 .into_iter()
                 .map(|(key, value)| {
-                    (Key { at: pos(key.referenced).unwrap_or_default(), name: key.value }, node(value))
+                    (
+                        Key { at: pos(key.referenced).unwrap_or_default(), name: key.value },
+                        node(source, value),
+                    )
                 })
                 .collect(),
         ),
     };
     Node { value, at, bytes }
+}
+
+/// `y` and `n` are texts: the readers that people know disagree on them, and a boolean is never meant by them alone.
+fn leaf(source: &SourceText, value: Value, written: Option<(usize, usize)>) -> Value {
+    let raw = written.and_then(|(start, length)| source.text.get(start..start + length)).map(str::trim);
+    match (value, raw) {
+        (Value::Bool(_), Some(raw)) if raw.len() == 1 => Value::String(raw.to_owned()),
+        (value, _) => value,
+    }
 }
 
 impl<'de> Deserialize<'de> for Raw {

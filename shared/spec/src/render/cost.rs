@@ -1,1 +1,119 @@
-//! cost
+//! An upper bound of what an evaluation may take, from the tree and the sizes of what it is given.
+//!
+//! Loops multiply, and so does `replace`; a chain of `map`s that doubles its elements grows exponentially. The bound is
+//! coarse: it takes every selection to be as large as what it was selected from.
+
+use std::collections::HashMap;
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+
+/// Values made, and values touched.
+#[derive(Clone, Copy, Default)]
+struct Bound {
+    size: u64,
+    cost: u64,
+}
+
+/// Values that the evaluation of `tree` touches at most, given the sizes of its variables.
+pub(super) fn bound(tree: &IdedExpr, sizes: &HashMap<&str, u64>) -> u64 {
+    let mut bound = Bounder { sizes, local: Vec::new() };
+    bound.of(tree).cost
+}
+
+/// The size of a value: what it holds, long texts counting more than once.
+pub(super) fn size(value: &cel::Value) -> u64 {
+    match value {
+        cel::Value::List(items) => items.iter().map(size).fold(1, u64::saturating_add),
+        cel::Value::Map(map) => {
+            map.map.values().map(size).fold(1, u64::saturating_add).saturating_add(map.map.len() as u64)
+        }
+        cel::Value::String(text) => 1 + text.len() as u64 / 64,
+        cel::Value::Bytes(bytes) => 1 + bytes.len() as u64 / 64,
+        _ => 1,
+    }
+}
+
+struct Bounder<'a> {
+    sizes: &'a HashMap<&'a str, u64>,
+    local: Vec<(&'a str, u64)>,
+}
+
+impl<'a> Bounder<'a> {
+    fn of(&mut self, expr: &'a IdedExpr) -> Bound {
+        match &expr.expr {
+            Expr::Ident(name) => {
+                let local = self.local.iter().rev().find(|(local, _)| local == name).map(|(_, size)| *size);
+                let name = name.trim_start_matches('.');
+                Bound { size: local.or_else(|| self.sizes.get(name).copied()).unwrap_or(1), cost: 1 }
+            }
+            Expr::Literal(literal) => Bound {
+                size: match literal {
+                    LiteralValue::String(text) => 1 + text.inner().len() as u64 / 64,
+                    LiteralValue::Bytes(bytes) => 1 + bytes.inner().len() as u64 / 64,
+                    _ => 1,
+                },
+                cost: 1,
+            },
+            Expr::Select(select) => {
+                let operand = self.of(&select.operand);
+                Bound { cost: operand.cost.saturating_add(1), ..operand }
+            }
+            Expr::Call(call) => {
+                let operands = call.target.as_deref().into_iter().chain(&call.args);
+                let parts: Vec<Bound> = operands.map(|operand| self.of(operand)).collect();
+                let sum = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.size));
+                let cost = parts.iter().fold(sum, |sum, part| sum.saturating_add(part.cost));
+                match call.func_name.as_str() {
+                    "replace" | "join" | "split" => {
+                        // A short text can be replaced at every byte; sizes count 64 bytes as one.
+                        let product = parts
+                            .iter()
+                            .fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
+                        Bound { size: product, cost: cost.saturating_add(product) }
+                    }
+                    _ => Bound { size: sum, cost },
+                }
+            }
+            Expr::List(list) => {
+                list.elements.iter().map(|element| self.of(element)).fold(Bound { size: 1, cost: 1 }, plus)
+            }
+            Expr::Map(map) => {
+                let mut sum = Bound { size: 1, cost: 1 };
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        sum = plus(plus(sum, self.of(&entry.key)), self.of(&entry.value));
+                    }
+                }
+                sum
+            }
+            Expr::Comprehension(c) => {
+                let range = self.of(&c.iter_range);
+                let start = self.of(&c.accu_init);
+                let outer = self.local.len();
+                self.local.push((&c.iter_var, range.size));
+                if let Some(second) = &c.iter_var2 {
+                    self.local.push((second, range.size));
+                }
+                // What is accumulated is counted once, after the loop, and not again in each round.
+                self.local.push((&c.accu_var, 0));
+                let (condition, step, result) =
+                    (self.of(&c.loop_cond), self.of(&c.loop_step), self.of(&c.result));
+                self.local.truncate(outer);
+                let round = condition.cost.saturating_add(step.cost).saturating_add(range.size);
+                let size = start
+                    .size
+                    .saturating_add(range.size.saturating_mul(step.size))
+                    .saturating_add(result.size);
+                let loops = range.size.saturating_mul(round);
+                let cost =
+                    range.cost.saturating_add(start.cost).saturating_add(loops).saturating_add(result.cost);
+                Bound { size, cost: cost.saturating_add(size) }
+            }
+            Expr::Struct(_) | Expr::Unspecified => Bound::default(),
+        }
+    }
+}
+
+fn plus(a: Bound, b: Bound) -> Bound {
+    Bound { size: a.size.saturating_add(b.size), cost: a.cost.saturating_add(b.cost) }
+}

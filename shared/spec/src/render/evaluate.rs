@@ -1,15 +1,192 @@
-//! Compiled templates.
-use super::RenderError;
-use crate::plan::Plan;
-/// The expressions of one plan, parsed.
-#[derive(Debug, Default)]
-pub struct Compiled {}
+//! The expressions of a plan, parsed once, and their evaluation.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cel::{Context, Env};
+use serde_json::Value as Json;
+
+use super::convert::{self, Made};
+use super::{MAX_COST, RenderError, cost};
+use crate::expr::{self, Expression, Scope};
+use crate::plan::{OutputFrom, Plan, Template, UnitAt, Work};
+use crate::template::{self, Piece};
+
+/// The expressions of one plan, parsed. Build it once for a plan and share it.
+pub struct Compiled {
+    env: Arc<Env>,
+    texts: HashMap<String, Vec<Part>>,
+    expressions: HashMap<String, Expression>,
+    units: HashMap<String, UnitAt>,
+}
+
+/// A part of a text.
+pub(super) enum Part {
+    Literal(String),
+    Expression(Expression),
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Compiled");
+        shown
+            .field("texts", &self.texts.len())
+            .field("expressions", &self.expressions.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Compiled {
     /// Parses every expression of the plan.
     ///
     /// # Errors
     /// [`RenderError::Plan`] for a plan that this crate did not make.
-    pub fn new(_plan: &Plan) -> Result<Self, RenderError> {
-        Ok(Self {})
+    pub fn new(plan: &Plan) -> Result<Self, RenderError> {
+        let mut env = Env::stdlib();
+        let extended = env
+            .add_extension(cel::extensions::strings)
+            .and_then(|()| env.add_extension(cel::extensions::encoders));
+        extended.map_err(|error| RenderError::Plan { place: "CEL".to_owned(), reason: error.to_string() })?;
+        let mut compiled = Self {
+            env: Arc::new(env),
+            texts: HashMap::new(),
+            expressions: HashMap::new(),
+            units: HashMap::new(),
+        };
+        for (name, resource) in &plan.resources {
+            for (param, value) in &resource.params {
+                compiled.template(value, &format!("param `{param}` of `{name}`"))?;
+            }
+            for (output, public) in &resource.outputs {
+                compiled.template(&public.value, &format!("output `{output}` of `{name}`"))?;
+            }
+        }
+        for (name, value) in &plan.env {
+            compiled.template(value, &format!("env `{name}`"))?;
+        }
+        for event in &plan.events {
+            for (number, unit) in event.units.iter().enumerate() {
+                let place = &unit.key;
+                let number = u32::try_from(number).unwrap_or(u32::MAX);
+                compiled.units.insert(unit.key.clone(), UnitAt { moment: event.moment, unit: number });
+                let outputs = unit.outputs.values().filter_map(|output| match &output.from {
+                    OutputFrom::Expression(text) => Some(text),
+                    OutputFrom::File(_) => None,
+                });
+                for text in unit.when.iter().chain(outputs) {
+                    compiled.expression(text, place)?;
+                }
+                for input in &unit.inputs {
+                    compiled.template(&input.value, place)?;
+                }
+                match &unit.work {
+                    Work::Pod(_) => {}
+                    Work::Webhook(webhook) => {
+                        compiled.template(&webhook.url, place)?;
+                        webhook.headers.values().try_for_each(|value| compiled.template(value, place))?;
+                        webhook.body.iter().try_for_each(|body| compiled.tree(body, place))?;
+                    }
+                    Work::Object(object) => {
+                        compiled.tree(&object.manifest, place)?;
+                        object
+                            .ready
+                            .iter()
+                            .chain(&object.fail)
+                            .try_for_each(|text| compiled.expression(text, place))?;
+                    }
+                }
+            }
+        }
+        Ok(compiled)
     }
+
+    fn template(&mut self, template: &Template, place: &str) -> Result<(), RenderError> {
+        match template {
+            Template::Literal(_) | Template::Secret { .. } => Ok(()),
+            Template::Text(text) => self.text(text, place),
+            Template::Tree(tree) => self.tree(tree, place),
+        }
+    }
+
+    fn tree(&mut self, tree: &Json, place: &str) -> Result<(), RenderError> {
+        match tree {
+            Json::String(text) => self.text(text, place),
+            Json::Array(items) => items.iter().try_for_each(|item| self.tree(item, place)),
+            Json::Object(map) => map.values().try_for_each(|value| self.tree(value, place)),
+            _ => Ok(()),
+        }
+    }
+
+    fn text(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
+        if !text.contains('$') || self.texts.contains_key(text) {
+            return Ok(());
+        }
+        let pieces = template::split(text).map_err(|error| wrong(place, error.to_string()))?;
+        let parts: Result<Vec<Part>, RenderError> = pieces
+            .into_iter()
+            .map(|piece| match piece {
+                Piece::Literal(text) => Ok(Part::Literal(text)),
+                Piece::Expression { text, .. } => parse(&text, place).map(Part::Expression),
+            })
+            .collect();
+        self.texts.insert(text.to_owned(), parts?);
+        Ok(())
+    }
+
+    fn expression(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
+        if !self.expressions.contains_key(text) {
+            self.expressions.insert(text.to_owned(), parse(text, place)?);
+        }
+        Ok(())
+    }
+
+    /// The parts of a text; `None`: it is literal.
+    pub(super) fn parts(&self, text: &str) -> Option<&[Part]> {
+        self.texts.get(text).map(Vec::as_slice)
+    }
+
+    pub(super) fn parsed(&self, text: &str, place: &str) -> Result<&Expression, RenderError> {
+        self.expressions.get(text).ok_or_else(|| wrong(place, "it belongs to another plan".to_owned()))
+    }
+
+    /// The place of a unit.
+    pub(super) fn unit(&self, key: &str) -> Option<UnitAt> {
+        self.units.get(key).copied()
+    }
+
+    /// Evaluates an expression over these variables.
+    pub(super) fn run(
+        &self,
+        expression: &Expression,
+        variables: BTreeMap<&'static str, cel::Value>,
+        place: &str,
+    ) -> Result<Made, RenderError> {
+        let sizes: HashMap<&str, u64> =
+            variables.iter().map(|(name, value)| (*name, cost::size(value))).collect();
+        let cost = cost::bound(&expression.tree, &sizes);
+        if cost > MAX_COST {
+            return Err(RenderError::TooCostly { place: place.to_owned(), cost, limit: MAX_COST });
+        }
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        // A sensitive value is its name and key in here, so there is nothing left to do.
+        let declared = context.add_function("secretRef", |value: cel::Value| value);
+        declared.map_err(|error| wrong(place, error.to_string()))?;
+        for (name, value) in variables {
+            context.add_variable_from_value(name, value);
+        }
+        let evaluation = |reason: String| RenderError::Evaluation { place: place.to_owned(), reason };
+        let made = cel::Value::resolve(&expression.tree, &context)
+            .map_err(|error| evaluation(convert::reason(&error)))?;
+        convert::to_value(&made).map_err(|kind| evaluation(format!("the expression gives {kind}")))
+    }
+}
+
+fn parse(text: &str, place: &str) -> Result<Expression, RenderError> {
+    expr::parse(text, Scope::Plan).map_err(|mistakes| {
+        wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default())
+    })
+}
+
+fn wrong(place: &str, reason: String) -> RenderError {
+    RenderError::Plan { place: place.to_owned(), reason }
 }

@@ -6,15 +6,15 @@
 //! A sensitive value never gets into an expression: it is passed on whole as a [`SecretRef`], or named by
 //! `secretRef(…)`. Errors name inputs, units and outputs; they never contain a value.
 
+mod convert;
 mod cost;
 mod evaluate;
 mod facts;
-mod given;
 mod outputs;
 mod preview;
-mod scope;
 mod unit;
 mod url;
+mod world;
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::plan::{UnitAt, Work};
 
 pub use evaluate::Compiled;
 pub use facts::Facts;
-pub use outputs::{Response, env, outputs_from_response, resource_outputs};
+pub use outputs::{Response, env, object_rule, outputs_from_object, outputs_from_response, resource_outputs};
 pub use preview::preview;
 pub use unit::unit;
 

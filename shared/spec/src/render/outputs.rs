@@ -1,7 +1,14 @@
-//! Outputs.
-use super::{Compiled, Facts, Known, RenderError, Value};
-use crate::plan::{Plan, UnitPlan};
+//! What comes out: of a unit's answer, of a resource, of the sandbox.
+
 use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::convert::{Made, from_json, json_type};
+use super::world::{Found, Unknowns, World, capped};
+use super::{Compiled, Facts, Known, RenderError, Value};
+use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
+
 /// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
@@ -9,41 +16,140 @@ pub struct Response {
     pub status: u16,
     /// Header names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// JSON if it parses as JSON, else text.
-    pub body: serde_json::Value,
+    /// JSON if it is JSON, else text.
+    pub body: Json,
 }
-/// The declared outputs of a webhook unit.
+
+/// The declared outputs of a webhook, from its answer. A declared one that is not there is an error.
 ///
 /// # Errors
-/// [`RenderError::NoOutput`].
+/// [`RenderError::NoOutput`] for the first output, in the order of names, that is not in the answer.
 pub fn outputs_from_response(
-    _compiled: &Compiled,
-    _unit: &UnitPlan,
-    _response: &Response,
+    compiled: &Compiled,
+    unit: &UnitPlan,
+    response: &Response,
 ) -> Result<BTreeMap<String, Value>, RenderError> {
-    Ok(BTreeMap::new())
+    let headers: serde_json::Map<String, Json> =
+        response.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    let value = serde_json::json!({"status": response.status, "headers": headers, "body": response.body});
+    outputs(compiled, unit, "response", &value)
 }
-/// The public outputs by resource.
+
+/// The declared outputs of an object, as it is now.
 ///
 /// # Errors
-/// [`RenderError`].
+/// As [`outputs_from_response`].
+pub fn outputs_from_object(
+    compiled: &Compiled,
+    unit: &UnitPlan,
+    object: &Json,
+) -> Result<BTreeMap<String, Value>, RenderError> {
+    outputs(compiled, unit, "object", object)
+}
+
+/// Whether a rule of an object (its `ready` or `fail`) holds. A rule over fields that are not there yet does not hold.
+///
+/// # Errors
+/// [`RenderError::Type`] if it gives something else than true or false, [`RenderError::TooCostly`].
+pub fn object_rule(compiled: &Compiled, rule: &str, object: &Json) -> Result<bool, RenderError> {
+    let place = "the rule";
+    let variables = BTreeMap::from([("object", from_json(object))]);
+    match compiled.run(compiled.parsed(rule, place)?, variables, place) {
+        Ok(Made::Json(Json::Bool(holds))) => Ok(holds),
+        Ok(Made::Json(other)) => Err(RenderError::Type {
+            place: place.to_owned(),
+            wanted: "true or false",
+            got: json_type(&other),
+        }),
+        Ok(Made::Bytes(_)) => {
+            Err(RenderError::Type { place: place.to_owned(), wanted: "true or false", got: "bytes" })
+        }
+        Ok(Made::Nothing) | Err(RenderError::Evaluation { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn outputs(
+    compiled: &Compiled,
+    unit: &UnitPlan,
+    root: &'static str,
+    value: &Json,
+) -> Result<BTreeMap<String, Value>, RenderError> {
+    let value = from_json(value);
+    let mut outputs = BTreeMap::new();
+    for (name, output) in &unit.outputs {
+        let OutputFrom::Expression(text) = &output.from else { continue };
+        let place = format!("output `{name}`");
+        let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
+        let expression = compiled.parsed(text, &place)?;
+        let made = match compiled.run(expression, BTreeMap::from([(root, value.clone())]), &place) {
+            Ok(Made::Json(json)) => {
+                capped(&place, json.to_string().len())?;
+                Value::Json(json)
+            }
+            Ok(Made::Bytes(bytes)) => {
+                capped(&place, bytes.len())?;
+                Value::Bytes(bytes)
+            }
+            Ok(Made::Nothing) => return Err(none(format!("`{text}` has no value"))),
+            Err(RenderError::Evaluation { reason, .. }) => return Err(none(format!("`{text}`: {reason}"))),
+            Err(error) => return Err(error),
+        };
+        outputs.insert(name.clone(), made);
+    }
+    Ok(outputs)
+}
+
+/// The public outputs of each resource. One without a value (its unit was skipped, or has not run) is left out; a
+/// sensitive one is a reference.
+///
+/// # Errors
+/// [`RenderError`] if an expression fails on the values that are there.
 pub fn resource_outputs(
-    _plan: &Plan,
-    _compiled: &Compiled,
-    _facts: &Facts,
-    _known: &Known,
+    plan: &Plan,
+    compiled: &Compiled,
+    facts: &Facts,
+    known: &Known,
 ) -> Result<BTreeMap<String, BTreeMap<String, Value>>, RenderError> {
-    Ok(BTreeMap::new())
+    let mut resources = BTreeMap::new();
+    for (resource, spec) in &plan.resources {
+        let world = World { plan, compiled, facts, known, unknowns: Unknowns::Missing, resource };
+        let mut outputs = BTreeMap::new();
+        for (name, public) in &spec.outputs {
+            let place = format!("output `{name}` of `{resource}`");
+            if let Some(value) = value(world, &public.value, &place)? {
+                outputs.insert(name.clone(), value);
+            }
+        }
+        resources.insert(resource.clone(), outputs);
+    }
+    Ok(resources)
 }
-/// The target's environment; names without a value are left out.
+
+/// The target's environment. A variable without a value is left out; a sensitive one is a reference.
 ///
 /// # Errors
-/// [`RenderError`].
+/// [`RenderError`] if an expression fails on the values that are there.
 pub fn env(
-    _plan: &Plan,
-    _compiled: &Compiled,
-    _facts: &Facts,
-    _known: &Known,
+    plan: &Plan,
+    compiled: &Compiled,
+    facts: &Facts,
+    known: &Known,
 ) -> Result<BTreeMap<String, Value>, RenderError> {
-    Ok(BTreeMap::new())
+    let world = World { plan, compiled, facts, known, unknowns: Unknowns::Missing, resource: "" };
+    let mut variables = BTreeMap::new();
+    for (name, template) in &plan.env {
+        if let Some(value) = value(world, template, &format!("env `{name}`"))? {
+            variables.insert(name.clone(), value);
+        }
+    }
+    Ok(variables)
+}
+
+fn value(world: World<'_>, template: &Template, place: &str) -> Result<Option<Value>, RenderError> {
+    match world.template(template, place) {
+        Ok(Found::Value(value)) => Ok(Some(value)),
+        Ok(Found::Nothing | Found::Placeholder(_)) | Err(RenderError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

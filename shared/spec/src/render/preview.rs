@@ -1,16 +1,20 @@
-//! Preview.
-use super::{Compiled, Facts, Known, RenderError, Rendered};
+//! What a unit would be sent, before anything has run.
+
+use super::world::Unknowns;
+use super::{Compiled, Facts, Known, RenderError, Rendered, unit};
 use crate::plan::{Plan, UnitAt};
-/// As `unit()`, with placeholders for what is not known yet: `<users/database.dsn>`, `<sensitive>`.
+
+/// As [`super::unit`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed
+/// with it likewise, and what is sensitive as `<sensitive>`. A `when` that nobody can decide yet counts as true.
 ///
 /// # Errors
-/// [`RenderError`].
+/// As [`super::unit`], as far as it does not depend on what is unknown.
 pub fn preview(
-    _plan: &Plan,
-    _compiled: &Compiled,
+    plan: &Plan,
+    compiled: &Compiled,
     at: UnitAt,
-    _facts: &Facts,
-    _known: &Known,
+    facts: &Facts,
+    known: &Known,
 ) -> Result<Rendered, RenderError> {
-    Err(RenderError::NoUnit(at))
+    unit::render(plan, compiled, at, facts, known, Unknowns::Shown)
 }

@@ -1,1 +1,49 @@
-//! url
+//! URLs of webhooks: what is rendered into them cannot change where they go.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::RenderError;
+use super::evaluate::Part;
+use super::world::{Unknowns, World, capped};
+use crate::plan::Template;
+
+/// Everything but what RFC 3986 calls unreserved.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The URL with its expressions percent-encoded.
+pub(super) fn render(world: World<'_>, template: &Template) -> Result<String, RenderError> {
+    let place = "url";
+    let text = match template {
+        Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),
+        Template::Text(text) => text,
+        _ => return Err(RenderError::Type { place: place.to_owned(), wanted: "text", got: "no text" }),
+    };
+    let Some(parts) = world.compiled.parts(text) else { return Ok(text.clone()) };
+    let mut url = String::new();
+    for part in parts {
+        match part {
+            Part::Literal(text) => url.push_str(text),
+            Part::Expression(expression) => {
+                let piece = world.piece(expression, place)?;
+                if piece.is_empty() && !url.contains(['?', '#']) {
+                    // `DELETE /tenants/` is another request than `DELETE /tenants/ID`.
+                    return Err(wrong("text that is not empty", "empty text"));
+                }
+                match world.unknowns {
+                    Unknowns::Missing => url.extend(utf8_percent_encode(&piece, ENCODED)),
+                    Unknowns::Shown => url.push_str(&piece),
+                }
+            }
+        }
+        capped(place, url.len())?;
+    }
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    match path.split('/').any(|segment| segment == "." || segment == "..") {
+        true => Err(wrong("a path without `.` and `..`", "such a path")),
+        false => Ok(url),
+    }
+}
+
+fn wrong(wanted: &'static str, got: &'static str) -> RenderError {
+    RenderError::Type { place: "url".to_owned(), wanted, got }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::diagnostic::Diagnostic;
 use crate::load::names::Shape;
 use crate::load::reader::{Map, Reader};
 use crate::load::yaml::{Node, Value};
@@ -194,6 +195,11 @@ fn door(reader: &mut Reader<'_>, map: &Map<'_>) -> (Option<At<String>>, Option<A
     let env = reader.optional_string(&door, "env").filter(|env| !env.value.is_empty());
     if let Some(env) = &env {
         reader.check_name(env, "the environment variable", Shape::Environment, 255);
+        if env.value.starts_with("EBB_") || env.value.starts_with("SIGNADOT_") {
+            let message = format!("the variable `{}` hides one that is set for every step", env.value);
+            let warning = Diagnostic::warning("reserved-name", reader.source, env.at, message);
+            reader.note(warning.help("choose a name that begins with neither `EBB_` nor `SIGNADOT_`"));
+        }
     }
     let path = reader.optional_string(&door, "path").filter(|path| !path.value.is_empty());
     if let Some(path) = &path {
@@ -264,7 +270,7 @@ fn param() -> Param {
 pub(crate) fn kept(document: &Node) -> Node {
     let mut kept = document.clone();
     if let Value::Map(entries) = &mut kept.value {
-        entries.retain(|(key, _)| key.name == "name" || key.name == "spec");
+        entries.retain(|(key, _)| ["name", "spec"].iter().any(|kept| key.name.eq_ignore_ascii_case(kept)));
     }
     kept
 }

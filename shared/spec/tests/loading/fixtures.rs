@@ -232,11 +232,15 @@ fn a_digest_is_of_what_was_expanded() {
 
 #[test]
 fn keys_in_another_case_are_taken_from_signadot_with_a_warning() {
-    let text = text("small.json").replace("\"image\"", "\"Image\"");
+    let text = text("small.json")
+        .replace("\"image\"", "\"Image\"")
+        .replace("\"name\": \"small\"", "\"Name\": \"small\"");
     let loaded = load::documents("small.json", &text, &NoFiles, &Vars::none()).unwrap();
     assert_eq!(loaded.warnings.plain(), "small.json:1:39: warning[key-case]: `Image` is taken as `image`\n");
     let Document::Plugin(plugin) = &loaded.documents[0] else { panic!() };
     assert_eq!(plugin.runners[0].1.image.value, "busybox");
+    let again = load::document("again", &plugin.expanded, &NoFiles, &Vars::none()).unwrap();
+    assert_eq!(meaning(&loaded.documents[0]), meaning(&again));
 }
 
 #[test]
@@ -245,4 +249,28 @@ fn names_are_read_without_the_rest() {
     let names = load::names("f", text, &Vars::parse(["team=a"]).unwrap()).unwrap();
     assert_eq!(names[0].to_string(), "a-db@1.0.0");
     assert!(load::names("f", text, &Vars::none()).is_err());
+}
+
+#[test]
+fn names_of_the_platform_are_warned_of_in_signadot_documents() {
+    let step =
+        "{name: a, script: '#!/bin/sh', inputs: [{name: b, valueFromSandbox: true, as: {env: SIGNADOT_X}}]}";
+    let text = format!("name: p\nspec: {{runner: {{image: a}}, create: [{step}]}}\n");
+    let loaded = load::documents("p.yaml", &text, &NoFiles, &Vars::none()).unwrap();
+    assert!(loaded.warnings.plain().contains("warning[reserved-name]"), "{}", loaded.warnings.plain());
+}
+
+#[test]
+fn documents_may_be_as_large_as_the_limit_of_units() {
+    let mut text = String::from(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: large\nrunners: {default: {image: a}}\npreStart:\n",
+    );
+    for n in 0..10_001 {
+        let before = n - 1;
+        text.push_str(&format!(
+            "  u{n}:\n    pod: {{script: \"#!/bin/sh\\ntrue\"}}\n    inputs: {{a: \"${{units.u{before}.outputs.o}}\"}}\n    outputs: {{o: {{file: /tmp/o}}}}\n"
+        ));
+    }
+    let plugin = load::plugins("large", &text, &NoFiles, &Vars::none()).unwrap().remove(0);
+    assert_eq!(plugin.events[0].units.len(), 10_001);
 }

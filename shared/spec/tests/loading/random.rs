@@ -125,3 +125,16 @@ proptest! {
         survives(&document.to_string())?;
     }
 }
+
+#[test]
+fn the_deepest_document_leaves_room_on_a_usual_stack() {
+    let deep = |levels: usize| -> String { (0..levels).map(|n| format!("{}a:\n", " ".repeat(n))).collect() };
+    let loading = std::thread::Builder::new().stack_size(1536 << 10).spawn(move || {
+        for levels in [1, load::MAX_DEPTH - 1, load::MAX_DEPTH, load::MAX_DEPTH + 1, 100, 2000] {
+            let wrong = load::documents("f", &deep(levels), &load::NoFiles, &Vars::none()).unwrap_err();
+            let deep = wrong.iter().any(|d| d.code == "too-complex");
+            assert_eq!(deep, levels > load::MAX_DEPTH, "{levels} {wrong}");
+        }
+    });
+    loading.unwrap().join().unwrap();
+}

@@ -50,6 +50,8 @@ fn syntax() {
     refused("empty", "# nothing\n---\n\n");
     refused("duplicate_key", "name: p\nspec:\n  runner: {image: a}\n  create: []\n  runner: {image: b}\n");
     refused("too_deep", &format!("name: p\nspec: {}{}\n", "[".repeat(80), "]".repeat(80)));
+    let block: String = (0..80).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+    refused("too_deep_block", &block);
     let bomb: String =
         (1..9).map(|n| format!("x{n}: &x{n} [{}]\n", vec![format!("*x{}", n - 1); 9].join(", "))).collect();
     refused("alias_bomb", &format!("x0: &x0 [a, a, a]\n{bomb}"));
@@ -70,6 +72,7 @@ fn kinds() {
         "old_signadot_kind",
         "apiVersion: signadot.com/v1alpha1\nkind: ResourcePlugin\nmetadata:\n  name: mariadb\nspec:\n  image: x\n  provisioner: /bin/provision\n",
     );
+    refused("old_signadot_sandbox", "apiVersion: signadot.com/v1\nkind: Sandbox\nmetadata: {name: s}\n");
     refused("old_signadot_fields", "name: mariadb\nspec:\n  image: x\n  provisioner: /bin/provision\n");
 }
 
@@ -86,7 +89,8 @@ fn templates() {
     refused("unknown_encoding", &step("name: a\nscript: \"@{embed[json]: pod.yaml}\""));
     refused("unsupported_operation", &step("name: a\nscript: \"@{include: pod.yaml}\""));
     refused("invalid_variable", &step("name: a\nscript: \"@{1st}\""));
-    refused("embedded_no_yaml", &unit("object: {manifest: \"@{embed[yaml]: plugin/deprovision.sh}\"}"));
+    refused("embedded_no_yaml", &unit("object: {manifest: \"@{embed[yaml]: broken.yaml}\"}"));
+    refused("embedded_too_deep", &unit("object: {manifest: \"@{embed[yaml]: deep.yaml}\"}"));
     refused("embedded_yaml_is_no_script", &step("name: a\nscript: \"@{embed[yaml]: pod.yaml}\""));
 }
 
@@ -170,6 +174,7 @@ fn pod_templates() {
         &overlay("metadata: {namespace: other}\nspec:\n  containers:\n  - name: main\n    image: b"),
     );
     refused("pod_template_keys", &overlay("sepc: {}\n"));
+    refused("pod_template_after_blank_line", &overlay("\nspec:\n  restartPolicy: Always"));
     refused("pod_template_no_yaml", &overlay("spec:\n  containers: [\n"));
     refused(
         "pod_template_with_variable",
@@ -192,8 +197,14 @@ fn signadot_sandboxes() {
             "resources:\n- name: r\n  plugin: p\n  params: {count: 5, ratio: 1.50, fast: yes, ok: \"5\"}",
         ),
     );
+    refused("value_is_very_long", &sandbox(&format!("ttl: {{duration: \"{}\"}}", "x".repeat(5000))));
     refused("bad_ttl", &sandbox("ttl: {duration: 2 days, offsetFrom: now}"));
-    refused("resource_twice", &sandbox("resources:\n- {name: r, plugin: p}\n- {name: r, plugin: q@one}"));
+    refused(
+        "resource_twice",
+        &sandbox(
+            "resources:\n- {name: r, plugin: p}\n- {name: r, plugin: q@1.0}\n- {name: t, plugin: q@one}",
+        ),
+    );
     refused("unknown_sandbox_key", &sandbox("resource: []\nforks: {}"));
     refused(
         "bad_consumer",
@@ -232,7 +243,7 @@ fn our_plugins() {
     refused(
         "bad_inputs",
         &unit(&format!(
-            "{POD}\ninputs:\n  a: {{env: A}}\n  b: {{value: 1, env: EBB_KEY}}\n  c: {{value: 1, path: ../x}}\n  d: [1]\n  d-e: 1\n  x: {{value: 1, env: D_E}}\n  \"no name\": 1"
+            "{POD}\ninputs:\n  a: {{env: A}}\n  b: {{value: 1, env: EBB_KEY}}\n  c: {{value: 1, path: ../x}}\n  d: [1]\n  d-e: 1\n  x: {{value: 1, env: D_E}}\n  \"no name\": 1\n  ebb-attempt: 1"
         )),
     );
     refused(

@@ -123,23 +123,23 @@ impl<'a> Reader<'a> {
     /// The members of a string set; none if there is no such attribute.
     pub(crate) fn texts(&self, name: &str) -> Stored<&'a [String]> {
         let wrong = |_| self.broken(format!("attribute {name} is no set of strings"));
-        self.item.get(name).map_or(Ok(&[] as &[String]), |value| {
-            value.as_ss().map(Vec::as_slice).map_err(wrong)
-        })
+        self.item
+            .get(name)
+            .map_or(Ok(&[] as &[String]), |value| value.as_ss().map(Vec::as_slice).map_err(wrong))
     }
 
     pub(crate) fn json_if_any<T: serde::de::DeserializeOwned>(&self, name: &str) -> Stored<Option<T>> {
-        let parse = |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
+        let parse =
+            |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
         self.text_if_any(name)?.map(parse).transpose()
     }
 }
 
 /// JSON text of `value`.
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> Stored<AttributeValue> {
-    serde_json::to_string(value).map(AttributeValue::S).map_err(|error| StoreError::Broken {
-        operation: "encode",
-        reason: error.to_string(),
-    })
+    serde_json::to_string(value)
+        .map(AttributeValue::S)
+        .map_err(|error| StoreError::Broken { operation: "encode", reason: error.to_string() })
 }
 
 /// Bytes of an item by the table's rules: names and values as UTF-8, a number by its significant digits.

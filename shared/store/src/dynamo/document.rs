@@ -83,7 +83,11 @@ impl Dynamo {
     }
 
     /// The plugin version without its document, and where that is.
-    pub(crate) async fn get_plugin_item(&self, name: &str, version: &str) -> Stored<Option<(PluginItem, Body)>> {
+    pub(crate) async fn get_plugin_item(
+        &self,
+        name: &str,
+        version: &str,
+    ) -> Stored<Option<(PluginItem, Body)>> {
         let Some(item) = self.get(&key::plugin(name), version).await? else { return Ok(None) };
         Ok(Some((read_plugin("GetItem", &item)?, Body::read(&Reader::new("GetItem", &item))?)))
     }
@@ -107,7 +111,8 @@ impl Dynamo {
         let query = self.list_query(TableSpec::LIST_PLUGINS).key_condition_expression("#l = :l");
         let keys = self.pages(query, usize::MAX).await?;
         let items = self.batch_get(&keys, Some(FACTS)).await?;
-        let mut plugins = items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<Stored<Vec<_>>>()?;
+        let mut plugins =
+            items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<Stored<Vec<_>>>()?;
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
         Ok(plugins)
     }

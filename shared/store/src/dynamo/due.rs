@@ -43,7 +43,8 @@ impl QueryDue for Dynamo {
         let mut found = Vec::new();
         for item in items.iter().flatten() {
             let reader = Reader::new("Query", item);
-            let due = key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
+            let due =
+                key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
             found.push((reader.time("due")?, due));
         }
         found.sort();
@@ -111,15 +112,18 @@ impl Dynamo {
                 let parts = ["pk", "sk"].into_iter();
                 parts.filter_map(|part| Some((part.to_owned(), item.get(part)?.clone()))).collect()
             };
-            let names = |list: &[&str]| list.iter().map(|name| (format!("#{name}"), (*name).to_owned())).collect();
+            let names =
+                |list: &[&str]| list.iter().map(|name| (format!("#{name}"), (*name).to_owned())).collect();
             let wanted = KeysAndAttributes::builder()
                 .set_keys(Some(keys.iter().map(key).collect()))
                 .consistent_read(true)
                 .set_projection_expression(projection.map(|list| format!("#{}", list.join(", #"))))
                 .set_expression_attribute_names(projection.map(names))
                 .build();
-            let wanted = wanted
-                .map_err(|error| StoreError::Broken { operation: "BatchGetItem", reason: error.to_string() })?;
+            let wanted = wanted.map_err(|error| StoreError::Broken {
+                operation: "BatchGetItem",
+                reason: error.to_string(),
+            })?;
             items.extend(self.batch_get_one(wanted).await?);
         }
         Ok(items)
@@ -139,7 +143,8 @@ impl Dynamo {
                 .await
                 .map_err(|error| failure("BatchGetItem", &error))?;
             self.answered("BatchGetItem", Direction::Read, answer.consumed_capacity());
-            let found = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
+            let found =
+                answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
             // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.
             if found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
                 if !pauses.wait().await {

@@ -112,8 +112,10 @@ impl Expression {
     /// Values that occur, without those of overwritten assignments.
     pub(crate) fn values(&self) -> Option<Item> {
         let text = [self.condition(), self.update()].into_iter().flatten().collect::<Vec<_>>().join(" ");
-        let used: BTreeSet<&str> =
-            text.split(|c: char| !(c == ':' || c.is_ascii_alphanumeric())).filter(|word| word.starts_with(':')).collect();
+        let used: BTreeSet<&str> = text
+            .split(|c: char| !(c == ':' || c.is_ascii_alphanumeric()))
+            .filter(|word| word.starts_with(':'))
+            .collect();
         let values: Item = self
             .values
             .iter()

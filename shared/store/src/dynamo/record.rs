@@ -32,7 +32,8 @@ const VERDICTS: [(Verdict, u8); 4] =
 
 fn result_attributes(result: &TryResult) -> Stored<Vec<(&'static str, AttributeValue)>> {
     let verdict = VERDICTS.iter().find(|row| row.0 == result.verdict).map_or(0, |row| row.1);
-    let mut attributes = vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
+    let mut attributes =
+        vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
     match &result.outputs {
         Kept::Nothing => {}
         Kept::Inline(outputs) => attributes.push(("o", json(outputs)?)),

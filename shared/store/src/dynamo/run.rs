@@ -75,7 +75,9 @@ fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
         ..Head::new(epoch)
     };
     for late in reader.texts("late")? {
-        let parts = late.split_once('#').and_then(|(slot, attempt)| Some((slot.parse().ok()?, attempt.parse().ok()?)));
+        let parts = late
+            .split_once('#')
+            .and_then(|(slot, attempt)| Some((slot.parse().ok()?, attempt.parse().ok()?)));
         let (slot, attempt) = parts.ok_or_else(|| reader.broken(format!("{late:?} in late")))?;
         head.late.insert((slot, Attempt(attempt)));
     }

@@ -339,7 +339,8 @@ fn verdict(transition: &Transition, item: &Item, reasons: &[CancellationReason])
         // A write whose answer was lost and that was sent again, too late for its token.
         return Some(Ok(target.item() == Some(item)));
     }
-    let tombstoned = matches!(transition.tombstone, Some(Tombstone::Absent(_))) && reasons.get(1).is_some_and(failed);
+    let tombstoned =
+        matches!(transition.tombstone, Some(Tombstone::Absent(_))) && reasons.get(1).is_some_and(failed);
     if tombstoned {
         return Some(Ok(false));
     }

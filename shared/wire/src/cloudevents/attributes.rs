@@ -39,7 +39,9 @@ pub(super) fn structured(body: &[u8]) -> Result<Attributes, EventError> {
         let text = match value {
             serde_json::Value::Null => continue,
             serde_json::Value::String(text) => text,
-            serde_json::Value::Bool(_) | serde_json::Value::Number(_) if !TEXTS.contains(&name.as_str()) => continue,
+            serde_json::Value::Bool(_) | serde_json::Value::Number(_) if !TEXTS.contains(&name.as_str()) => {
+                continue;
+            }
             _ => return Err(wrong(&name, "is no text: write it in double quotes")),
         };
         texts.insert(name, text);

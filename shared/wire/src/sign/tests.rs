@@ -29,22 +29,11 @@ fn signed(secret: &str, now: Timestamp, body: &[u8]) -> HeaderMap {
 }
 
 #[test]
-fn vectors_of_the_reference_libraries() {
-    for (secret, id, seconds, body, expected) in [
-        (
-            SECRET,
-            "msg_p5jXN8AQM9LWM0D4loKWxJek",
-            1_614_265_330,
-            r#"{"test": 2432232314}"#,
-            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
-        ),
-    ] {
-        let id = MessageId::parse(id).unwrap();
-        let made = sign(keys(secret).first(), &id, Timestamp(seconds * 1000), body.as_bytes());
-        assert_eq!(made[0], (WEBHOOK_ID, id.to_string()));
-        assert_eq!(made[1], (WEBHOOK_TIMESTAMP, seconds.to_string()));
-        assert_eq!(made[2], (WEBHOOK_SIGNATURE, expected.to_owned()));
-    }
+fn the_vector_of_the_reference_libraries() {
+    let made = sign(keys(SECRET).first(), &id(), NOW, br#"{"test": 2432232314}"#);
+    assert_eq!(made[0], (WEBHOOK_ID, "msg_p5jXN8AQM9LWM0D4loKWxJek".to_owned()));
+    assert_eq!(made[1], (WEBHOOK_TIMESTAMP, "1614265330".to_owned()));
+    assert_eq!(made[2], (WEBHOOK_SIGNATURE, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=".to_owned()));
 }
 
 #[test]
@@ -85,7 +74,8 @@ fn one_of_several_signatures_is_enough() {
         ]);
         verify(&keys(SECRET), &headers, b"x", NOW).map(|_| ())
     };
-    let malformed = Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
+    let malformed =
+        Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
     let mac = right.strip_prefix("v1,").unwrap();
     for (signature, expected) in [
         (right.clone(), Ok(())),
@@ -101,8 +91,8 @@ fn one_of_several_signatures_is_enough() {
         (format!("v2,{mac}"), Err(SignatureError::NoVersion)),
         (mac.to_owned(), Err(SignatureError::NoVersion)),
         (String::new(), Err(SignatureError::NoVersion)),
-        (vec![wrong.as_str(); 8].join(" "), Err(SignatureError::NoMatch)),
-        (vec![right.as_str(); 9].join(" "), malformed),
+        ([wrong.as_str(); 8].join(" "), Err(SignatureError::NoMatch)),
+        ([right.as_str(); 9].join(" "), malformed),
     ] {
         assert_eq!(taken(&signature), expected, "{signature}");
     }

@@ -1,0 +1,65 @@
+//! `ebb dev`.
+
+use std::path::PathBuf;
+
+use ebb_local::Settings;
+use tracing_subscriber::EnvFilter;
+use url::Url;
+
+use crate::exit::{Exit, Trouble};
+use crate::interrupt::Interrupts;
+use crate::machine::Machine;
+use crate::{output, server};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Port of the server
+    #[arg(long, value_name = "PORT", default_value_t = 7878)]
+    port: u16,
+    /// Port of the bucket service, which speaks S3
+    #[arg(long, value_name = "PORT", default_value_t = 7879)]
+    s3_port: u16,
+    /// Folder for everything that is kept
+    #[arg(long, value_name = "DIR", default_value = server::STATE)]
+    state: PathBuf,
+    /// Where outcomes are posted to, as signed CloudEvents
+    #[arg(long, value_name = "URL")]
+    platform: Option<Url>,
+}
+
+impl Args {
+    pub(crate) async fn run(self) -> Result<Exit, Trouble> {
+        log_to_stderr();
+        let interrupts = Interrupts::listen()?;
+        let machine = Machine::start(Settings {
+            state: self.state,
+            port: Some(self.port),
+            s3_port: Some(self.s3_port),
+            platform: self.platform.map(|url| url.to_string()),
+        })
+        .await?;
+        output::print(&format!(
+            "server  {}\nS3      {}\ntoken   in {}\nstop with Ctrl-C\n",
+            machine.url(),
+            machine.s3_url(),
+            machine.file().display()
+        ))?;
+        interrupts.more_than(0).await;
+        tokio::select! {
+            () = machine.stop() => {}
+            () = interrupts.more_than(1) => return Ok(Exit::Interrupted),
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// One line per fact on standard error; `RUST_LOG` chooses which.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,ebb=info,ebb_local=info,ebb_flow=info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(console::colors_enabled_stderr())
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,112 @@
+//! `ebb logs`.
+
+use ebb_wire::api::{RunDetail, UnitDetail};
+use serde::Serialize;
+
+use crate::client::{Client, Seen};
+use crate::exit::{Exit, Trouble};
+use crate::lifecycle::named;
+use crate::output::{self, Output};
+use crate::target::TargetArgs;
+use crate::why::printable;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Only units of this resource
+    #[arg(long, value_name = "RESOURCE")]
+    resource: Option<String>,
+    /// Only the unit of this name
+    #[arg(long, visible_alias = "unit", value_name = "UNIT")]
+    step: Option<String>,
+    /// Only this event, such as preStart
+    #[arg(long, value_name = "EVENT")]
+    event: Option<String>,
+    /// This try, from 1; without it the last one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    attempt: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The log of one try.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Log {
+    run: String,
+    event: String,
+    unit: String,
+    attempt: u32,
+    log: String,
+}
+
+impl Args {
+    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+        let target = self.target.target();
+        let seen = client.target(&target).await?.ok_or_else(|| super::unknown(&target))?;
+        let chosen = self.chosen(&seen);
+        if chosen.is_empty() {
+            let keys = seen.detail.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
+            let keys: Vec<&str> = keys.collect();
+            let trouble = Trouble::failed(format!("no unit of {target} that has begun is meant by this"));
+            return Err(if keys.is_empty() {
+                trouble.next(format!("nothing has begun yet: ebb why {}", named(&target)))
+            } else {
+                trouble.next(format!("there is {}", keys.join(", ")))
+            });
+        }
+        let mut logs = Vec::new();
+        for (run, unit) in chosen {
+            let attempt = self.attempt.unwrap_or(unit.attempt);
+            if let Some(log) = client.log(&run.id, &unit.key, attempt).await? {
+                logs.push(Log { run: run.id.clone(), event: run.event.clone(), unit: unit.key.clone(), attempt, log });
+            }
+        }
+        if logs.is_empty() {
+            return Err(Trouble::failed("no log is kept of this")
+                .next("only pods log; of a pod's try the log is kept once it has ended"));
+        }
+        match self.output.format() {
+            Some(_) => self.output.write(&logs, |_| String::new())?,
+            None => output::print(&text(&logs))?,
+        }
+        Ok(Exit::Done)
+    }
+
+    fn chosen<'a>(&self, seen: &'a Seen) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
+        let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        let mut chosen = Vec::new();
+        for run in seen.detail.runs.iter().filter(|run| fits(&self.event, &run.event)) {
+            for unit in &run.units {
+                let (resource, step) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
+                let step = fits(&self.step, step) || fits(&self.step, &unit.key);
+                if step && fits(&self.resource, resource) {
+                    chosen.push((run, unit));
+                }
+            }
+        }
+        chosen
+    }
+}
+
+/// One log as it is, several with a line before each.
+fn text(logs: &[Log]) -> String {
+    if let [log] = logs {
+        return clean(&log.log);
+    }
+    let mut text = String::new();
+    for log in logs {
+        text.push_str(&format!("==> {} {} try {} <==\n", log.event, log.unit, log.attempt));
+        text.push_str(&clean(&log.log));
+    }
+    text
+}
+
+fn clean(log: &str) -> String {
+    if console::user_attended() { log.lines().map(|line| printable(line) + "\n").collect() } else { ended(log) }
+}
+
+fn ended(log: &str) -> String {
+    if log.is_empty() || log.ends_with('\n') { log.to_owned() } else { format!("{log}\n") }
+}

@@ -1,0 +1,141 @@
+//! `ebb plan`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use ebb_wire::api::PlanPreview;
+use serde_json::Value;
+
+use crate::documents::{self, SetArgs};
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+use crate::server::ServerArgs;
+use crate::{client, offline};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The sandbox; `-` is standard input
+    file: PathBuf,
+    /// A file with plugins; with it no server is asked. May be given more than once
+    #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
+    plugins: Vec<PathBuf>,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+        let vars = self.sets.vars()?;
+        let sandbox = documents::sandbox(&self.file, &vars)?;
+        let name = sandbox.name.value.clone();
+        let preview = if self.plugins.is_empty() {
+            let client = client::Client::new(server.find().map_err(|trouble| {
+                trouble.next("or give the plugins' files with --plugin: then no server is needed")
+            })?)?;
+            client.preview(&sandbox.expanded).await?
+        } else {
+            let plugins = documents::all_plugins(&self.plugins, &vars)?;
+            let planned = offline::plan(&sandbox, &plugins)?;
+            for warning in &planned.warnings {
+                output::tell(warning.drawn(output::drawing()).trim_end());
+            }
+            offline::preview(&name, planned)?
+        };
+        self.output.write(&preview, |preview| text(&name, preview))?;
+        Ok(Exit::Done)
+    }
+}
+
+/// The plan as text, with a line end.
+fn text(name: &str, preview: &PlanPreview) -> String {
+    let mut text = format!("{name}  {}\n", preview.digest);
+    for event in &preview.events {
+        let _ = writeln!(text, "\n{}", event.event);
+        for (position, unit) in event.units.iter().enumerate() {
+            let _ = writeln!(text, "  {}. {}  {}", position + 1, unit.key, unit.kind);
+            let mut seen = Vec::new();
+            for edge in &unit.after {
+                if seen.contains(&&edge.key) {
+                    continue;
+                }
+                seen.push(&edge.key);
+                let whys: Vec<&str> =
+                    unit.after.iter().filter(|other| other.key == edge.key).map(|other| other.why.as_str()).collect();
+                let _ = writeln!(text, "       after {} ({})", edge.key, whys.join(", "));
+            }
+            write_rendered(&mut text, &unit.rendered);
+        }
+    }
+    if preview.events.is_empty() {
+        text.push_str("\nno units\n");
+    }
+    text
+}
+
+fn write_rendered(text: &mut String, rendered: &Value) {
+    let Value::Object(parts) = rendered else { return };
+    for (part, value) in parts {
+        match (part.as_str(), value) {
+            (_, Value::Null) => {}
+            ("headers", Value::Object(headers)) if headers.is_empty() => {}
+            ("inputs", Value::Array(inputs)) => {
+                for input in inputs {
+                    let name = input["name"].as_str().unwrap_or_default();
+                    let _ = writeln!(text, "       {name} = {}{}", scalar(&input["value"]), places(input));
+                }
+            }
+            ("manifest" | "body" | "headers", value) => {
+                let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string());
+                let _ = writeln!(text, "       {part}:");
+                for line in yaml.lines() {
+                    let _ = writeln!(text, "         {line}");
+                }
+            }
+            (part, value) => {
+                let _ = writeln!(text, "       {part} {}", scalar(value));
+            }
+        }
+    }
+}
+
+/// Where a pod's input goes to.
+fn places(input: &Value) -> String {
+    let named = |name: &str| input[name].as_str().map(|value| format!("{name} {value}"));
+    let places: Vec<String> = [named("env"), named("path")].into_iter().flatten().collect();
+    if places.is_empty() { String::new() } else { format!("  ({})", places.join(", ")) }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::Null => "(not given)".to_owned(),
+        Value::String(text) if !text.is_empty() && !text.contains('\n') => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_edges_and_inputs_are_shown() {
+        let preview: PlanPreview = serde_json::from_value(serde_json::json!({
+            "digest": "sha256:0123",
+            "events": [{"event": "preStart", "units": [
+                {"key": "db/provision", "kind": "pod", "after": [], "rendered": {"inputs": [
+                    {"name": "region", "value": "eu-west-1", "env": "AWS_REGION", "path": null},
+                    {"name": "tags", "value": null, "env": "TAGS", "path": "/in/tags"},
+                    {"name": "sql", "value": "a\nb", "env": null, "path": "/in/sql"},
+                ]}},
+                {"key": "billing/register", "kind": "webhook",
+                 "after": [{"key": "db/provision", "why": "reads name"}, {"key": "db/provision", "why": "reads dsn"}],
+                 "rendered": {"method": "POST", "url": "https://billing.example.org/tenants", "headers": {},
+                              "body": {"db": "<db/provision.name>"}}},
+            ]}],
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text("pr-1", &preview));
+    }
+}

@@ -1,0 +1,53 @@
+//! `ebb plugin apply`.
+
+use std::path::PathBuf;
+
+use ebb_spec::compile;
+use ebb_wire::api::PluginInfo;
+
+use super::immutable;
+use crate::commands::connect;
+use crate::documents::{self, SetArgs};
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+use crate::server::ServerArgs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The document; `-` is standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+        let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
+        for plugin in &plugins {
+            for warning in compile::check_plugin(plugin)? {
+                output::tell(warning.drawn(output::drawing()).trim_end());
+            }
+        }
+        let client = connect(server)?;
+        let mut created: Vec<PluginInfo> = Vec::new();
+        for plugin in &plugins {
+            match client.publish(&plugin.expanded).await {
+                Ok(info) => {
+                    output::tell(&format!("Created resource plugin {}@{}", info.name, info.version));
+                    created.push(info);
+                }
+                Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
+                    return Err(immutable(plugin));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.output.format().is_some() {
+            self.output.write(&created, |_| String::new())?;
+        }
+        Ok(Exit::Done)
+    }
+}

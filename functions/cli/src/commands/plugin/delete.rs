@@ -1,0 +1,125 @@
+//! `ebb plugin delete`.
+
+use std::path::{Path, PathBuf};
+
+use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_wire::api::PluginUse;
+use serde_json::Value;
+
+use super::Named;
+use crate::client::Client;
+use crate::commands::connect;
+use crate::documents::{SetArgs, Source};
+use crate::exit::{Exit, Trouble};
+use crate::output;
+use crate::server::ServerArgs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The plugin; without a version only its highest is deleted
+    #[arg(value_name = "NAME[@VERSION]", required_unless_present = "file", conflicts_with = "file")]
+    plugin: Option<Named>,
+    /// Its document, of which only the name is read; `-` is standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    sets: SetArgs,
+}
+
+impl Args {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+        let all = match (&self.plugin, &self.file) {
+            (Some(_), _) if !self.sets.is_empty() => {
+                return Err(Trouble::broken("--set says something of a document: give one with -f"));
+            }
+            (Some(named), _) => vec![named.clone()],
+            (None, Some(file)) => named_in(file, &self.sets.vars()?)?,
+            (None, None) => return Err(Trouble::broken("which one? give its name, or its document with -f")),
+        };
+        let client = connect(server)?;
+        for named in &all {
+            delete(&client, named).await?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+async fn delete(client: &Client, named: &Named) -> Result<(), Trouble> {
+    let detail = client.plugin(&named.name, &named.version()).await?.ok_or_else(|| named.unknown())?;
+    let full = format!("{}@{}", detail.info.name, detail.info.version);
+    match client.delete_plugin(&detail.info.name, &detail.info.version).await {
+        Ok(()) => {}
+        Err(error) if error.refusal().is_some_and(|problem| problem.code == "in-use") => {
+            // Asked again: who holds it may have changed since.
+            let held = client.plugin(&detail.info.name, &detail.info.version).await?.unwrap_or(detail);
+            return Err(in_use(&full, &held.in_use));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let left = client.versions(&named.name).await?.map_or(0, |versions| versions.len());
+    let left = match (left, &named.version) {
+        (0, _) => String::new(),
+        (1, _) => "; 1 version remains".to_owned(),
+        (left, _) => format!("; {left} versions remain"),
+    };
+    output::tell(&format!("Deleted resource plugin {full}{left}"));
+    Ok(())
+}
+
+fn in_use(full: &str, held: &[PluginUse]) -> Trouble {
+    let mut text = format!("{full} is in use");
+    for holder in held {
+        let cluster = holder.cluster.as_deref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
+        text.push_str(&format!("\n  {}/{} holds it as {}{cluster}", holder.kind, holder.target, holder.resource));
+    }
+    Trouble::failed(text).next("delete these first: ebb sandbox delete NAME")
+}
+
+/// The names of the plugins of a file. Nothing else is read of it, so what it embeds need not exist.
+fn named_in(file: &Path, vars: &Vars) -> Result<Vec<Named>, Trouble> {
+    let source = Source::read(file)?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&source.text)
+        .map_err(|error| Trouble::failed(format!("{} cannot be read", source.name)).because(&error))?;
+    let mut all = Vec::new();
+    for document in documents {
+        let Some(name) = document["name"].as_str() else {
+            return Err(Trouble::failed(format!("{}: missing name", source.name)).next("add `name:` at the top"));
+        };
+        let reduced = serde_json::json!({"name": name, "spec": {"runner": {"image": "none"}, "create": []}});
+        let mut plugins = load::plugins(&source.name, &reduced.to_string(), &NoFiles, vars)?;
+        if let Some(plugin) = plugins.pop() {
+            all.push(Named { name: plugin.name.value.clone(), version: plugin.version });
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_are_listed() {
+        let held = PluginUse {
+            kind: "sandbox".to_owned(),
+            target: "pr-1".to_owned(),
+            resource: "users".to_owned(),
+            cluster: Some("staging".to_owned()),
+        };
+        insta::assert_snapshot!(in_use("db@1.0.0", &[held]).text(output::drawing()), @r"
+        error: db@1.0.0 is in use
+          sandbox/pr-1 holds it as users in staging
+          try: delete these first: ebb sandbox delete NAME
+        ");
+    }
+
+    #[test]
+    fn only_the_name_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugin.yaml");
+        std::fs::write(&file, "name: \"db-@{who}@1.2.0\"\nspec: {create: [{script: \"@{embed: gone.sh}\"}]}\n")
+            .unwrap();
+        let named = named_in(&file, &Vars::parse(["who=me"]).unwrap()).unwrap();
+        assert_eq!(named, [Named { name: "db-me".to_owned(), version: Some("1.2.0".parse().unwrap()) }]);
+    }
+}

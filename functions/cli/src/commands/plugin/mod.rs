@@ -1,0 +1,149 @@
+//! `ebb plugin …`.
+
+mod apply;
+mod delete;
+mod get;
+mod graph;
+mod list;
+mod new;
+mod validate;
+mod versions;
+
+use std::str::FromStr;
+
+use clap::Subcommand;
+use ebb_spec::load;
+use ebb_spec::model::Plugin;
+use ebb_wire::api::PluginDetail;
+
+use crate::exit::{Exit, Trouble};
+use crate::offline;
+use crate::server::ServerArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Publish the plugins of a file; versions are immutable
+    Apply(apply::Args),
+    /// List plugins
+    List(list::Args),
+    /// List the versions of a plugin, highest first
+    Versions(versions::Args),
+    /// Show a version and who holds it
+    Get(get::Args),
+    /// Delete a version that nobody holds
+    Delete(delete::Args),
+    /// Check documents without a server
+    Validate(validate::Args),
+    /// Draw the units of a plugin and what waits for what
+    Graph(graph::Args),
+    /// Write a document to start from
+    New(new::Args),
+}
+
+impl Command {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+        match self {
+            Self::Apply(args) => args.run(server).await,
+            Self::List(args) => args.run(&super::connect(server)?).await,
+            Self::Versions(args) => args.run(&super::connect(server)?).await,
+            Self::Get(args) => args.run(&super::connect(server)?).await,
+            Self::Delete(args) => args.run(server).await,
+            Self::Validate(args) => args.run(),
+            Self::Graph(args) => args.run(),
+            Self::New(args) => args.run(),
+        }
+    }
+}
+
+/// `NAME[@VERSION]` on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    name: String,
+    /// `None`: the highest.
+    version: Option<semver::Version>,
+}
+
+impl Named {
+    /// The version as the api wants it.
+    fn version(&self) -> String {
+        self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
+    }
+
+    /// There is no such plugin, or no such version of it.
+    fn unknown(&self) -> Trouble {
+        match &self.version {
+            Some(version) => Trouble::failed(format!("{}@{version} is not published", self.name))
+                .next(format!("ebb plugin versions {}", self.name)),
+            None => never_published(&self.name),
+        }
+    }
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, version) = match text.split_once('@') {
+            None => (text, None),
+            Some((name, "latest")) => (name, None),
+            Some((name, version)) => (name, Some(exact(version)?)),
+        };
+        if name.is_empty() {
+            return Err("a name stands before `@`".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), version })
+    }
+}
+
+/// `v1`, `1.0` and `1.0.0` are the same version.
+fn exact(text: &str) -> Result<semver::Version, String> {
+    let plain = text.strip_prefix('v').unwrap_or(text);
+    let (numbers, rest) = plain.split_at(plain.find(['-', '+']).unwrap_or(plain.len()));
+    let missing = 2_usize.saturating_sub(numbers.matches('.').count());
+    let full = format!("{numbers}{}{rest}", ".0".repeat(missing));
+    full.parse().map_err(|_| format!("`{text}` is no version: write it as 1.2.3"))
+}
+
+fn never_published(name: &str) -> Trouble {
+    Trouble::failed(format!("the plugin {name} was never published")).next("ebb plugin list")
+}
+
+/// Whether what is published is this plugin.
+pub(crate) fn same(published: &PluginDetail, plugin: &Plugin) -> bool {
+    published.document == plugin.expanded || published.info.digest == load::digest(plugin)
+}
+
+/// The version is taken.
+pub(crate) fn immutable(plugin: &Plugin) -> Trouble {
+    let name = &plugin.name.value;
+    let full = offline::full_name(plugin);
+    let trouble = Trouble::failed(format!("{full} is published already: versions are immutable"));
+    match &plugin.version {
+        Some(version) => {
+            let mut next = version.clone();
+            next.patch += 1;
+            next.pre = semver::Prerelease::EMPTY;
+            next.build = semver::BuildMetadata::EMPTY;
+            trouble.next(format!("bump the version: name: {name}@{next}"))
+        }
+        None => trouble.next(format!("add a version: name: {name}@0.0.1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_version() {
+        let named = |text: &str| text.parse::<Named>();
+        assert_eq!(named("db").map(|named| named.version()), Ok("latest".to_owned()));
+        assert_eq!(named("db@latest").map(|named| named.version()), Ok("latest".to_owned()));
+        for text in ["db@1.0.0", "db@v1", "db@1.0"] {
+            assert_eq!(named(text).map(|named| named.version()), Ok("1.0.0".to_owned()), "{text}");
+        }
+        assert_eq!(named("db@2.0-rc.1").map(|named| named.version()), Ok("2.0.0-rc.1".to_owned()));
+        assert!(named("db@x").is_err());
+        assert!(named("@1.0.0").is_err());
+    }
+}

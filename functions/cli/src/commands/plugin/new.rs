@@ -1,0 +1,75 @@
+//! `ebb plugin new`.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
+
+use super::Named;
+use crate::exit::{Exit, Trouble};
+use crate::output;
+
+const EBB: &str = include_str!("new.ebb.yaml");
+const SIGNADOT: &str = include_str!("new.signadot.yaml");
+const PLACE: &str = "NAME";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What the plugin is called; without a version it begins at 0.1.0
+    #[arg(value_name = "NAME[@VERSION]")]
+    name: Named,
+    /// In Signadot's format
+    #[arg(long)]
+    signadot: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+        let name = &self.name.name;
+        let shaped = name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if !shaped {
+            return Err(Trouble::broken(format!("`{name}` is no name for a plugin"))
+                .next("start with a letter, go on with letters, digits and `-`, end with a letter or digit"));
+        }
+        let text = document(&self.name, if self.signadot { SIGNADOT } else { EBB });
+        let path = PathBuf::from(format!("{name}.yaml"));
+        let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        match written {
+            Ok(()) => {
+                output::print(&format!("{}\n", path.display()))?;
+                output::tell(&format!("check it with `ebb plugin validate {}`", path.display()));
+                Ok(Exit::Done)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(Trouble::failed(format!("{} is there already and stays as it is", path.display()))
+                    .next("another name, or remove the file"))
+            }
+            Err(error) => Err(Trouble::broken(format!("{} cannot be written", path.display())).because(&error)),
+        }
+    }
+}
+
+fn document(named: &Named, template: &str) -> String {
+    let version = named.version.clone().unwrap_or(semver::Version::new(0, 1, 0));
+    template.replacen(PLACE, &format!("{}@{version}", named.name), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_spec::load::{self, NoFiles, Vars};
+
+    use super::*;
+
+    #[test]
+    fn what_it_writes_is_valid() {
+        for template in [EBB, SIGNADOT] {
+            let text = document(&"tenant-db".parse().unwrap(), template);
+            let plugins = load::plugins("tenant-db.yaml", &text, &NoFiles, &Vars::none());
+            let plugins = plugins.unwrap_or_else(|found| panic!("{found}"));
+            let warnings = ebb_spec::compile::check_plugin(&plugins[0]).unwrap_or_else(|found| panic!("{found}"));
+            assert_eq!(warnings, []);
+            assert_eq!(crate::offline::full_name(&plugins[0]), "tenant-db@0.1.0");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `ebb plugin validate`.
+
+use std::path::PathBuf;
+
+use ebb_spec::compile;
+use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
+use ebb_spec::load::{self, Document, Vars};
+use serde::Serialize;
+
+use crate::documents::{self, SetArgs, Source};
+use crate::exit::{Exit, Trouble};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Documents; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    sets: SetArgs,
+    /// One JSON object per file and line
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum)]
+    output: Option<Json>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Json {
+    /// One JSON object per line
+    Json,
+}
+
+/// What is said of one file.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Verdict {
+    file: String,
+    valid: bool,
+    errors: Vec<Wrong>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Wrong {
+    code: String,
+    message: String,
+    line: Option<u32>,
+    column: Option<u32>,
+}
+
+impl From<&Diagnostic> for Wrong {
+    fn from(diagnostic: &Diagnostic) -> Self {
+        Self {
+            code: diagnostic.code.to_owned(),
+            message: diagnostic.message.clone(),
+            line: diagnostic.at.map(|at| at.line),
+            column: diagnostic.at.map(|at| at.column),
+        }
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+        let vars = self.sets.vars()?;
+        let mut exit = Exit::Done;
+        for file in &self.files {
+            let checked = match Source::read(file) {
+                Ok(source) => check(&source, &vars),
+                Err(trouble) if self.output.is_some() => {
+                    let message = trouble.text(ebb_spec::diagnostic::Drawing::Ascii);
+                    let message = message.trim().trim_start_matches("error: ").replace("\n  ", "; ");
+                    let wrong = Wrong { code: "unreadable".to_owned(), message, line: None, column: None };
+                    print(&Verdict { file: file.display().to_string(), valid: false, errors: vec![wrong] })?;
+                    exit = Exit::Failed;
+                    continue;
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            let found = match checked {
+                Ok(warnings) => {
+                    documents::warn(&warnings);
+                    Diagnostics::new()
+                }
+                Err(found) => found,
+            };
+            if found.has_errors() {
+                exit = Exit::Failed;
+            }
+            let name = if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
+            if self.output.is_some() {
+                let errors = found.iter().filter(|d| d.severity == ebb_spec::diagnostic::Severity::Error);
+                let errors = errors.map(Wrong::from).collect();
+                print(&Verdict { file: name, valid: !found.has_errors(), errors })?;
+            } else if found.has_errors() {
+                documents::warn(&found);
+            } else {
+                output::print(&format!("{name}: valid\n"))?;
+            }
+        }
+        Ok(exit)
+    }
+}
+
+/// Everything that documents can tell by themselves. Gives the warnings.
+fn check(source: &Source, vars: &Vars) -> Result<Diagnostics, Diagnostics> {
+    let loaded = load::documents(&source.name, &source.text, &source.folder, vars)?;
+    let mut found = loaded.warnings;
+    for document in &loaded.documents {
+        if let Document::Plugin(plugin) = document {
+            match compile::check_plugin(plugin) {
+                Ok(warnings) => found.extend(warnings),
+                Err(errors) => found.extend(errors),
+            }
+        }
+    }
+    found.or(()).map(|((), warnings)| warnings)
+}
+
+fn print(verdict: &Verdict) -> Result<(), Trouble> {
+    let line = serde_json::to_string(verdict).expect("texts and numbers are JSON");
+    output::print(&(line + "\n"))
+}

@@ -1,0 +1,31 @@
+//! `ebb plugin versions`.
+
+use super::list::{held, status};
+use super::never_published;
+use crate::client::Client;
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+use crate::timing;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The plugin
+    name: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+        let versions = client.versions(&self.name).await?.filter(|versions| !versions.is_empty());
+        let versions = versions.ok_or_else(|| never_published(&self.name))?;
+        let held = held(client, versions).await?;
+        self.output.write(&held, |held| {
+            let rows = held.iter().map(|held| {
+                [held.info.version.clone(), timing::clock(&held.info.created), status(held.resources)]
+            });
+            output::table(&["VERSION", "CREATED", "STATUS"], rows)
+        })?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,94 @@
+//! `ebb sandbox get`.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use crate::client::{Client, Seen};
+use crate::commands::unknown;
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+use crate::progress::words;
+use crate::target::TargetArgs;
+use crate::{timing, why};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+        let target = self.target.target();
+        let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
+        self.output.write(&seen, |seen| text(seen, timing::now()))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn text(seen: &Seen, now: Timestamp) -> String {
+    let detail = &seen.detail;
+    let info = &detail.info;
+    let mut text = String::new();
+    let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
+    let _ = writeln!(text, "UID:         {}", info.uid);
+    let _ = writeln!(text, "Generation:  {}", info.generation);
+    let _ = writeln!(text, "Phase:       {} since {}", words::phase(info.phase), timing::clock(&info.since));
+    let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
+    if let Some(expires) = &info.expires {
+        let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
+    }
+    if let Some(telling) = &detail.telling {
+        let _ = writeln!(text, "Untold:      the platform has not accepted the outcome {telling} yet");
+    }
+    if let Some(waiting) = &detail.waiting {
+        let _ = writeln!(text, "Waiting:     {waiting} begins when this one is gone");
+    }
+    if !detail.resources.is_empty() {
+        let rows = detail.resources.iter().map(|(name, resource)| [name.clone(), resource.plugin.clone()]);
+        let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN"], rows));
+    }
+    let outputs =
+        why::output_lines(detail.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
+    if !outputs.is_empty() {
+        let _ = write!(text, "\nOUTPUTS\n{outputs}");
+    }
+    if !detail.env.is_empty() {
+        text.push_str("\nENV\n");
+        for (name, value) in &detail.env {
+            let _ = writeln!(text, "{name} = {}", why::value_line(value));
+        }
+    }
+    for run in &detail.runs {
+        let _ = writeln!(text, "\n{}  {}  {}", run.event, words::run(run.state), run.id);
+        for unit in &run.units {
+            let waiting = words::waiting_for(unit, &run.units);
+            let _ = writeln!(text, "  {}  {}", unit.key, words::unit(unit, &waiting, now));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures;
+
+    #[test]
+    fn everything_of_a_target() {
+        let seen: Seen = serde_json::from_value(serde_json::json!({
+            "kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "starting",
+            "since": fixtures::NOW, "created": fixtures::NOW, "expires": "2026-11-21T17:00:00Z",
+            "plugins": ["tenant-db@2.1.0"],
+            "resources": {"db": {"plugin": "tenant-db@2.1.0", "outputs": {"name": {"value": "tenant"}}}},
+            "env": {"DB": {"value": "tenant"}},
+            "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),
+            "waiting": "7a",
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&seen, fixtures::NOW.parse().unwrap()));
+    }
+}

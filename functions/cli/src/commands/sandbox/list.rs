@@ -1,0 +1,71 @@
+//! `ebb sandbox list`.
+
+use ebb_wire::api::{Phase, TargetInfo};
+
+use crate::client::Client;
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+use crate::progress::words;
+use crate::timing;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Targets of this kind, or of every kind with `all`
+    #[arg(long, value_name = "KIND", default_value = "sandbox")]
+    kind: String,
+    /// Those that are gone too
+    #[arg(short = 'A', long)]
+    all: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+        let kind = (self.kind != "all").then_some(self.kind.as_str());
+        let mut targets = client.targets(kind).await?;
+        if !self.all {
+            targets.retain(|target| target.phase != Phase::Gone);
+        }
+        self.output.write(&targets, |targets| text(targets))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn text(targets: &[TargetInfo]) -> String {
+    let rows = targets.iter().map(|target| {
+        [
+            target.kind.clone(),
+            target.name.clone(),
+            words::phase(target.phase).to_owned(),
+            timing::clock(&target.since),
+            target.plugins.join(", "),
+            target.expires.as_deref().map(timing::clock).unwrap_or_default(),
+        ]
+    });
+    output::table(&["KIND", "NAME", "PHASE", "SINCE", "PLUGINS", "EXPIRES"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_row_for_each() {
+        let target = TargetInfo {
+            kind: "sandbox".to_owned(),
+            name: "pr-1".to_owned(),
+            uid: "a".to_owned(),
+            generation: 1,
+            phase: Phase::Ready,
+            since: "2026-11-21T09:00:00.123Z".to_owned(),
+            created: "2026-11-21T09:00:00.123Z".to_owned(),
+            expires: None,
+            plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
+        };
+        insta::assert_snapshot!(text(&[target]), @r"
+        KIND     NAME  PHASE  SINCE                 PLUGINS                EXPIRES
+        sandbox  pr-1  ready  2026-11-21 09:00:00Z  db@1.0.0, queue@0.0.0
+        ");
+    }
+}

@@ -1,0 +1,59 @@
+//! `ebb sandbox …`: posts the lifecycle webhook as a platform would.
+
+mod apply;
+mod delete;
+mod get;
+mod list;
+
+use std::time::Duration;
+
+use clap::{ArgAction, Subcommand};
+
+use crate::exit::{Exit, Trouble};
+use crate::lifecycle::Wait;
+use crate::server::ServerArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Ask for a sandbox, or for the change of one
+    Apply(apply::Args),
+    /// Show a sandbox with its resources and units
+    Get(get::Args),
+    /// List sandboxes
+    List(list::Args),
+    /// End a sandbox and take away what was made for it
+    Delete(delete::Args),
+}
+
+impl Command {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+        match self {
+            Self::Apply(args) => args.run(server).await,
+            Self::Get(args) => args.run(&super::connect(server)?).await,
+            Self::List(args) => args.run(&super::connect(server)?).await,
+            Self::Delete(args) => args.run(server).await,
+        }
+    }
+}
+
+/// `--wait`.
+#[derive(Clone, Debug, clap::Args)]
+struct WaitArg {
+    /// Wait until it is done
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = ArgAction::Set
+    )]
+    wait: bool,
+}
+
+impl WaitArg {
+    fn limit(&self, timeout: Duration) -> Wait {
+        if self.wait { Wait::For(timeout) } else { Wait::No }
+    }
+}

@@ -1,0 +1,239 @@
+//! `ebb unit …`: one unit alone, as a process of this machine.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use ebb_local::pods::{Once, run_once};
+use ebb_spec::model::Plugin;
+use ebb_spec::plan::{OutputFrom, Plan, Template, UnitAt, UnitPlan, Work};
+use ebb_spec::render::{self, Compiled, Facts, InputValue, Known, RenderError, Rendered, RenderedInput};
+use ebb_wire::callback::{Callback, CallbackStatus};
+use ebb_wire::id;
+use ebb_wire::lifecycle::OutputValue;
+use ebb_wire::relay::{Script, ScriptInput, ScriptOutput};
+use ebb_wire::value::Value;
+
+use crate::documents::{self, SetArgs};
+use crate::exit::{Exit, Trouble};
+use crate::interrupt::Interrupts;
+use crate::output::{self, Output};
+use crate::progress::words;
+use crate::{offline, server, why};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one pod unit as a process of this machine: its log to standard error, its outputs to standard output
+    Run(Args),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The plugin; `-` is standard input
+    file: PathBuf,
+    /// The unit's name
+    unit: String,
+    /// An input's value, instead of what the plugin says; may be given more than once
+    #[arg(long = "input", value_name = "NAME=VALUE")]
+    inputs: Vec<String>,
+    #[command(flatten)]
+    sets: SetArgs,
+    /// Folder for everything that is kept
+    #[arg(long, value_name = "DIR", default_value = server::STATE)]
+    state: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> Result<Exit, Trouble> {
+        match self {
+            Self::Run(args) => args.run().await,
+        }
+    }
+}
+
+impl Args {
+    async fn run(self) -> Result<Exit, Trouble> {
+        let given = given(&self.inputs)?;
+        let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
+        let plugin = plugins
+            .iter()
+            .find(|plugin| names(plugin).any(|name| name == self.unit))
+            .ok_or_else(|| unknown_unit(&self.unit, &plugins))?;
+        let planned = offline::plan_alone(plugin)?;
+        let (script, timeout) = script(planned.plan, &self.unit, given)?;
+        let interrupts = Interrupts::listen()?;
+        let once = Once { script, timeout, extra_env: Vec::new(), program: None };
+        let ended = tokio::select! {
+            ended = run_once(&self.state, once, log) => ended,
+            () = interrupts.more_than(0) => return Ok(Exit::Interrupted),
+        };
+        let ended = ended.map_err(|error| Trouble::broken("the unit cannot be run").because(&error))?;
+        self.tell(&ended)
+    }
+
+    fn tell(&self, ended: &Callback) -> Result<Exit, Trouble> {
+        if ended.status != CallbackStatus::Succeeded {
+            let reason = ended.reason.as_ref().map(words::reason);
+            let reason = reason.unwrap_or_else(|| "it did not say why".to_owned());
+            return Err(Trouble::failed(format!("{} failed: {reason}", self.unit)));
+        }
+        let outputs = outputs(ended);
+        self.output.write(&outputs, |outputs| {
+            outputs.iter().map(|(name, value)| format!("{name} = {}\n", why::value_line(value))).collect()
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+fn log(bytes: &[u8]) {
+    let mut err = std::io::stderr().lock();
+    // A standard error that is closed is no reason to stop.
+    let _ = err.write_all(bytes).and_then(|()| err.flush());
+}
+
+fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, Trouble> {
+    let mut given = BTreeMap::new();
+    for input in inputs {
+        let (name, value) = input.split_once('=').ok_or_else(|| {
+            Trouble::broken(format!("`{input}` is no input")).next("write --input NAME=VALUE")
+        })?;
+        if given.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(Trouble::broken(format!("the input {name} is given twice")).next("give each once"));
+        }
+    }
+    Ok(given)
+}
+
+fn names(plugin: &Plugin) -> impl Iterator<Item = &str> {
+    plugin.events.iter().flat_map(|event| &event.units).map(|unit| unit.name.value.as_str())
+}
+
+fn unknown_unit(unit: &str, plugins: &[Plugin]) -> Trouble {
+    let all: Vec<&str> = plugins.iter().flat_map(names).collect();
+    let trouble = Trouble::failed(format!("there is no unit `{unit}` in it"));
+    match ebb_spec::diagnostic::nearest(unit, all.iter().copied()) {
+        Some(near) => trouble.next(format!("did you mean `{near}`?")),
+        None => trouble.next(format!("there is {}", all.join(", "))),
+    }
+}
+
+/// The script of a unit with its inputs, and how long it may take. Inputs that are given replace those of the plan.
+fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(Script, Duration), Trouble> {
+    let found = plan.events.iter().enumerate().find_map(|(event, of)| {
+        let unit = of.units.iter().position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
+        Some((event, unit))
+    });
+    let (event, position) = found.ok_or_else(|| Trouble::failed(format!("there is no unit `{name}`")))?;
+    let at = UnitAt { moment: plan.events[event].moment, unit: u32::try_from(position).unwrap_or(u32::MAX) };
+    let unit = &mut plan.events[event].units[position];
+    let Work::Pod(pod) = unit.work.clone() else {
+        return Err(Trouble::failed(format!("{name} is a {} unit, and only a pod's script can run alone", unit.work.kind())));
+    };
+    for input in &mut unit.inputs {
+        if let Some(value) = given.remove(&input.name) {
+            input.value = Template::Literal(value.into());
+            input.sensitive = false;
+        }
+    }
+    if let Some(name) = given.keys().next() {
+        let names: Vec<&str> = unit.inputs.iter().map(|input| input.name.as_str()).collect();
+        return Err(Trouble::broken(format!("there is no input `{name}`")).next(format!("there is {}", names.join(", "))));
+    }
+    // It runs because somebody wants it to, whatever its condition says.
+    unit.when = None;
+    unit.undoes.clear();
+    let unit = unit.clone();
+    let inputs = rendered(&plan, at, &unit)?;
+    let script = Script {
+        image: pod.image,
+        namespace: pod.namespace,
+        pod_template: pod.pod_template,
+        text: pod.script,
+        env: environment(&unit, &plan.events[event].event),
+        inputs: inputs.into_iter().map(script_input).collect(),
+        outputs: unit
+            .outputs
+            .iter()
+            .filter_map(|(name, output)| match &output.from {
+                OutputFrom::File(path) => {
+                    Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
+                }
+                OutputFrom::Expression(_) => None,
+            })
+            .collect(),
+    };
+    Ok((script, Duration::from_millis(unit.timeout_ms)))
+}
+
+fn rendered(plan: &Plan, at: UnitAt, unit: &UnitPlan) -> Result<Vec<RenderedInput>, Trouble> {
+    let broken = |error: &RenderError| {
+        Trouble::failed("its inputs have no value").because(error).next("give them with --input NAME=VALUE")
+    };
+    let compiled = Compiled::new(plan).map_err(|error| broken(&error))?;
+    let facts = Facts {
+        kind: "sandbox".to_owned(),
+        name: "alone".to_owned(),
+        uid: "alone".to_owned(),
+        namespace: plan.target.namespace.clone(),
+        key: key(),
+        generation: 1,
+        cluster: None,
+        labels: BTreeMap::new(),
+    };
+    match render::unit(plan, &compiled, at, &facts, &Known::new()).map_err(|error| broken(&error))? {
+        Rendered::Pod { inputs } => Ok(inputs),
+        _ => Err(Trouble::failed(format!("{} is skipped", unit.key))),
+    }
+}
+
+/// What stands for the target in the names of things.
+fn key() -> String {
+    id::life("sandbox", "alone", "alone")
+}
+
+/// The variables that a script finds in every run.
+fn environment(unit: &UnitPlan, event: &str) -> Vec<(String, String)> {
+    let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
+    let key = key();
+    let pairs = [
+        ("EBB_KEY", id::unit_key(&key, resource, name)),
+        ("EBB_ATTEMPT", "1".to_owned()),
+        ("EBB_EVENT", event.to_owned()),
+        ("EBB_RESOURCE", resource.to_owned()),
+        ("EBB_UNIT", name.to_owned()),
+        ("EBB_TARGET_KIND", "sandbox".to_owned()),
+        ("EBB_TARGET_NAME", "alone".to_owned()),
+        ("EBB_TARGET_UID", "alone".to_owned()),
+        ("SIGNADOT_SANDBOX_ID", key.clone()),
+        ("SIGNADOT_SANDBOX_NAME", "alone".to_owned()),
+        ("SIGNADOT_SANDBOX_ROUTING_KEY", key.clone()),
+        ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
+    ];
+    pairs.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+fn script_input(input: RenderedInput) -> ScriptInput {
+    let value = match input.value {
+        InputValue::Text(text) => Some(Value::Json(text.into())),
+        InputValue::Bytes(bytes) => Some(Value::Bytes(bytes)),
+        InputValue::Secret(secret) => Some(Value::Secret(ebb_wire::value::SecretRef {
+            cluster: secret.cluster,
+            namespace: secret.namespace,
+            name: secret.name,
+            key: secret.key,
+        })),
+        InputValue::Absent => None,
+    };
+    ScriptInput { name: input.name, env: input.env, path: input.path, value }
+}
+
+fn outputs(ended: &Callback) -> BTreeMap<String, OutputValue> {
+    let plain = ended.outputs.iter().map(|(name, value)| (name.clone(), OutputValue::Value(value.clone())));
+    let binary = ended.binary.iter().map(|(name, value)| (name.clone(), OutputValue::Base64(value.clone())));
+    let secret = ended.secrets.iter().map(|(name, value)| (name.clone(), OutputValue::Secret(value.clone())));
+    plain.chain(binary).chain(secret).collect()
+}

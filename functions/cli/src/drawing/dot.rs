@@ -1,0 +1,44 @@
+//! Graphviz.
+
+use std::fmt::Write as _;
+
+use super::Graph;
+
+/// The text, with a line end.
+pub(super) fn text(graph: &Graph) -> String {
+    let mut text = format!("digraph ebb {{\n  label={};\n  node [shape=box];\n", quoted(&graph.title));
+    for (number, event) in graph.events.iter().enumerate() {
+        let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={};", quoted(&event.name));
+        for (position, unit) in event.units.iter().enumerate() {
+            let shape = match unit.kind.as_str() {
+                "webhook" => " shape=oval",
+                "object" => " shape=component",
+                _ => "",
+            };
+            let _ = writeln!(text, "    e{number}u{position} [label={}{shape}];", quoted(&unit.key));
+        }
+        for edge in &event.edges {
+            let label = quoted(&edge.label);
+            let _ = writeln!(text, "    e{number}u{} -> e{number}u{} [label={label}];", edge.from, edge.to);
+        }
+        text.push_str("  }\n");
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// A DOT string. Backslashes would begin escapes of labels, such as `\N`.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            c if c.is_control() => quoted.push(' '),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,51 @@
+//! Mermaid flowcharts.
+
+use std::fmt::Write as _;
+
+use super::Graph;
+
+/// The text, with a line end.
+pub(super) fn text(graph: &Graph) -> String {
+    let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", yaml(&graph.title));
+    for (number, event) in graph.events.iter().enumerate() {
+        let _ = writeln!(text, "  subgraph e{number} [\"{}\"]", escaped(&event.name));
+        for (position, unit) in event.units.iter().enumerate() {
+            let (open, close) = match unit.kind.as_str() {
+                "webhook" => ("([", "])"),
+                "object" => ("[[", "]]"),
+                _ => ("[", "]"),
+            };
+            let _ = writeln!(text, "    e{number}u{position}{open}\"{}\"{close}", escaped(&unit.key));
+        }
+        for edge in &event.edges {
+            let label = escaped(&edge.label);
+            let _ = writeln!(text, "    e{number}u{} -->|\"{label}\"| e{number}u{}", edge.from, edge.to);
+        }
+        text.push_str("  end\n");
+    }
+    text
+}
+
+/// Mermaid writes characters that mean something to it as entities that begin with `#`.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' => escaped.push_str("#quot;"),
+            '#' => escaped.push_str("#35;"),
+            '<' => escaped.push_str("#lt;"),
+            '>' => escaped.push_str("#gt;"),
+            '&' => escaped.push_str("#amp;"),
+            '`' => escaped.push_str("#96;"),
+            '\\' => escaped.push_str("#92;"),
+            c if c.is_control() => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A YAML string in double quotes, which JSON's strings are.
+fn yaml(text: &str) -> String {
+    serde_json::Value::String(text.to_owned()).to_string()
+}

@@ -1,0 +1,127 @@
+//! Plans made on this machine, without a server and without doing anything.
+
+use std::collections::BTreeMap;
+
+use ebb_spec::compile::{self, Bound, Why};
+use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
+use ebb_spec::load;
+use ebb_spec::model::{At, Dialect, Plugin, ResourceDoc, Sandbox};
+use ebb_spec::plan::Plan;
+use ebb_wire::api::PlanPreview;
+use semver::Version;
+
+use crate::exit::Trouble;
+
+/// A plan and what looks wrong with its documents.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    /// The plan.
+    pub(crate) plan: Plan,
+    /// Warnings.
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// The version of a plugin; a bare name is `0.0.0`.
+pub(crate) fn version(plugin: &Plugin) -> Version {
+    plugin.version.clone().unwrap_or(Version::new(0, 0, 0))
+}
+
+/// `name@version`.
+pub(crate) fn full_name(plugin: &Plugin) -> String {
+    format!("{}@{}", plugin.name.value, version(plugin))
+}
+
+/// Whether every resource's plugin is among these.
+pub(crate) fn complete(sandbox: &Sandbox, plugins: &[Plugin]) -> bool {
+    sandbox.resources.iter().all(|resource| candidate(resource, plugins).is_some())
+}
+
+fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [Plugin]) -> Option<&'a Plugin> {
+    let named = || plugins.iter().filter(|plugin| plugin.name.value == resource.plugin.value);
+    let published: Vec<Version> = named().map(version).collect();
+    let chosen = compile::resolve_version(resource.version.as_ref(), &published)?;
+    named().find(|plugin| version(plugin) == *chosen)
+}
+
+/// Compiles a sandbox with plugins from files.
+pub(crate) fn plan(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Planned, Trouble> {
+    let mut missing = Diagnostics::new();
+    let mut chosen = Vec::new();
+    for resource in &sandbox.resources {
+        match candidate(resource, plugins) {
+            Some(plugin) => chosen.push((resource.name.value.clone(), plugin, version(plugin), load::digest(plugin))),
+            None => {
+                let wanted = match &resource.version {
+                    Some(version) => format!("{}@{version}", resource.plugin.value),
+                    None => resource.plugin.value.clone(),
+                };
+                let names: Vec<String> = plugins.iter().map(full_name).collect();
+                let wrong = Diagnostic::error(
+                    "unknown-plugin",
+                    &sandbox.source,
+                    resource.plugin.at,
+                    format!("no file that was given with --plugin holds the plugin `{wanted}`"),
+                );
+                missing.push(wrong.suggest(&wanted, names.iter().map(String::as_str)));
+            }
+        }
+    }
+    if missing.has_errors() {
+        return Err(missing.into());
+    }
+    let bound = chosen
+        .iter()
+        .map(|(name, plugin, version, digest)| (name.clone(), Bound { plugin, version, digest }))
+        .collect::<BTreeMap<_, _>>();
+    let (plan, warnings) = compile::plan(sandbox, &bound)?;
+    Ok(Planned { plan, warnings })
+}
+
+/// The plan of one plugin by itself: a sandbox with one resource, named like the plugin, that gives no params.
+pub(crate) fn plan_alone(plugin: &Plugin) -> Result<Planned, Trouble> {
+    let mut plugin = plugin.clone();
+    for (_, param) in &mut plugin.params {
+        // The plugin's shape is wanted, whatever the values are.
+        param.optional = param.default.is_none();
+    }
+    let name = At { value: resource_name(&plugin), at: plugin.name.at };
+    let sandbox = Sandbox {
+        source: plugin.source.clone(),
+        dialect: Dialect::Ebb,
+        name: At { value: "alone".to_owned(), at: plugin.name.at },
+        expanded: String::new(),
+        cluster: None,
+        namespace: None,
+        labels: BTreeMap::new(),
+        ttl_ms: None,
+        resources: vec![ResourceDoc {
+            name,
+            plugin: plugin.name.clone(),
+            version: plugin.version.clone(),
+            params: Vec::new(),
+        }],
+        env: Vec::new(),
+        consumers: Vec::new(),
+    };
+    plan(&sandbox, std::slice::from_ref(&plugin))
+}
+
+/// What the only resource of a plugin alone is called.
+fn resource_name(plugin: &Plugin) -> String {
+    plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect()
+}
+
+/// The preview of a plan, as the server would give it.
+pub(crate) fn preview(target: &str, planned: Planned) -> Result<PlanPreview, Trouble> {
+    ebb_flow::api::plans::show(target, planned.plan)
+        .map_err(|error| Trouble::broken("the plan cannot be shown").because(&error))
+}
+
+/// Why one unit waits for another.
+pub(crate) fn reason(why: &Why) -> String {
+    match why {
+        Why::Reads(output) => format!("reads {output}"),
+        Why::After => "after".to_owned(),
+        Why::TeardownOrder => "teardown order".to_owned(),
+    }
+}

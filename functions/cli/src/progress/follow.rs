@@ -1,0 +1,253 @@
+//! Watching a target until it is where it should be.
+
+use std::time::Duration;
+
+use ebb_wire::api::{Phase, RunState, UnitState};
+
+use super::View;
+use super::screen::Screen;
+use crate::client::{Client, ClientError, Seen};
+use crate::exit::Trouble;
+use crate::interrupt::Interrupts;
+use crate::machine::Machine;
+use crate::target::Target;
+use crate::timing;
+
+/// Between two questions.
+const EVERY: Duration = Duration::from_millis(200);
+/// So many questions in a row may stay without answer: a server that restarts.
+const PATIENCE: u32 = 25;
+
+/// Where the target should get to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Its resources are there.
+    Ready,
+    /// They are there, and what follows has been done.
+    Settled,
+    /// Nothing is left.
+    Gone,
+}
+
+/// A life of a target that is watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    /// The target.
+    pub(crate) target: Target,
+    /// Its identity.
+    pub(crate) uid: String,
+    /// The generation that was asked for.
+    pub(crate) generation: u64,
+}
+
+/// How watching ended, with what was seen last.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It is there; `None`: the server knows nothing of it any more.
+    Reached(Option<Box<Seen>>),
+    /// It will not get there by itself.
+    Failed(Box<Seen>),
+    /// It was taken away by somebody else.
+    TakenAway,
+    /// The time is over.
+    TimedOut(Option<Box<Seen>>),
+    /// The person wants to stop.
+    Interrupted(Option<Box<Seen>>),
+}
+
+/// When watching ends whatever is seen.
+pub(crate) struct Limits<'a> {
+    /// After so much time.
+    pub(crate) timeout: Option<Duration>,
+    /// When there are more interrupts than this.
+    pub(crate) interrupts: (&'a Interrupts, u32),
+}
+
+/// Watches a target and shows how it goes.
+///
+/// # Errors
+/// If the server does not answer for long, or refuses to.
+pub(crate) async fn follow(
+    client: &Client,
+    machine: Option<&Machine>,
+    life: &Life,
+    goal: Goal,
+    limits: Limits<'_>,
+) -> Result<Ended, Trouble> {
+    let mut screen = Screen::new();
+    let mut last: Option<Box<Seen>> = None;
+    let mut unanswered = 0;
+    let mut told = false;
+    let ended = loop {
+        match client.target(&life.target).await {
+            Ok(seen) => {
+                unanswered = 0;
+                if let Some(seen) = &seen
+                    && seen.detail.info.uid == life.uid
+                {
+                    let mut view = View::new(&seen.detail);
+                    if let Some(machine) = machine {
+                        listen(machine, &mut view);
+                    }
+                    screen.show(view, timing::now());
+                } else if let Some(seen) = &seen
+                    && seen.detail.waiting.as_deref() == Some(life.uid.as_str())
+                    && !std::mem::replace(&mut told, true)
+                {
+                    screen.say(&waits(life, seen));
+                }
+                if let Some(ended) = verdict(life, goal, seen.as_ref()) {
+                    break match ended {
+                        Verdict::Reached => Ended::Reached(seen.map(Box::new).or(last)),
+                        Verdict::Failed => match seen.map(Box::new) {
+                            Some(seen) => Ended::Failed(seen),
+                            None => Ended::TakenAway,
+                        },
+                        Verdict::TakenAway => Ended::TakenAway,
+                    };
+                }
+                last = seen.filter(|seen| seen.detail.info.uid == life.uid).map(Box::new).or(last);
+            }
+            Err(error @ ClientError::Unreachable { .. }) => {
+                unanswered += 1;
+                if unanswered == 2 {
+                    screen.say("the server does not answer; asking again");
+                }
+                if unanswered > PATIENCE {
+                    screen.leave(timing::now());
+                    return Err(error.into());
+                }
+            }
+            Err(error) => {
+                screen.leave(timing::now());
+                return Err(error.into());
+            }
+        }
+        let wait = match limits.timeout {
+            Some(timeout) => match timeout.checked_sub(screen.elapsed()) {
+                Some(left) => left.min(EVERY),
+                None => break Ended::TimedOut(last),
+            },
+            None => EVERY,
+        };
+        let (interrupts, seen) = limits.interrupts;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = interrupts.more_than(seen) => break Ended::Interrupted(last),
+        }
+    };
+    screen.leave(timing::now());
+    Ok(ended)
+}
+
+/// Asks the units of this machine what they have logged last.
+fn listen(machine: &Machine, view: &mut View) {
+    for run in view.runs.iter().filter(|run| run.state == RunState::Running) {
+        for (position, unit) in run.units.iter().enumerate() {
+            if unit.state == UnitState::Running
+                && unit.kind == "pod"
+                && let Some(line) = machine.last_line(&run.id, position, unit.attempt)
+            {
+                view.said.insert((run.id.clone(), unit.key.clone()), line);
+            }
+        }
+    }
+}
+
+fn waits(life: &Life, seen: &Seen) -> String {
+    let info = &seen.detail.info;
+    format!(
+        "{} waits until its predecessor {} is gone, which is {} since {}",
+        life.target,
+        info.uid,
+        super::words::phase(info.phase),
+        timing::clock(&info.since),
+    )
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Reached,
+    Failed,
+    TakenAway,
+}
+
+/// Whether watching is over.
+fn verdict(life: &Life, goal: Goal, seen: Option<&Seen>) -> Option<Verdict> {
+    let lost = || Some(if goal == Goal::Gone { Verdict::Reached } else { Verdict::TakenAway });
+    let Some(seen) = seen else { return lost() };
+    let detail = &seen.detail;
+    if detail.info.uid != life.uid {
+        let waits = detail.waiting.as_deref() == Some(life.uid.as_str());
+        return if waits { None } else { lost() };
+    }
+    if detail.info.generation < life.generation {
+        return None;
+    }
+    match (goal, detail.info.phase) {
+        (_, Phase::Gone) => lost(),
+        (_, Phase::Stuck) => Some(Verdict::Failed),
+        (Goal::Gone, _) => None,
+        (Goal::Ready | Goal::Settled, Phase::Failed) => Some(Verdict::Failed),
+        (Goal::Ready | Goal::Settled, Phase::Starting | Phase::Stopping) => None,
+        (Goal::Ready, Phase::Ready) => Some(Verdict::Reached),
+        (Goal::Settled, Phase::Ready) => match after_ready(seen) {
+            None | Some(RunState::Running | RunState::Stopping) => None,
+            Some(RunState::Succeeded) => Some(Verdict::Reached),
+            Some(RunState::Failed | RunState::Cancelled) => Some(Verdict::Failed),
+        },
+    }
+}
+
+/// Where the run after ready stands.
+fn after_ready(seen: &Seen) -> Option<RunState> {
+    seen.detail.runs.iter().find(|run| run.event == "postStart").map(|run| run.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures;
+
+    fn seen(uid: &str, generation: u64, phase: &str) -> Seen {
+        let json = serde_json::json!({
+            "kind": "sandbox", "name": "pr-1", "uid": uid, "generation": generation, "phase": phase,
+            "since": fixtures::NOW, "created": fixtures::NOW, "plugins": [], "resources": {}, "runs": [],
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn what_is_seen_decides() {
+        let target = Target { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let life = Life { target, uid: "a".to_owned(), generation: 2 };
+        let cases = [
+            (Goal::Ready, Some(seen("a", 2, "starting")), None),
+            (Goal::Ready, Some(seen("a", 2, "ready")), Some(Verdict::Reached)),
+            (Goal::Ready, Some(seen("a", 1, "ready")), None),
+            (Goal::Ready, Some(seen("a", 2, "failed")), Some(Verdict::Failed)),
+            (Goal::Ready, Some(seen("b", 2, "ready")), Some(Verdict::TakenAway)),
+            (Goal::Ready, None, Some(Verdict::TakenAway)),
+            (Goal::Settled, Some(seen("a", 2, "ready")), None),
+            (Goal::Gone, Some(seen("a", 2, "failed")), None),
+            (Goal::Gone, Some(seen("a", 2, "stopping")), None),
+            (Goal::Gone, Some(seen("a", 2, "stuck")), Some(Verdict::Failed)),
+            (Goal::Gone, Some(seen("a", 2, "gone")), Some(Verdict::Reached)),
+            (Goal::Gone, Some(seen("b", 9, "starting")), Some(Verdict::Reached)),
+            (Goal::Gone, None, Some(Verdict::Reached)),
+        ];
+        for (goal, seen, expected) in cases {
+            let shown = format!("{goal:?} {seen:?}");
+            assert_eq!(verdict(&life, goal, seen.as_ref()), expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_name_is_not_lost() {
+        let target = Target { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let life = Life { target, uid: "a".to_owned(), generation: 1 };
+        let mut other = seen("b", 1, "stopping");
+        other.detail.waiting = Some("a".to_owned());
+        assert_eq!(verdict(&life, Goal::Ready, Some(&other)), None);
+    }
+}

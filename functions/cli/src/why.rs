@@ -1,0 +1,152 @@
+//! Why a target is not where it should be, as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ebb_wire::api::{Cause, Certainty, Why};
+use ebb_wire::lifecycle::OutputValue;
+
+use crate::progress::words;
+
+/// The text, with a line end.
+pub(crate) fn text(why: &Why) -> String {
+    let mut text = format!("{} is {}: {}\n", why.target, words::phase(why.phase), why.summary.trim());
+    if let Some(cause) = &why.cause {
+        write_cause(&mut text, cause);
+    }
+    if !why.exists.is_empty() {
+        text.push_str("\nwhat exists now\n");
+        for existing in &why.exists {
+            let sure = match existing.certainty {
+                Certainty::Exists => "exists",
+                Certainty::Possible => "may exist",
+            };
+            let _ = writeln!(text, "  {}  {sure}", existing.unit);
+            for (name, value) in &existing.outputs {
+                let _ = writeln!(text, "    {name} = {}", value_line(value));
+            }
+        }
+    }
+    if !why.next.is_empty() {
+        text.push_str("\nwhat to do next\n");
+        for (number, next) in why.next.iter().enumerate() {
+            let _ = writeln!(text, "  {}. {next}", number + 1);
+        }
+    }
+    text
+}
+
+fn write_cause(text: &mut String, cause: &Cause) {
+    let _ = writeln!(text, "\nfirst cause: {}, try {} in {}", cause.unit, cause.attempt, cause.run);
+    let _ = writeln!(text, "  {}", words::reason(&cause.reason));
+    let _ = writeln!(text, "  at {}:{}:{}", cause.file, cause.line, cause.column);
+    if !cause.inputs.is_empty() {
+        text.push_str("  inputs\n");
+        for (name, value) in &cause.inputs {
+            let _ = writeln!(text, "    {name} = {}", one_line(value));
+        }
+    }
+    if !cause.log.is_empty() {
+        let _ = writeln!(text, "  last {} of its log", lines(cause.log.len()));
+        for line in &cause.log {
+            let _ = writeln!(text, "    | {}", printable(line));
+        }
+    }
+}
+
+fn lines(count: usize) -> String {
+    if count == 1 { "line".to_owned() } else { format!("{count} lines") }
+}
+
+/// An output as one line.
+pub(crate) fn value_line(value: &OutputValue) -> String {
+    match value {
+        OutputValue::Value(serde_json::Value::String(text)) => one_line(text),
+        OutputValue::Value(json) => json.to_string(),
+        OutputValue::Base64(text) => format!("base64:{text}"),
+        OutputValue::Secret(secret) => {
+            let namespace = secret.namespace.as_deref().map(|name| format!("{name}/")).unwrap_or_default();
+            format!("secret {namespace}{} key {}", secret.name, secret.key)
+        }
+    }
+}
+
+/// Outputs of resources, one per line: `resource.output = value`.
+pub(crate) fn output_lines<'a>(
+    resources: impl IntoIterator<Item = (&'a String, &'a BTreeMap<String, OutputValue>)>,
+) -> String {
+    let mut text = String::new();
+    for (resource, outputs) in resources {
+        for (name, value) in outputs {
+            let _ = writeln!(text, "{resource}.{name} = {}", value_line(value));
+        }
+    }
+    text
+}
+
+/// Text in one line; what would break the line or move the cursor is escaped, as JSON does.
+fn one_line(text: &str) -> String {
+    if text.chars().any(char::is_control) {
+        serde_json::Value::String(text.to_owned()).to_string()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// A line of foreign origin without what could steer the terminal.
+pub(crate) fn printable(line: &str) -> String {
+    line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_known_is_told() {
+        let why: Why = serde_json::from_value(serde_json::json!({
+            "target": "sandbox/pr-1",
+            "phase": "failed",
+            "summary": "db/seed failed after 3 tries",
+            "cause": {
+                "run": "k3j2-1-pre-start", "unit": "db/seed", "attempt": 3,
+                "reason": {"code": "exit", "message": "the script ended with code 7"},
+                "file": "tenant-db@2.1.0", "line": 31, "column": 3,
+                "inputs": {"dsn": "<sensitive>", "rows": "500", "sql": "select 1;\nselect 2;"},
+                "log": ["connecting", "\u{1b}[31mrefused"],
+            },
+            "exists": [
+                {"unit": "db/provision", "certainty": "exists", "outputs": {"name": {"value": "tenant_k3"}}},
+                {"unit": "db/seed", "certainty": "possible"},
+            ],
+            "next": ["ebb logs pr-1 --resource db --step seed", "ebb sandbox delete pr-1"],
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&why));
+    }
+
+    #[test]
+    fn what_waits_says_on_what() {
+        let why: Why = serde_json::from_value(serde_json::json!({
+            "target": "sandbox/pr-1", "phase": "starting", "exists": [], "next": [],
+            "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&why), @"sandbox/pr-1 is starting: db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z");
+    }
+
+    #[test]
+    fn values_are_one_line_each() {
+        let cases = [
+            (serde_json::json!({"value": "plain"}), "plain"),
+            (serde_json::json!({"value": "two\nlines"}), "\"two\\nlines\""),
+            (serde_json::json!({"value": {"a": 1}}), "{\"a\":1}"),
+            (serde_json::json!({"base64": "AAE="}), "base64:AAE="),
+            (serde_json::json!({"secret": {"name": "s", "key": "k"}}), "secret s key k"),
+        ];
+        for (json, line) in cases {
+            let value: OutputValue = serde_json::from_value(json).unwrap();
+            assert_eq!(value_line(&value), line);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Logs of units.
+
+use ebb_engine::{Attempt, Unit};
+use ebb_wire::id::RunId;
+use ebb_wire::relay::WorkState;
+
+use crate::dispatch::work_name;
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::records::log_key;
+use crate::run::{self, Run};
+
+/// The tail of a unit's log: from its relay while it runs, from the bucket once it has ended. Without `attempt` the
+/// last try that has one.
+///
+/// # Errors
+/// The store's.
+pub async fn log(
+    env: &Env,
+    id: &RunId,
+    key: &str,
+    attempt: Option<u32>,
+) -> Result<Option<String>, FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+    let position = run.event().units.iter().position(|unit| unit.key == key);
+    let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
+    let last = run::attempt(&run.look(env).await?, unit);
+    let tries = match attempt {
+        Some(attempt) => vec![Attempt(attempt)],
+        None => (1..=last.0).rev().map(Attempt).collect(),
+    };
+    for attempt in tries {
+        if let Some(bytes) = env.store.get_object(&log_key(&run, unit, attempt)).await? {
+            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        let cluster = run.loaded.plan.target.cluster.as_deref();
+        if let Ok(WorkState::Running { log }) = env.relay.get(cluster, &work_name(&run, unit, attempt)).await
+        {
+            return Ok(Some(log));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,113 @@
+//! Plans that are shown and not carried out.
+
+use ebb_engine::Unit;
+use ebb_spec::compile::{Why, edges};
+use ebb_spec::diagnostic::Diagnostics;
+use ebb_spec::load::{self, Document, NoFiles, Vars};
+use ebb_spec::plan::{Plan, UnitAt};
+use ebb_spec::render::{self, Facts, InputValue, Known, Rendered, SkipReason};
+use ebb_wire::api::{EdgePreview, EventPreview, PlanPreview, UnitPreview};
+use serde_json::{Value, json};
+
+use crate::env::{ApiStore, Loaded};
+use crate::error::FlowError;
+use crate::http::HttpProblem;
+use crate::receive::compile_document;
+
+/// Compiles a document with the published plugins and shows the plan.
+///
+/// # Errors
+/// The store's.
+pub async fn preview(
+    store: &dyn ApiStore,
+    document: &str,
+) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
+    let name = match load::document("document", document, &NoFiles, &Vars::none()) {
+        Ok(Document::Sandbox(sandbox)) => sandbox.name.value,
+        Ok(Document::RouteGroup(group)) => group.name.value,
+        Ok(Document::Plugin(plugin)) => plugin.name.value,
+        Err(errors) => return Ok(Err(errors)),
+    };
+    match compile_document(store, &name, document).await? {
+        Ok((plan, warnings)) => {
+            let warnings = warnings.iter().map(HttpProblem::document_error).collect();
+            Ok(Ok(PlanPreview { warnings, ..show(&name, plan)? }))
+        }
+        Err(errors) => Ok(Err(errors)),
+    }
+}
+
+/// Shows a compiled plan for a target of `name`: order, edges, and what each unit would be given as far as it is known.
+///
+/// # Errors
+/// [`FlowError::Broken`] for a plan that was not compiled by us.
+pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
+    let digest = plan.digest();
+    let loaded = Loaded::of(plan, &digest)?;
+    let plan = &loaded.plan;
+    let facts = Facts {
+        kind: "sandbox".to_owned(),
+        name: name.to_owned(),
+        uid: "<uid>".to_owned(),
+        namespace: plan.target.namespace.clone(),
+        key: "<key>".to_owned(),
+        generation: 1,
+        cluster: plan.target.cluster.clone(),
+        labels: plan.target.labels.clone(),
+    };
+    let edges = edges(plan);
+    let mut events = Vec::new();
+    for event in &plan.events {
+        let Some((_, graph)) = loaded.event(event.moment.into()) else { continue };
+        let mut units = Vec::new();
+        for Unit(position) in graph.order() {
+            let Some(unit) = event.units.get(position as usize) else { continue };
+            let at = UnitAt { moment: event.moment, unit: position };
+            let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &Known::new()) {
+                Ok(rendered) => shown(rendered),
+                Err(error) => json!({ "error": error.to_string() }),
+            };
+            let after = edges.iter().filter(|edge| edge.to == unit.key).map(|edge| EdgePreview {
+                key: edge.from.clone(),
+                why: match &edge.why {
+                    Why::Reads(output) => format!("reads {output}"),
+                    Why::After => "after".to_owned(),
+                    Why::TeardownOrder => "teardown order".to_owned(),
+                },
+            });
+            units.push(UnitPreview {
+                key: unit.key.clone(),
+                kind: unit.work.kind().to_owned(),
+                after: after.collect(),
+                rendered,
+            });
+        }
+        events.push(EventPreview { event: event.event.clone(), units });
+    }
+    Ok(PlanPreview { digest, events, warnings: Vec::new() })
+}
+
+fn shown(rendered: Rendered) -> Value {
+    match rendered {
+        Rendered::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "its `when` is false" }),
+        Rendered::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
+            json!({ "skipped": format!("it reads output `{output}` of `{unit}`, which is skipped") })
+        }
+        Rendered::Pod { inputs } => {
+            let list = inputs.into_iter().map(|input| {
+                let value = match input.value {
+                    InputValue::Text(text) => Value::String(text),
+                    InputValue::Bytes(bytes) => json!(format!("<{} bytes>", bytes.len())),
+                    InputValue::Secret(_) => json!("<sensitive>"),
+                    InputValue::Absent => Value::Null,
+                };
+                json!({ "name": input.name, "env": input.env, "path": input.path, "value": value })
+            });
+            json!({ "inputs": list.collect::<Vec<_>>() })
+        }
+        Rendered::Webhook(request) => json!({
+            "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
+        }),
+        Rendered::Object { manifest } => json!({ "manifest": manifest }),
+    }
+}

@@ -1,0 +1,202 @@
+//! Plugins: published, listed, withdrawn.
+
+use ebb_engine::{TargetPhase, Timestamp};
+use ebb_spec::compile;
+use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
+use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_spec::model::Dialect;
+use ebb_store::{ListTargets, PluginItem, ReadPlugins};
+use ebb_wire::api::{PluginDetail, PluginInfo, PluginUse};
+use ebb_wire::time::rfc3339;
+
+use crate::env::{ApiStore, Env};
+use crate::error::FlowError;
+
+/// Targets per page when holders of a version are looked for.
+const PAGE: usize = 100;
+
+/// Why a plugin was not published.
+#[derive(Debug)]
+pub enum NotPublished {
+    /// The version exists.
+    Exists(String),
+    /// The document has errors.
+    Document(Diagnostics),
+}
+
+/// Why a plugin was not withdrawn.
+#[derive(Debug)]
+pub enum NotWithdrawn {
+    /// There is no such version.
+    Unknown,
+    /// Living targets hold it.
+    InUse(Vec<PluginUse>),
+}
+
+/// All published versions, by name, the highest version first.
+///
+/// # Errors
+/// The store's.
+pub async fn list(store: &dyn ApiStore) -> Result<Vec<PluginInfo>, FlowError> {
+    Ok(sorted(ReadPlugins::list_plugins(store).await?))
+}
+
+/// All versions of a plugin, the highest first.
+///
+/// # Errors
+/// The store's.
+pub async fn versions(store: &dyn ApiStore, name: &str) -> Result<Vec<PluginInfo>, FlowError> {
+    Ok(sorted(store.list_versions(name).await?))
+}
+
+fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginInfo> {
+    let version = |item: &PluginItem| item.version.parse::<semver::Version>().ok();
+    items.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version(b).cmp(&version(a))));
+    items.iter().map(about).collect()
+}
+
+fn about(item: &PluginItem) -> PluginInfo {
+    PluginInfo {
+        name: item.name.clone(),
+        version: item.version.clone(),
+        dialect: item.dialect.clone(),
+        digest: item.digest.clone(),
+        created: rfc3339(item.created),
+    }
+}
+
+/// Publishes the plugin of a document. A document without a version is version `0.0.0`.
+///
+/// # Errors
+/// The store's.
+pub async fn publish(
+    store: &dyn ApiStore,
+    document: &str,
+    now: Timestamp,
+) -> Result<Result<PluginInfo, NotPublished>, FlowError> {
+    let mut list = match load::plugins("document", document, &NoFiles, &Vars::none()) {
+        Ok(list) => list,
+        Err(errors) => return Ok(Err(NotPublished::Document(errors))),
+    };
+    let plugin = match (list.pop(), list.last()) {
+        (Some(plugin), None) => plugin,
+        (Some(plugin), Some(_)) => {
+            let text = "publish one plugin at a time";
+            let error = Diagnostic::error("several-documents", &plugin.source, None, text);
+            return Ok(Err(NotPublished::Document(error.into())));
+        }
+        (None, _) => {
+            let source = ebb_spec::model::SourceText::new("document", document);
+            let error = Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document");
+            return Ok(Err(NotPublished::Document(error.into())));
+        }
+    };
+    if let Err(errors) = compile::check_plugin(&plugin) {
+        return Ok(Err(NotPublished::Document(errors)));
+    }
+    let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
+    let dialect = match plugin.dialect {
+        Dialect::Signadot => "signadot",
+        Dialect::Ebb => "ebb",
+    };
+    let item = PluginItem {
+        name: plugin.name.value.clone(),
+        version: version.to_string(),
+        dialect: dialect.to_owned(),
+        digest: load::digest(&plugin),
+        document: plugin.expanded,
+        created: now,
+    };
+    if store.put_plugin(&item).await? {
+        return Ok(Ok(about(&item)));
+    }
+    let text = format!("plugin {}@{} exists already: versions are immutable", item.name, item.version);
+    Ok(Err(NotPublished::Exists(text)))
+}
+
+/// The version that a text means: itself, or for `latest` the highest one.
+async fn exact(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<String>, FlowError> {
+    if version != "latest" {
+        let canonical = version.parse::<semver::Version>().map(|version| version.to_string());
+        return Ok(Some(canonical.unwrap_or_else(|_| version.to_owned())));
+    }
+    let listed = store.list_versions(name).await?;
+    let versions: Vec<semver::Version> = listed.iter().filter_map(|item| item.version.parse().ok()).collect();
+    Ok(compile::resolve_version(None, &versions).map(ToString::to_string))
+}
+
+/// A version with its document and who holds it.
+///
+/// # Errors
+/// The store's.
+pub async fn get(
+    env: &Env,
+    store: &dyn ApiStore,
+    name: &str,
+    version: &str,
+) -> Result<Option<PluginDetail>, FlowError> {
+    let Some(version) = exact(store, name, version).await? else { return Ok(None) };
+    let Some(item) = store.get_plugin(name, &version).await? else { return Ok(None) };
+    let in_use = holders(env, store, name, &version).await?;
+    Ok(Some(PluginDetail { info: about(&item), document: item.document, in_use }))
+}
+
+/// Withdraws a version that nobody holds. What living targets need is in their frozen plans anyway; the refusal tells
+/// people what they are about to do.
+///
+/// # Errors
+/// The store's.
+pub async fn withdraw(
+    env: &Env,
+    store: &dyn ApiStore,
+    name: &str,
+    version: &str,
+) -> Result<Result<(), NotWithdrawn>, FlowError> {
+    let Some(version) = exact(store, name, version).await? else { return Ok(Err(NotWithdrawn::Unknown)) };
+    if store.get_plugin(name, &version).await?.is_none() {
+        return Ok(Err(NotWithdrawn::Unknown));
+    }
+    let holders = holders(env, store, name, &version).await?;
+    if !holders.is_empty() {
+        return Ok(Err(NotWithdrawn::InUse(holders)));
+    }
+    store.delete_plugin(name, &version).await?;
+    Ok(Ok(()))
+}
+
+async fn holders(
+    env: &Env,
+    store: &dyn ApiStore,
+    name: &str,
+    version: &str,
+) -> Result<Vec<PluginUse>, FlowError> {
+    let wanted = format!("{name}@{version}");
+    let mut found = Vec::new();
+    let mut after: Option<(String, String)> = None;
+    loop {
+        let from = after.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str()));
+        let page = ListTargets::list_targets(store, None, from, PAGE).await?;
+        for target in &page {
+            let living = target.phase != TargetPhase::Gone && target.plugins.contains(&wanted);
+            let waiting = target.waiting.as_ref().filter(|waiting| waiting.plugins.contains(&wanted));
+            let plans =
+                living.then_some(&target.plan).into_iter().chain(waiting.map(|waiting| &waiting.plan));
+            for plan in plans {
+                let loaded = env.plan(plan).await?;
+                let cluster = &loaded.plan.target.cluster;
+                let resources =
+                    loaded.plan.resources.iter().filter(|(_, resource)| resource.plugin == wanted);
+                found.extend(resources.map(|(resource, _)| PluginUse {
+                    kind: target.kind.clone(),
+                    target: target.name.clone(),
+                    resource: resource.clone(),
+                    cluster: cluster.clone(),
+                }));
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE => after = Some((last.kind.clone(), last.name.clone())),
+            _ => return Ok(found),
+        }
+    }
+}

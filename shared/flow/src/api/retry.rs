@@ -1,0 +1,45 @@
+//! An operator's retry.
+
+use ebb_engine::{Status, TargetPhase, Unit};
+use ebb_wire::api::Retried;
+use ebb_wire::id::{self, RunId};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::reopen::reopen;
+use crate::run::Run;
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// These units are tried again.
+    Retried(Retried),
+    /// There is no such target.
+    Unknown,
+    /// There is nothing to retry; why.
+    NothingFailed(String),
+}
+
+/// Tries the units again that have failed for good in the last run of a failed or stuck target.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<Answer, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(Answer::Unknown) };
+    let (TargetPhase::Failed | TargetPhase::Stuck, Some(moment)) = (target.phase, target.moment) else {
+        return Ok(Answer::NothingFailed(format!("{kind}/{name} is neither failed nor stuck")));
+    };
+    let run = RunId::new(&id::life(kind, name, &target.uid), target.generation, moment);
+    let Some(run) = Run::load(env, &run).await? else {
+        return Ok(Answer::NothingFailed(format!("{kind}/{name} has no run")));
+    };
+    let view = run.look(env).await?;
+    let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed).collect();
+    if failed.is_empty() {
+        return Ok(Answer::NothingFailed(format!("no unit of run {} has failed", run.id)));
+    }
+    tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");
+    reopen(env, &run.id, &failed).await?;
+    let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
+    Ok(Answer::Retried(Retried { run: run.id.to_string(), units }))
+}

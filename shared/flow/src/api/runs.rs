@@ -1,0 +1,147 @@
+//! Runs and their units as people see them.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Attempt, Outcome, RunPhase, Status, Timestamp, Unit, View};
+use ebb_wire::api::{RunDetail, RunState, UnitDetail, UnitState};
+use ebb_wire::id::{RunId, event_name};
+use ebb_wire::record::{Record, Verdict};
+use ebb_wire::time::rfc3339;
+
+use crate::complete::begun;
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::{self, Run};
+
+/// A run with its units; `None`: it never began.
+///
+/// # Errors
+/// The store's.
+pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+    let view = run.look(env).await?;
+    let mut records: BTreeMap<Unit, Vec<(Attempt, Record)>> = BTreeMap::new();
+    for (unit, attempt, record) in env.store.read_all_records(id).await? {
+        records.entry(unit).or_default().push((attempt, record));
+    }
+    let open: std::collections::BTreeSet<Unit> =
+        in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
+    let state = state(&view);
+    let nothing = Vec::new();
+    let seen = Seen { run: &run, view: &view, state, now: env.now() };
+    let units = run.graph().units().map(|unit| {
+        let tries = records.get(&unit).unwrap_or(&nothing);
+        let place = if open.contains(&unit) { Place::Open } else { Place::Closed };
+        seen.unit(unit, tries, place)
+    });
+    Ok(Some(RunDetail {
+        id: id.to_string(),
+        event: event_name(id.moment()).to_owned(),
+        state,
+        started: rfc3339(run.facts.started),
+        units: units.collect(),
+    }))
+}
+
+fn state(view: &View) -> RunState {
+    let Some(root) = view.root() else { return RunState::Running };
+    match root.phase {
+        RunPhase::Running => RunState::Running,
+        RunPhase::Stopping => RunState::Stopping,
+        RunPhase::Closed if root.stopped.is_some() => RunState::Cancelled,
+        RunPhase::Closed if ebb_engine::follow::outcome(view) == Outcome::Failed => RunState::Failed,
+        RunPhase::Closed => RunState::Succeeded,
+    }
+}
+
+/// Whether a unit may be running.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Open,
+    Closed,
+}
+
+struct Seen<'a> {
+    run: &'a Run,
+    view: &'a View,
+    state: RunState,
+    now: Timestamp,
+}
+
+impl Seen<'_> {
+    fn unit(&self, unit: Unit, tries: &[(Attempt, Record)], place: Place) -> UnitDetail {
+        let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
+        let attempt = run::attempt(self.view, unit);
+        let at =
+            |wanted: Attempt| tries.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
+        let record = at(attempt);
+        let before = attempt.0.checked_sub(1).and_then(|before| at(Attempt(before)));
+        let failed_before = before.and_then(|record| record.result.as_ref());
+        let result = record.and_then(|record| record.result.as_ref());
+        let wait =
+            failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
+        let again = record.and_then(|record| record.again).map(Timestamp).filter(|&again| again > self.now);
+        let state = match (self.view.status(unit), place) {
+            (Status::Done, _) if result.is_some_and(|result| result.verdict == Verdict::Skipped) => {
+                UnitState::Skipped
+            }
+            (Status::Done, _) => UnitState::Succeeded,
+            (Status::Failed, _) => UnitState::Failed,
+            (_, Place::Open) if result.is_some_and(|result| result.verdict == Verdict::Cancelled) => {
+                UnitState::Cancelled
+            }
+            (_, Place::Open) if self.is_over() => UnitState::Cancelled,
+            (_, Place::Open) if wait.is_some() => UnitState::Retrying,
+            (_, Place::Open) => UnitState::Running,
+            (_, Place::Closed) if self.is_over() || self.is_blocked(unit) => UnitState::Blocked,
+            (_, Place::Closed) => UnitState::Waiting,
+        };
+        let reason = result.or(failed_before).and_then(|result| result.reason.clone());
+        let started = record.and_then(begun);
+        let ended = result.map(|result| Timestamp(result.at));
+        let running = state == UnitState::Running;
+        let deadline = started.filter(|_| running).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
+        let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
+        UnitDetail {
+            key: plan.key.clone(),
+            kind: plan.work.kind().to_owned(),
+            state,
+            attempt: attempt.0,
+            attempts: plan.retry.attempts.max(1),
+            after: after.collect(),
+            reason: reason.filter(|_| state != UnitState::Succeeded),
+            started: started.map(rfc3339),
+            ended: ended.map(rfc3339),
+            took_ms: result.and_then(|result| result.took_ms),
+            next: wait.or(again).map(rfc3339),
+            deadline: deadline.map(rfc3339),
+            progress: record.and_then(|record| record.progress.clone()),
+            log: result.or(failed_before).is_some_and(|result| result.log),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        !matches!(self.state, RunState::Running)
+    }
+
+    /// Whether something that the unit waits for, directly or not, has failed for good.
+    fn is_blocked(&self, unit: Unit) -> bool {
+        let mut open = vec![unit];
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(at) = open.pop() {
+            for &dependency in self.run.graph().dependencies(at) {
+                match self.view.status(dependency) {
+                    Status::Failed => return true,
+                    Status::Done => {}
+                    Status::Open(_) | Status::Unknown => {
+                        if seen.insert(dependency) {
+                            open.push(dependency);
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,108 @@
+//! Targets as people see them.
+
+use ebb_engine::target::Tell;
+use ebb_engine::{Moment, TargetPhase};
+use ebb_store::{ListTargets, TargetHead};
+use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
+use ebb_wire::id::{self, RunId};
+use ebb_wire::time::rfc3339;
+
+use crate::api::runs;
+use crate::env::{ApiStore, Env};
+use crate::error::FlowError;
+use crate::tell;
+
+/// Targets per page.
+const PAGE: usize = 100;
+
+/// A page of targets. `after` is what the page before said.
+///
+/// # Errors
+/// The store's.
+pub async fn list(
+    store: &dyn ApiStore,
+    kind: Option<&str>,
+    after: Option<&str>,
+) -> Result<TargetPage, FlowError> {
+    let after = after.and_then(|text| text.split_once('/'));
+    let found = ListTargets::list_targets(store, kind, after, PAGE).await?;
+    let next = match found.last() {
+        Some(last) if found.len() == PAGE => Some(format!("{}/{}", last.kind, last.name)),
+        _ => None,
+    };
+    Ok(TargetPage { targets: found.iter().map(about).collect(), next })
+}
+
+/// What a list shows of a target.
+pub fn about(target: &TargetHead) -> TargetInfo {
+    TargetInfo {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        generation: target.generation,
+        phase: phase(target.phase),
+        since: rfc3339(target.since),
+        created: rfc3339(target.created),
+        expires: target.expires.map(rfc3339),
+        plugins: target.plugins.clone(),
+    }
+}
+
+/// A phase on the wire.
+pub fn phase(phase: TargetPhase) -> Phase {
+    match phase {
+        TargetPhase::Starting => Phase::Starting,
+        TargetPhase::Ready => Phase::Ready,
+        TargetPhase::Failed => Phase::Failed,
+        TargetPhase::Stopping => Phase::Stopping,
+        TargetPhase::Stuck => Phase::Stuck,
+        TargetPhase::Gone => Phase::Gone,
+    }
+}
+
+/// A target with everything that is known of it.
+///
+/// # Errors
+/// The store's.
+pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetail>, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let loaded = env.plan(&target.plan).await?;
+    let mut runs = Vec::new();
+    for run in runs_of(&target) {
+        if loaded.event(run.moment()).is_some() {
+            runs.extend(runs::get(env, &run).await?);
+        }
+    }
+    let mut given = match runs.is_empty() {
+        true => tell::Given::default(),
+        false => tell::given(env, &target, &loaded).await?,
+    };
+    let resources = loaded.plan.resources.iter().map(|(name, resource)| {
+        let outputs = given.outputs.remove(name).unwrap_or_default();
+        (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), outputs })
+    });
+    let resources = resources.collect();
+    let telling = target.tell.as_ref().map(|tell| {
+        let what = match tell.what {
+            Tell::Ready => "ready",
+            Tell::Failed => "failed",
+            Tell::Stuck => "stuck",
+            Tell::Gone => "gone",
+        };
+        what.to_owned()
+    });
+    Ok(Some(TargetDetail {
+        info: about(&target),
+        resources,
+        env: given.env,
+        runs,
+        telling,
+        waiting: target.waiting.map(|waiting| waiting.uid),
+    }))
+}
+
+/// The runs that a target's present life may have, in the order of a life.
+pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    Moment::ALL.iter().map(|&moment| RunId::new(&life, target.generation, moment)).collect()
+}

@@ -1,0 +1,230 @@
+//! Why a target is not where it should be.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::{Moment, Status, TargetPhase, Unit};
+use ebb_spec::plan::UnitAt;
+use ebb_spec::render::{self, InputValue, Rendered};
+use ebb_store::TargetHead;
+use ebb_wire::api::{Cause, Certainty, Existing, RunDetail, UnitState, Why};
+use ebb_wire::id::{self, RunId, event_name};
+use ebb_wire::record::Verdict;
+use ebb_wire::time::rfc3339;
+
+use crate::api::{logs, runs, targets};
+use crate::cause::{self, FirstCause};
+use crate::env::{Env, Loaded};
+use crate::error::FlowError;
+use crate::inputs::{self, Memory};
+use crate::records;
+use crate::run::Run;
+use crate::tell::output_value;
+
+/// Lines of the log that are shown.
+const LINES: usize = 20;
+/// Characters of an input that are shown.
+const SHOWN: usize = 200;
+
+/// Why a target is not where it should be; `None`: there is no such target.
+///
+/// # Errors
+/// The store's.
+pub async fn why(env: &Env, kind: &str, name: &str) -> Result<Option<Why>, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let loaded = env.plan(&target.plan).await?;
+    let mut cause = None;
+    let mut last: Option<RunDetail> = None;
+    for id in targets::runs_of(&target) {
+        if loaded.event(id.moment()).is_none() {
+            continue;
+        }
+        let Some(run) = Run::load(env, &id).await? else { continue };
+        last = runs::get(env, &id).await?;
+        if let Some(found) = cause::first(env, &run).await? {
+            cause = Some(explain(env, &run, found).await?);
+        }
+    }
+    let exists = existing(env, &target, &loaded).await?;
+    let summary = summary(&target, last.as_ref(), cause.as_ref());
+    let next = advice(&target, cause.as_ref(), &exists);
+    let phase = targets::phase(target.phase);
+    Ok(Some(Why { target: format!("{kind}/{name}"), phase, summary, cause, exists, next }))
+}
+
+async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowError> {
+    let unit =
+        run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
+    let memory = Memory::default();
+    let known = inputs::known(env, run, unit, &memory).await?;
+    let at = UnitAt { moment: run.moment().into(), unit: found.unit.0 };
+    let facts = run.target_facts();
+    let mut shown = BTreeMap::new();
+    if let Ok(Rendered::Pod { inputs }) =
+        render::preview(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known)
+    {
+        for input in inputs {
+            let value = match input.value {
+                InputValue::Text(text) => cut(&text),
+                InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()),
+                InputValue::Secret(_) => "<sensitive>".to_owned(),
+                InputValue::Absent => "<unset>".to_owned(),
+            };
+            shown.insert(input.name, value);
+        }
+    }
+    let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?.unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let log = lines[lines.len().saturating_sub(LINES)..].iter().map(|line| (*line).to_owned()).collect();
+    Ok(Cause {
+        run: run.id.to_string(),
+        unit: unit.key.clone(),
+        attempt: found.attempt.0,
+        reason: found.reason,
+        file: unit.source.file.clone(),
+        line: unit.source.line,
+        column: unit.source.column,
+        inputs: shown,
+        log,
+    })
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// What may exist: units of the setup that were started, minus those whose undo is done.
+///
+/// # Errors
+/// The store's.
+pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Vec<Existing>, FlowError> {
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    let mut undone = std::collections::BTreeSet::new();
+    for moment in [Moment::BeforeStop, Moment::AfterStop] {
+        let Some((event, graph)) = loaded.event(moment) else { continue };
+        let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
+            continue;
+        };
+        let view = run.look(env).await?;
+        for unit in graph.units().filter(|&unit| view.status(unit) == Status::Done) {
+            undone.extend(event.units.get(unit.0 as usize).into_iter().flat_map(|unit| unit.undoes.clone()));
+        }
+    }
+    let undoable: std::collections::BTreeSet<UnitAt> = loaded
+        .plan
+        .events
+        .iter()
+        .flat_map(|event| &event.units)
+        .flat_map(|unit| unit.undoes.clone())
+        .collect();
+    let mut list = Vec::new();
+    for moment in [Moment::BeforeReady, Moment::AfterReady] {
+        let Some((event, graph)) = loaded.event(moment) else { continue };
+        let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
+            continue;
+        };
+        let view = run.look(env).await?;
+        let all = env.store.read_all_records(&run.id).await?;
+        for (plan, unit) in event.units.iter().zip(graph.units()) {
+            let at = UnitAt { moment: moment.into(), unit: unit.0 };
+            // What nothing takes away is not ours to account for once the target goes.
+            if undone.contains(&at) || !undoable.contains(&at) {
+                continue;
+            }
+            let tries: Vec<_> =
+                all.iter().filter(|(of, _, _)| *of == unit).map(|(_, _, record)| record).collect();
+            let made = inputs::successes(env, &tries).await?;
+            let skipped = tries.iter().any(|record| {
+                record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Skipped)
+            });
+            let started = ebb_engine::follow::may_have_started(graph, &view, unit);
+            if made.is_empty() && (skipped || !started) {
+                continue;
+            }
+            let certainty = match view.status(unit) {
+                Status::Done => Certainty::Exists,
+                _ if !made.is_empty() => Certainty::Exists,
+                _ => Certainty::Possible,
+            };
+            let outputs = made.into_iter().next().unwrap_or_default();
+            let outputs = outputs.into_iter().map(|(name, value)| (name, output_value(value))).collect();
+            list.push(Existing { unit: plan.key.clone(), certainty, outputs });
+        }
+    }
+    Ok(list)
+}
+
+fn summary(target: &TargetHead, last: Option<&RunDetail>, cause: Option<&Cause>) -> String {
+    let since = rfc3339(target.since);
+    let failed = |cause: &Cause| {
+        format!("unit {} failed at try {}: {}", cause.unit, cause.attempt, cause.reason.message)
+    };
+    match target.phase {
+        TargetPhase::Ready => format!("ready since {since}"),
+        TargetPhase::Gone => format!("gone since {since}: nothing of it is left"),
+        TargetPhase::Failed | TargetPhase::Stuck => {
+            cause.map_or_else(|| format!("failed since {since}"), failed)
+        }
+        TargetPhase::Starting | TargetPhase::Stopping => match last.and_then(waiting) {
+            Some(text) => text,
+            None => format!("{} since {since}", event_of(target)),
+        },
+    }
+}
+
+fn event_of(target: &TargetHead) -> &'static str {
+    target.moment.map_or("starting", event_name)
+}
+
+/// What a run waits for: the first unit that runs or is tried again, with since and until when.
+fn waiting(run: &RunDetail) -> Option<String> {
+    let unit =
+        run.units.iter().find(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))?;
+    let what = match unit.state {
+        UnitState::Retrying => {
+            let why = unit.reason.as_ref().map(|reason| reason.message.as_str()).unwrap_or("it failed");
+            format!("is tried again at {} ({why})", unit.next.as_deref().unwrap_or("once"))
+        }
+        _ => match (&unit.started, &unit.deadline) {
+            (Some(started), Some(deadline)) => format!("runs since {started}, at most until {deadline}"),
+            _ => "runs".to_owned(),
+        },
+    };
+    let more = run
+        .units
+        .iter()
+        .filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
+        .count();
+    let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
+    Some(format!("{}: unit {} {what}, try {} of {}{more}", run.event, unit.key, unit.attempt, unit.attempts))
+}
+
+fn advice(target: &TargetHead, cause: Option<&Cause>, exists: &[Existing]) -> Vec<String> {
+    let name = &target.name;
+    let mut next = Vec::new();
+    match target.phase {
+        TargetPhase::Failed => {
+            if let Some(cause) = cause {
+                next.push(format!("read its log: ebb logs {name} --unit {}", cause.unit));
+            }
+            next.push(format!("try again what failed: ebb retry {name}"));
+            next.push(match exists.is_empty() {
+                true => format!("remove it: ebb sandbox delete {name}"),
+                false => format!("take away what exists: ebb sandbox delete {name}"),
+            });
+        }
+        TargetPhase::Stuck => {
+            next.push(format!("mend the cause, then: ebb retry {name}"));
+            if let Some(cause) = cause {
+                next.push(format!("read its log: ebb logs {name} --unit {}", cause.unit));
+            }
+        }
+        TargetPhase::Starting | TargetPhase::Stopping => {
+            next.push(format!("watch it: ebb sandbox get {name}"));
+        }
+        TargetPhase::Ready | TargetPhase::Gone => {}
+    }
+    next
+}

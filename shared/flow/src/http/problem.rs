@@ -1,0 +1,74 @@
+//! Errors as RFC 9457 has them.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
+use ebb_wire::api::{DocumentError, Problem};
+
+use crate::error::FlowError;
+
+/// An answer that says what is wrong.
+#[derive(Debug)]
+pub struct HttpProblem(pub Problem);
+
+impl HttpProblem {
+    /// A problem with its status, its stable word, and what to do.
+    pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
+        let (code, detail) = (code.to_owned(), detail.into());
+        Self(Problem { status: status.as_u16(), code, detail, errors: Vec::new() })
+    }
+
+    /// 404.
+    pub fn not_found(what: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", what)
+    }
+
+    /// 422 with the errors of a document.
+    pub fn document(errors: &Diagnostics) -> Self {
+        let list: Vec<DocumentError> = errors.iter().map(Self::document_error).collect();
+        let first = list.first().map(|error| error.message.clone()).unwrap_or_default();
+        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "document", first);
+        problem.0.errors = list;
+        problem
+    }
+
+    /// An error or warning of a document, on the wire.
+    pub fn document_error(diagnostic: &Diagnostic) -> DocumentError {
+        DocumentError {
+            file: diagnostic.source.name.clone(),
+            code: diagnostic.code.to_owned(),
+            message: diagnostic.message.clone(),
+            help: diagnostic.help.clone(),
+            line: diagnostic.at.map(|at| at.line),
+            column: diagnostic.at.map(|at| at.column),
+        }
+    }
+}
+
+impl IntoResponse for HttpProblem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_string(&self.0).unwrap_or_default();
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    }
+}
+
+impl From<FlowError> for HttpProblem {
+    fn from(error: FlowError) -> Self {
+        // What is wrong inside is for our log; the caller learns whether to come again.
+        if error.is_retryable() {
+            tracing::warn!(%error, "the caller is asked to come again");
+            let detail = "the state could not be read or written just now: send the same request again";
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "try-again", detail)
+        } else {
+            tracing::error!(%error, "broken");
+            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request failed; the log says why")
+        }
+    }
+}
+
+impl From<ebb_store::StoreError> for HttpProblem {
+    fn from(error: ebb_store::StoreError) -> Self {
+        FlowError::from(error).into()
+    }
+}

@@ -1,0 +1,49 @@
+//! `POST /v1/callbacks`.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use ebb_wire::api::Problem;
+use ebb_wire::callback::Callback;
+use ebb_wire::limits;
+
+use super::access::bearer;
+use crate::complete::{self, Taken};
+use crate::http::{HttpProblem, Server};
+
+/// Takes what a unit says of itself. The bearer token is the one that the try was sent with.
+#[utoipa::path(post, path = "/v1/callbacks", tag = "callbacks", request_body = Callback, responses(
+    (status = 204, description = "Taken."),
+    (status = 400, body = Problem, description = "Not a callback."),
+    (status = 401, body = Problem, description = "No token."),
+    (status = 403, body = Problem, description = "Not a token of ours, or an expired one."),
+    (status = 409, body = Problem, description = "Too late to count; an authentic success is recorded, and what it made is taken away."),
+    (status = 410, body = Problem, description = "The run is not there any more."),
+    (status = 413, body = Problem, description = "Larger than 5 MiB."),
+    (status = 503, body = Problem, description = "Try again."),
+))]
+pub async fn complete(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, HttpProblem> {
+    let Some(token) = bearer(&headers).map(str::to_owned) else {
+        let detail =
+            "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
+        return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "no-token", detail));
+    };
+    let body = super::read(body, limits::CALLBACK_BODY).await?;
+    let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
+    match Box::pin(complete::complete(&server.env, &token, &body)).await? {
+        Taken::Accepted => Ok(StatusCode::NO_CONTENT),
+        Taken::Late => problem(
+            StatusCode::CONFLICT,
+            "late",
+            "nobody waits for this result any more; a success is recorded, and what it made is taken away",
+        ),
+        Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", "the token is not valid here"),
+        Taken::Expired => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
+        Taken::Gone => problem(StatusCode::GONE, "gone", "the run is not there any more"),
+        Taken::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
+    }
+}

@@ -1,0 +1,29 @@
+//! `/v1/plans`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use ebb_wire::api::{PlanPreview, PreviewPlan, Problem};
+
+use super::access::Right;
+use crate::api::plans;
+use crate::http::{HttpProblem, Server};
+
+/// Compiles a document with the published plugins and shows its plan. Nothing is stored or started.
+#[utoipa::path(post, path = "/v1/plans", tag = "plugins", request_body = PreviewPlan, responses(
+    (status = 200, body = PlanPreview), (status = 401, body = Problem),
+    (status = 422, body = Problem, description = "The document has errors."),
+))]
+pub async fn preview(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<PlanPreview>, HttpProblem> {
+    server.access.check(&headers, Right::ReadPlugins)?;
+    let request: PreviewPlan = super::read_json(body).await?;
+    match plans::preview(server.store.as_ref(), &request.document).await? {
+        Ok(preview) => Ok(Json(preview)),
+        Err(errors) => Err(HttpProblem::document(&errors)),
+    }
+}

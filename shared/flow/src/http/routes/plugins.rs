@@ -1,0 +1,108 @@
+//! `/v1/plugins`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use ebb_wire::api::{PluginDetail, PluginInfo, Problem, PublishPlugin};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::access::Right;
+use crate::api::plugins::{self, NotPublished, NotWithdrawn};
+use crate::http::{HttpProblem, Server};
+
+/// Published versions.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct PluginList {
+    /// By name, the highest version first.
+    pub plugins: Vec<PluginInfo>,
+}
+
+/// Lists all versions of all plugins.
+#[utoipa::path(get, path = "/v1/plugins", tag = "plugins", responses(
+    (status = 200, body = PluginList), (status = 401, body = Problem), (status = 403, body = Problem),
+))]
+pub async fn list(State(server): State<Server>, headers: HeaderMap) -> Result<Json<PluginList>, HttpProblem> {
+    server.access.check(&headers, Right::ReadPlugins)?;
+    Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
+}
+
+/// Publishes a version. A version is immutable.
+#[utoipa::path(post, path = "/v1/plugins", tag = "plugins", request_body = PublishPlugin, responses(
+    (status = 201, body = PluginInfo), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 409, body = Problem, description = "The version exists."),
+    (status = 422, body = Problem, description = "The document has errors."),
+))]
+pub async fn publish(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<PluginInfo>), HttpProblem> {
+    server.access.check(&headers, Right::WritePlugins)?;
+    let request: PublishPlugin = super::read_json(body).await?;
+    let now = server.env.now();
+    match plugins::publish(server.store.as_ref(), &request.document, now).await? {
+        Ok(info) => Ok((StatusCode::CREATED, Json(info))),
+        Err(NotPublished::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "exists", detail)),
+        Err(NotPublished::Document(errors)) => Err(HttpProblem::document(&errors)),
+    }
+}
+
+/// Lists the versions of a plugin, the highest first.
+#[utoipa::path(get, path = "/v1/plugins/{name}", tag = "plugins", responses(
+    (status = 200, body = PluginList), (status = 401, body = Problem), (status = 404, body = Problem),
+))]
+pub async fn versions(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<Json<PluginList>, HttpProblem> {
+    server.access.check(&headers, Right::ReadPlugins)?;
+    let plugins = plugins::versions(server.store.as_ref(), &name).await?;
+    if plugins.is_empty() {
+        return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
+    }
+    Ok(Json(PluginList { plugins }))
+}
+
+/// A version with its document and who holds it. `latest` is the highest one.
+#[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", tag = "plugins", responses(
+    (status = 200, body = PluginDetail), (status = 401, body = Problem), (status = 404, body = Problem),
+))]
+pub async fn get(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<Json<PluginDetail>, HttpProblem> {
+    server.access.check(&headers, Right::ReadPlugins)?;
+    let found = plugins::get(&server.env, server.store.as_ref(), &name, &version).await?;
+    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
+}
+
+/// Withdraws a version that no living target holds. `latest` is the highest one.
+#[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", tag = "plugins", responses(
+    (status = 204), (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 409, body = Problem, description = "Living targets hold it."),
+))]
+pub async fn delete(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<StatusCode, HttpProblem> {
+    server.access.check(&headers, Right::WritePlugins)?;
+    match plugins::withdraw(&server.env, server.store.as_ref(), &name, &version).await? {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(NotWithdrawn::Unknown) => {
+            Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
+        }
+        Err(NotWithdrawn::InUse(holders)) => {
+            let list: Vec<String> = holders
+                .iter()
+                .map(|holder| format!("{}/{} (resource {})", holder.kind, holder.target, holder.resource))
+                .collect();
+            let detail = format!("plugin {name}@{version} is in use by {}", list.join(", "));
+            Err(HttpProblem::new(StatusCode::CONFLICT, "in-use", detail))
+        }
+    }
+}

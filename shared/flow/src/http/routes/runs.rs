@@ -1,0 +1,60 @@
+//! `/v1/runs`.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use ebb_wire::api::{Problem, RunDetail};
+use ebb_wire::id::RunId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::access::Right;
+use crate::api::{logs, runs};
+use crate::http::{HttpProblem, Server};
+
+fn parse(run: &str) -> Result<RunId, HttpProblem> {
+    run.parse().map_err(|error: ebb_wire::id::NotARunId| {
+        HttpProblem::new(StatusCode::BAD_REQUEST, "run-id", error.to_string())
+    })
+}
+
+/// A run with its units.
+#[utoipa::path(get, path = "/v1/runs/{run}", tag = "runs", responses(
+    (status = 200, body = RunDetail), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 404, body = Problem),
+))]
+pub async fn get(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path(run): Path<String>,
+) -> Result<Json<RunDetail>, HttpProblem> {
+    server.access.check(&headers, Right::ReadTargets)?;
+    let found = runs::get(&server.env, &parse(&run)?).await?;
+    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))
+}
+
+/// Which log.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LogQuery {
+    /// `resource/unit`.
+    unit: String,
+    /// The try; the last one if left out.
+    attempt: Option<u32>,
+}
+
+/// The tail of a unit's log: while it runs, and after.
+#[utoipa::path(get, path = "/v1/runs/{run}/logs", tag = "runs", params(LogQuery), responses(
+    (status = 200, body = String, content_type = "text/plain"), (status = 401, body = Problem),
+    (status = 404, body = Problem),
+))]
+pub async fn logs(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path(run): Path<String>,
+    Query(query): Query<LogQuery>,
+) -> Result<String, HttpProblem> {
+    server.access.check(&headers, Right::ReadTargets)?;
+    let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
+    found.ok_or_else(|| HttpProblem::not_found(format!("there is no log of {} in run {run}", query.unit)))
+}

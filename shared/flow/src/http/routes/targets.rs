@@ -1,0 +1,88 @@
+//! `/v1/targets`.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use ebb_wire::api::{Problem, Retried, TargetDetail, TargetPage, Why};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::access::Right;
+use crate::api::{retry, targets, why};
+use crate::http::{HttpProblem, Server};
+
+/// Which targets to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// Only those of this kind.
+    kind: Option<String>,
+    /// What `next` of the page before said.
+    after: Option<String>,
+}
+
+/// Lists targets by kind and name, gone ones included for as long as they are remembered.
+#[utoipa::path(get, path = "/v1/targets", tag = "targets", params(ListQuery), responses(
+    (status = 200, body = TargetPage), (status = 401, body = Problem), (status = 403, body = Problem),
+))]
+pub async fn list(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<TargetPage>, HttpProblem> {
+    server.access.check(&headers, Right::ReadTargets)?;
+    let page = targets::list(server.store.as_ref(), query.kind.as_deref(), query.after.as_deref()).await?;
+    Ok(Json(page))
+}
+
+fn unknown(kind: &str, name: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("there is no {kind} {name:?}"))
+}
+
+/// A target with its resources, outputs, runs and units.
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}", tag = "targets", responses(
+    (status = 200, body = TargetDetail), (status = 401, body = Problem), (status = 404, body = Problem),
+))]
+pub async fn get(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<Json<TargetDetail>, HttpProblem> {
+    server.access.check(&headers, Right::ReadTargets)?;
+    let found = targets::get(&server.env, &kind, &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&kind, &name))
+}
+
+/// Why a target is not where it should be, what exists now, and what to do next.
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", tag = "targets", responses(
+    (status = 200, body = Why), (status = 401, body = Problem), (status = 404, body = Problem),
+))]
+pub async fn why(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<Json<Why>, HttpProblem> {
+    server.access.check(&headers, Right::ReadTargets)?;
+    let found = why::why(&server.env, &kind, &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&kind, &name))
+}
+
+/// Tries the failed units of a failed or stuck target again.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", tag = "targets", responses(
+    (status = 202, body = Retried), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 409, body = Problem, description = "Nothing has failed."),
+))]
+pub async fn retry(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<(StatusCode, Json<Retried>), HttpProblem> {
+    server.access.check(&headers, Right::Operate)?;
+    match retry::retry(&server.env, &kind, &name).await? {
+        retry::Answer::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
+        retry::Answer::Unknown => Err(unknown(&kind, &name)),
+        retry::Answer::NothingFailed(detail) => {
+            Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
+        }
+    }
+}

@@ -1,0 +1,208 @@
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
+};
+
+use super::{Bucket, S3Server, Table};
+
+async fn create_table(client: &aws_sdk_dynamodb::Client) {
+    let attribute =
+        AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S);
+    let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
+    let request = client.create_table().table_name("t").billing_mode(BillingMode::PayPerRequest);
+    let request = request.attribute_definitions(attribute.build().unwrap()).key_schema(key.build().unwrap());
+    request.send().await.unwrap();
+}
+
+async fn add(client: &aws_sdk_dynamodb::Client, key: &str, number: u32) -> bool {
+    let answer = client
+        .update_item()
+        .table_name("t")
+        .key("pk", AttributeValue::S(key.to_owned()))
+        .update_expression("ADD done :n")
+        .condition_expression("NOT contains(done, :m)")
+        .expression_attribute_values(":n", AttributeValue::Ns(vec![number.to_string()]))
+        .expression_attribute_values(":m", AttributeValue::N(number.to_string()))
+        .return_values(ReturnValue::AllNew)
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+        .send()
+        .await;
+    match answer {
+        Ok(answer) => answer.attributes.is_some(),
+        Err(error) => {
+            let refused = error.into_service_error();
+            assert!(refused.is_conditional_check_failed_exception(), "{refused:?}");
+            false
+        }
+    }
+}
+
+async fn numbers(client: &aws_sdk_dynamodb::Client, key: &str) -> Vec<u32> {
+    let request = client.get_item().table_name("t").key("pk", AttributeValue::S(key.to_owned()));
+    let item = request.consistent_read(true).send().await.unwrap().item.unwrap();
+    let mut numbers: Vec<u32> = item["done"].as_ns().unwrap().iter().map(|n| n.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[tokio::test]
+async fn a_table_is_there_again_when_its_folder_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Table::open(&folder.path().join("a/b")).unwrap();
+    create_table(&client).await;
+    assert!(add(&client, "x", 1).await);
+    assert!(!add(&client, "x", 1).await);
+    drop(client);
+    let client = Table::open(&folder.path().join("a/b")).unwrap();
+    assert!(add(&client, "x", 2).await);
+    assert_eq!(numbers(&client, "x").await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_table_in_memory_is_its_own() {
+    let (one, two) = (Table::memory().unwrap(), Table::memory().unwrap());
+    create_table(&one).await;
+    let error = two.describe_table().table_name("t").send().await.unwrap_err().into_service_error();
+    assert!(error.is_resource_not_found_exception());
+}
+
+const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
+
+/// Runs itself once more as the process that is killed.
+#[tokio::test]
+async fn answered_writes_survive_a_kill() {
+    if let Ok(folder) = std::env::var(KILLED) {
+        let client = Table::open(Path::new(&folder)).unwrap();
+        create_table(&client).await;
+        for number in 0.. {
+            assert!(add(&client, "x", number).await);
+            println!("answered {number}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["embedded::tests::answered_writes_survive_a_kill", "--exact", "--nocapture"])
+        .env(KILLED, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let answered = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .filter_map(|line| {
+            line.unwrap().strip_prefix("answered ").map(|number| number.parse::<u32>().unwrap())
+        })
+        .nth(100);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let client = Table::open(folder.path()).unwrap();
+    let numbers = numbers(&client, "x").await;
+    assert_eq!(answered, Some(100));
+    assert!(numbers.len() > 100);
+    assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
+}
+
+#[tokio::test]
+async fn objects_are_there_again_when_their_folder_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Bucket::open(folder.path()).unwrap();
+    client.create_bucket().bucket("ebb").send().await.unwrap();
+    let key = "plans/sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    client.put_object().bucket("ebb").key(key).body(vec![b'x'; 300_000].into()).send().await.unwrap();
+    let client = Bucket::open(folder.path()).unwrap();
+    let answer = client.get_object().bucket("ebb").key(key).send().await.unwrap();
+    assert_eq!(answer.body.collect().await.unwrap().to_vec().len(), 300_000);
+    let missing = client.get_object().bucket("ebb").key("plans/other").send().await.unwrap_err();
+    assert!(missing.into_service_error().is_no_such_key());
+}
+
+/// Status and body of `curl`'s answer.
+async fn curl(arguments: &[&str]) -> (u16, String) {
+    let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let output = tokio::task::spawn_blocking(move || {
+        Command::new("curl").args(["-sS", "-w", "\n%{http_code}"]).args(arguments).output().unwrap()
+    });
+    let output = String::from_utf8(output.await.unwrap().stdout).unwrap();
+    let (body, status) = output.rsplit_once('\n').unwrap();
+    (status.parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn scripts_speak_to_the_server_with_curl() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start(folder.path(), 0).await.unwrap();
+    let bucket = format!("{}/my-bucket", server.endpoint());
+    let bucket = bucket.as_str();
+    assert_eq!(curl(&["-I", bucket]).await.0, 404);
+    assert_eq!(curl(&["-X", "PUT", bucket]).await.0, 200);
+    assert_eq!(curl(&["-I", bucket]).await.0, 200);
+    let (status, body) = curl(&["-X", "PUT", bucket]).await;
+    assert_eq!((status, body.contains("BucketAlready")), (409, true), "{body}");
+
+    let signed = ["--aws-sigv4", "aws:amz:eu-west-1:s3", "--user", "AKIAFOREIGN:secret"];
+    for name in ["a/1", "a/2", "a/3", "b/1"] {
+        let url = format!("{bucket}/{name}");
+        let put = [&signed[..], &["-X", "PUT", "--data-binary", "hello", &url]].concat();
+        assert_eq!(curl(&put).await.0, 200);
+    }
+    assert_eq!(curl(&[&format!("{bucket}/a/1")]).await, (200, "hello".to_owned()));
+    let (status, listed) = curl(&[&format!("{bucket}?list-type=2&prefix=a/")]).await;
+    assert_eq!((status, listed.matches("<Key>").count()), (200, 3), "{listed}");
+    let (_, page) = curl(&[&format!("{bucket}?list-type=2&prefix=a/&max-keys=2")]).await;
+    assert!(page.contains("<IsTruncated>true</IsTruncated>") && page.matches("<Key>").count() == 2, "{page}");
+    let token = page.split("<NextContinuationToken>").nth(1).unwrap().split('<').next().unwrap();
+    let next = format!("{bucket}?list-type=2&prefix=a/&max-keys=2&continuation-token={token}");
+    let (_, page) = curl(&[&next]).await;
+    assert!(page.contains("<Key>a/3</Key>") && page.matches("<Key>").count() == 1, "{page}");
+
+    let (status, body) = curl(&["-X", "DELETE", bucket]).await;
+    assert_eq!((status, body.contains("BucketNotEmpty")), (409, true), "{body}");
+    for name in ["a/1", "a/2", "a/3", "a/4"] {
+        assert_eq!(curl(&["-X", "DELETE", &format!("{bucket}/{name}")]).await.0, 204);
+    }
+    let delete = "<Delete><Object><Key>b/1</Key></Object></Delete>";
+    let (status, body) = curl(&["-X", "POST", "--data-binary", delete, &format!("{bucket}?delete")]).await;
+    assert_eq!((status, body.contains("<Deleted>")), (200, true), "{body}");
+    assert_eq!(curl(&["-X", "DELETE", bucket]).await.0, 204);
+    assert_eq!(curl(&["-X", "DELETE", bucket]).await.0, 404);
+    assert_eq!(curl(&["-I", bucket]).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_taken_port_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start(folder.path(), 0).await.unwrap();
+    let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();
+    let error = S3Server::start(folder.path(), port).await.unwrap_err();
+    assert!(error.to_string().starts_with(&format!("port {port}")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: run it alone, with --nocapture"]
+async fn updates_per_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Table::open(folder.path()).unwrap();
+    create_table(&client).await;
+    for writers in [1_u32, 4, 16] {
+        let begun = Instant::now();
+        let each = 2000 / writers;
+        let work = (0..writers).map(|writer| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for number in 0..each {
+                    let key = format!("{writers}-{writer}-{}", number / 200);
+                    assert!(add(&client, &key, number).await);
+                }
+            })
+        });
+        for task in work.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        let rate = f64::from(writers * each) / begun.elapsed().as_secs_f64();
+        println!("{writers} writers: {rate:.0} UpdateItem a second");
+    }
+}

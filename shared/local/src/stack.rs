@@ -1,0 +1,321 @@
+//! The functions of Ebb on one machine: the same code as on AWS, over a table, a bucket, a queue, a clock and a relay
+//! of this machine.
+
+mod keys;
+mod platform;
+mod queue;
+mod system;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_engine::{Millis, Timestamp};
+use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::{Env, Settings as FlowSettings, Warm};
+use ebb_outbound::{Client, Policy};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, Store};
+use ebb_wire::relay::WorkName;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::embedded::{Bucket, S3Server, Table};
+use crate::pods::{Options, ProcessRelay};
+
+pub use keys::{Connection, KeysError};
+pub use platform::Outcomes;
+
+/// Name of the table.
+const TABLE: &str = "ebb";
+/// Name of our own bucket.
+const BUCKET: &str = "ebb";
+/// How often the index is asked for what is due. The queue wakes what is due sooner.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// How to start a [`Stack`].
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder of all state.
+    pub state: PathBuf,
+    /// Port of the functions on the loopback interface; `None`: the one of the last start if it is free, else any.
+    pub port: Option<u16>,
+    /// Port of the S3 endpoint for scripts, likewise.
+    pub s3_port: Option<u16>,
+    /// Where outcomes go; `None`: to the stack itself, which keeps them.
+    pub platform: Option<String>,
+}
+
+/// Why a stack cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// Another stack uses the folder.
+    #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]
+    InUse(PathBuf),
+    /// A file or port.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was to be done.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Keys that cannot be read or made.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// An embedded part does not start.
+    #[error("{what} does not start: {reason}")]
+    Part {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl StackError {
+    fn part<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::Part { what, reason: error.to_string() }
+    }
+}
+
+/// Everything, running. Work that is under way goes on when this ends, and is found again by the next start.
+pub struct Stack {
+    connection: Connection,
+    s3: S3Server,
+    relay: ProcessRelay,
+    env: Arc<Env>,
+    store: Arc<Store>,
+    meter: Arc<Meter>,
+    outcomes: Arc<Outcomes>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+    _lock: keys::Lock,
+}
+
+impl Stack {
+    /// Starts everything and recovers what an earlier stack has left unfinished.
+    ///
+    /// # Errors
+    /// [`StackError`]; nothing is left running then.
+    pub async fn start(settings: Settings) -> Result<Self, StackError> {
+        let state = &settings.state;
+        let lock = keys::lock(state)?;
+        let kept = keys::Kept::open(state)?;
+        let last = Connection::read(state).ok().flatten();
+        let port = settings.port.or_else(|| last.as_ref().and_then(Connection::port));
+        let listener = bind(port, settings.port.is_some()).await?;
+        let address = listener.local_addr().map_err(io_error("the address of the server"))?;
+        let url = format!("http://{address}");
+
+        let dynamo = Table::open(&state.join("table")).map_err(StackError::part("the table"))?;
+        ebb_store::table::create(&dynamo, TABLE).await.map_err(StackError::part("the table"))?;
+        let bucket = Bucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
+        make_bucket(&bucket).await?;
+        let last_s3 = last.as_ref().and_then(Connection::s3_port);
+        let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
+
+        let meter = Arc::new(Meter::new());
+        let store = Store::new(Dynamo::new(dynamo, TABLE), StoreBucket::new(bucket, BUCKET));
+        let store = Arc::new(store.metered(Arc::clone(&meter)));
+        let inside = Arc::new(Client::new(Policy::with_loopback()).map_err(StackError::part("HTTP"))?);
+        let relay = ProcessRelay::open(
+            state,
+            Options { call: inside.clone(), extra_env: script_environment(&s3.endpoint()), program: None },
+        )
+        .map_err(StackError::part("the relay"))?;
+
+        let connection = kept.connection(&url, &s3.endpoint());
+        let outcomes = Arc::new(Outcomes::open(state, kept.platform_keys()?)?);
+        let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
+        let (queue, messages) = queue::channel();
+        let env = Arc::new(Env {
+            store: store.clone(),
+            clock: Arc::new(system::SystemClock),
+            random: Arc::new(system::SystemRandom),
+            relay: Arc::new(relay.clone()),
+            outside: inside.clone(),
+            platform: inside,
+            queue: Arc::new(queue),
+            settings: flow_settings(&kept, &url, platform)?,
+            warm: Warm::default(),
+        });
+        let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
+        let server = Server { env: Arc::clone(&env), store: store.clone(), access };
+        let router = ebb_flow::http::all(server).merge(platform::router(Arc::clone(&outcomes)));
+
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
+        tasks.push(tokio::spawn(queue::work(Arc::clone(&env), messages, stopped.clone())));
+        tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), Arc::clone(&store), stopped)));
+        connection.write(state)?;
+        Ok(Self { connection, s3, relay, env, store, meter, outcomes, stop, tasks, _lock: lock })
+    }
+
+    /// Where the functions answer.
+    pub fn url(&self) -> &str {
+        &self.connection.url
+    }
+
+    /// The operator's bearer token.
+    pub fn token(&self) -> &str {
+        &self.connection.token
+    }
+
+    /// Signs lifecycle webhooks.
+    pub fn webhook_secret(&self) -> &str {
+        &self.connection.webhook_secret
+    }
+
+    /// Where scripts find S3.
+    pub fn s3_url(&self) -> String {
+        self.s3.endpoint()
+    }
+
+    /// The outcomes that were sent to the stack itself.
+    pub fn outcomes(&self) -> &Arc<Outcomes> {
+        &self.outcomes
+    }
+
+    /// Counts the requests to the table.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// The surroundings of the functions, for tests and measurements.
+    pub fn env(&self) -> &Arc<Env> {
+        &self.env
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The last line that a unit's script has printed so far, if the try runs here.
+    pub fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
+        self.relay.last_line(&WorkName { unit: format!("{run}-{unit}"), attempt })
+    }
+
+    /// Ends the functions and waits for them. Scripts that run go on; the next start finds them again.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        for task in self.tasks.drain(..) {
+            // A task that panicked has said so.
+            task.await.ok();
+        }
+    }
+}
+
+fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {
+    move |source| StackError::Io { what: what.to_owned(), source }
+}
+
+/// Binds a port of the loopback interface. One that was not asked for by the user gives way when it is taken.
+async fn bind(port: Option<u16>, asked: bool) -> Result<TcpListener, StackError> {
+    let what = format!("port {} of 127.0.0.1", port.unwrap_or(0));
+    let first = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)))).await;
+    match first {
+        Err(_) if !asked => TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await,
+        other => other,
+    }
+    .map_err(io_error(&what))
+}
+
+async fn start_s3(folder: &Path, asked: Option<u16>, last: Option<u16>) -> Result<S3Server, StackError> {
+    if let (None, Some(port)) = (asked, last) {
+        if let Ok(server) = S3Server::start(folder, port).await {
+            return Ok(server);
+        }
+    }
+    S3Server::start(folder, asked.unwrap_or(0)).await.map_err(StackError::part("the S3 endpoint"))
+}
+
+async fn make_bucket(client: &aws_sdk_s3::Client) -> Result<(), StackError> {
+    if client.head_bucket().bucket(BUCKET).send().await.is_ok() {
+        return Ok(());
+    }
+    let made = client.create_bucket().bucket(BUCKET).send().await;
+    made.map(drop).map_err(|error| StackError::Part { what: "the bucket", reason: format!("{error:?}") })
+}
+
+/// What scripts find of S3. The key pair is no secret: the endpoint is on the loopback interface and asks for none.
+fn script_environment(s3: &str) -> Vec<(String, String)> {
+    let pairs = [
+        ("AWS_ENDPOINT_URL_S3", s3),
+        ("AWS_ACCESS_KEY_ID", crate::embedded::ACCESS_KEY),
+        ("AWS_SECRET_ACCESS_KEY", crate::embedded::SECRET_KEY),
+        ("AWS_REGION", crate::embedded::REGION),
+        ("AWS_DEFAULT_REGION", crate::embedded::REGION),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn flow_settings(kept: &keys::Kept, url: &str, platform: String) -> Result<FlowSettings, StackError> {
+    Ok(FlowSettings {
+        callback_url: format!("{url}/v1/callbacks"),
+        source: url.to_owned(),
+        platform_url: Some(platform),
+        platform_secret: kept.platform_secret()?,
+        webhook_keys: kept.webhook_keys()?,
+        unit_secret: kept.unit_secret()?,
+        token_keys: kept.token_keys()?,
+        // Within one process and over the loopback interface nothing is under way for longer.
+        landing: Millis(500),
+        grace: Duration::from_secs(10),
+        answer: Duration::from_secs(20),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(3),
+    })
+}
+
+async fn serve(listener: TcpListener, router: axum::Router, mut stopped: watch::Receiver<bool>) {
+    let ended = async move {
+        // An error means that the stack is gone, which is a stop too.
+        stopped.wait_for(|&stopped| stopped).await.ok();
+    };
+    tokio::select! {
+        served = axum::serve(listener, router).into_future() => {
+            if let Err(error) = served {
+                tracing::error!(%error, "the server ended");
+            }
+        }
+        () = ended => {}
+    }
+}
+
+/// Looks at what is due, at first at everything that is open: whoever was to act on it may have died.
+async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
+    if let Err(error) = recover(&env, &store).await {
+        tracing::warn!(%error, "what was left unfinished is looked at when it is due");
+    }
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|&stopped| stopped) => return,
+            () = tokio::time::sleep(SWEEP) => {}
+        }
+        if let Err(error) = ebb_flow::sweep::sweep(&env, store.as_ref()).await {
+            tracing::warn!(%error, "the index could not be asked");
+        }
+    }
+}
+
+/// Things that one recovery looks at.
+const RECOVERED: usize = 100_000;
+
+async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::FlowError> {
+    use ebb_flow::ports::Message;
+    let all = ebb_store::QueryDue::query_due(store.as_ref(), Timestamp(u64::MAX / 2), RECOVERED).await?;
+    for (_, due) in all {
+        let message = match due {
+            ebb_store::Due::Run(run) => Message::Run(run),
+            ebb_store::Due::Target(kind, name) => Message::Target(kind, name),
+        };
+        env.queue.send(message, Duration::ZERO).await;
+    }
+    Ok(())
+}

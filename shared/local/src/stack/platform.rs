@@ -1,0 +1,67 @@
+//! The platform's end on one machine: takes outcomes, checks their signatures, and keeps them.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use ebb_engine::Timestamp;
+use ebb_wire::sign::{self, Keys};
+
+use super::KeysError;
+
+/// The outcomes that came in, in order: as JSON lines in `outcomes.jsonl`, and in memory.
+pub struct Outcomes {
+    keys: Keys,
+    file: Mutex<File>,
+    events: Mutex<Vec<serde_json::Value>>,
+}
+
+impl Outcomes {
+    pub(crate) fn open(state: &Path, keys: Keys) -> Result<Self, KeysError> {
+        let path = state.join("outcomes.jsonl");
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+        let file = file.map_err(|source| KeysError::Io { path, source })?;
+        Ok(Self { keys, file: Mutex::new(file), events: Mutex::new(Vec::new()) })
+    }
+
+    /// The events since the start, whole CloudEvents.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep(&self, event: serde_json::Value) -> std::io::Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(file, "{event}")?;
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        Ok(())
+    }
+}
+
+pub(crate) fn router(outcomes: Arc<Outcomes>) -> Router {
+    Router::new().route("/platform/events", post(take)).with_state(outcomes)
+}
+
+async fn take(State(outcomes): State<Arc<Outcomes>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    if let Err(error) = sign::verify(&outcomes.keys, &headers, &body, now) {
+        tracing::warn!(%error, "an outcome was refused");
+        return StatusCode::UNAUTHORIZED;
+    }
+    match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.keep(event)) {
+        Ok(Ok(())) => StatusCode::NO_CONTENT,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "an outcome could not be kept");
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        Err(_) => StatusCode::BAD_REQUEST,
+    }
+}

@@ -1,0 +1,68 @@
+//! The delayed queue of one machine: it forgets when it ends, which the table does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_flow::Env;
+use ebb_flow::ports::{Message, Queue};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Messages that are dealt with at a time.
+const AT_ONCE: usize = 32;
+
+/// The sending end.
+pub(crate) struct LocalQueue {
+    sender: mpsc::UnboundedSender<Message>,
+}
+
+/// A queue: where messages go in, and where they come out when their delay is over.
+pub(crate) fn channel() -> (LocalQueue, mpsc::UnboundedReceiver<Message>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (LocalQueue { sender }, receiver)
+}
+
+#[async_trait]
+impl Queue for LocalQueue {
+    async fn send(&self, message: Message, delay: Duration) {
+        if delay.is_zero() {
+            // Nobody listens any more: the stack is ending.
+            self.sender.send(message).ok();
+            return;
+        }
+        let sender = self.sender.downgrade();
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            if let Some(sender) = sender.upgrade() {
+                sender.send(message).ok();
+            }
+        });
+    }
+}
+
+/// Deals with messages until the stack stops; what is being dealt with then is finished first.
+pub(crate) async fn work(
+    env: Arc<Env>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut tasks = JoinSet::new();
+    loop {
+        let message = tokio::select! {
+            _ = stopped.wait_for(|&stopped| stopped) => break,
+            message = messages.recv() => message,
+        };
+        let (Some(message), Ok(place)) = (message, Arc::clone(&places).acquire_owned().await) else { break };
+        let env = Arc::clone(&env);
+        tasks.spawn(async move {
+            let _place = place;
+            if let Err(error) = Box::pin(ebb_flow::sweep::receive_message(&env, &message)).await {
+                tracing::warn!(?message, %error, "dealt with again when it is due");
+            }
+        });
+        while tasks.try_join_next().is_some() {}
+    }
+    while tasks.join_next().await.is_some() {}
+}

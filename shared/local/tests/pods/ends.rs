@@ -1,0 +1,165 @@
+//! How scripts end.
+
+use std::time::Duration;
+
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::limits::LOG_TAIL;
+use ebb_wire::relay::WorkState;
+
+use crate::world::*;
+
+pub(crate) async fn exit_codes() {
+    let world = World::new();
+    for (code, attempt) in [(0, 1), (1, 2), (7, 3), (255, 4)] {
+        let mut request = sh(&format!("echo said; echo so >&2; exit {code}"));
+        request.name.attempt = attempt;
+        let result = world.run(request).await;
+        assert_eq!(result.log.as_deref(), Some("said\nso\n"));
+        assert!(result.took_ms.is_some());
+        if code == 0 {
+            assert_eq!(result.status, CallbackStatus::Succeeded);
+        } else {
+            assert_eq!(result.status, CallbackStatus::Failed);
+            assert_eq!(reason(&result).code, ReasonCode::Exit);
+            assert_eq!(reason(&result).message, format!("the script ended with {code}"));
+        }
+    }
+}
+
+pub(crate) async fn signals() {
+    let world = World::new();
+    let result = world.run(sh("kill -SEGV $$")).await;
+    assert_eq!(reason(&result).code, ReasonCode::Exit);
+    assert_eq!(reason(&result).message, "the script was ended by SIGSEGV");
+}
+
+/// A script that ignores `SIGTERM`, with a child in the background that does so too.
+pub(crate) async fn deadline_of_the_deaf() {
+    let world = World::new();
+    let mut request =
+        sh("trap '' TERM; (while :; do sleep 1; done) & echo child $!; while :; do sleep 1; done");
+    request.timeout_ms = 1500;
+    let result = world.run(request).await;
+    assert_eq!(reason(&result).code, ReasonCode::Timeout);
+    assert_eq!(reason(&result).message, "the script took longer than 1500 ms");
+    let log = result.log.unwrap();
+    let child = log.trim().strip_prefix("child ").unwrap();
+    assert!(!lives(child));
+}
+
+/// Those who leave the session and the process group, and whose parents have gone.
+pub(crate) async fn daemons_die() {
+    let world = World::new();
+    let request = sh("(setsid sh -c 'trap \"\" TERM HUP; echo $$; exec env -i sleep 1000' &) \n\
+                      sleep 1000 & echo $!; while [ $(wc -l </ebb-unit/home/none 2>/dev/null || echo 0) -gt 0 ]; do :; done");
+    let result = world.run(request).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    for pid in result.log.unwrap().lines() {
+        assert!(!lives(pid), "{pid}");
+    }
+}
+
+pub(crate) async fn not_after_is_kept() {
+    let world = World::new();
+    let mut request = sh("echo ran");
+    request.not_after_ms = 0;
+    // The request is stored and a process started in between: that takes longer than no time at all.
+    let result = world.run(request).await;
+    assert_eq!(reason(&result).code, ReasonCode::Lost);
+    assert!(reason(&result).message.contains("within the time"), "{result:?}");
+}
+
+pub(crate) async fn long_log() {
+    let world = World::new();
+    let request = sh("echo first; yes 'a line that says nothing at all' | head -c 200000000; echo last");
+    let result = world.run(request.clone()).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded);
+    let log = result.log.unwrap();
+    assert!(log.len() <= LOG_TAIL && log.len() > LOG_TAIL - 10);
+    assert!(log.ends_with("last\n"));
+    let whole = String::from_utf8(world.relay.log(&request.name).unwrap()).unwrap();
+    assert!(whole.starts_with("first\n") && whole.contains(" bytes left out …]\n"));
+    let files = std::fs::read_dir(world.folder(&request.name)).unwrap();
+    let kept: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert!(kept < 2_000_000, "{kept}");
+}
+
+pub(crate) async fn last_line() {
+    let world = World::new();
+    let request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'; echo done >&2; sleep 1000");
+    world.ensure(request.clone()).await;
+    world.prints(&request.name, "done").await;
+    assert_eq!(world.relay.last_line(&request.name).unwrap(), "done");
+    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, WorkState::Tombstoned);
+
+    let mut request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'");
+    request.name.attempt = 2;
+    world.run(request.clone()).await;
+    assert_eq!(world.relay.last_line(&request.name).unwrap(), "two 20%");
+    assert_eq!(world.relay.last_line(&name("other", 1)), None);
+}
+
+pub(crate) async fn not_startable() {
+    let world = World::new();
+    for (attempt, (text, expected)) in [
+        ("echo", "the script has no interpreter"),
+        ("#!/no/such/shell\n", "this machine has no /no/such/shell"),
+        ("#!/bin/sh\r\necho\r\n", "CR LF"),
+        ("#!/usr/bin/env no-such-shell\n", "no \"no-such-shell\""),
+        ("#!/etc/hostname\n", "may not be executed"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut request = request(text);
+        request.name.attempt = attempt as u32 + 1;
+        let result = world.run(request).await;
+        assert_eq!(reason(&result).code, ReasonCode::NotStartable);
+        assert!(reason(&result).message.contains(expected), "{result:?}");
+    }
+}
+
+pub(crate) async fn cancel_kills() {
+    let world = World::new();
+    let request = sh("trap '' TERM; sleep 1000 & echo $$ $!; while :; do sleep 1; done");
+    world.ensure(request.clone()).await;
+    let log = world.prints(&request.name, "\n").await;
+    assert_eq!(world.cancel(&request.name, Duration::from_millis(50)).await, WorkState::Tombstoned);
+    for pid in log.split_whitespace() {
+        assert!(!lives(pid));
+    }
+    assert_eq!(world.ensure(request.clone()).await, WorkState::Tombstoned);
+    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, WorkState::Tombstoned);
+    // Nobody is told of it.
+    assert!(world.control.requests.lock().unwrap().is_empty());
+}
+
+pub(crate) async fn cancel_with_grace() {
+    let world = World::new();
+    let request = sh("trap 'echo tidying; exit 3' TERM; echo up; while :; do sleep 0.05; done");
+    world.ensure(request.clone()).await;
+    world.prints(&request.name, "up").await;
+    assert_eq!(world.cancel(&request.name, PATIENCE).await, WorkState::Tombstoned);
+    let log = String::from_utf8(world.relay.log(&request.name).unwrap()).unwrap();
+    assert!(log.contains("tidying"), "{log}");
+}
+
+pub(crate) async fn cancel_of_the_ended() {
+    let world = World::new();
+    let request = sh("exit 4");
+    let result = world.run(request.clone()).await;
+    assert_eq!(world.cancel(&request.name, PATIENCE).await, WorkState::Ended(Box::new(result)));
+
+    // Whoever comes to a good end when asked to end has done its work.
+    let mut request = with_outputs(
+        sh("trap 'printf made >/out/x; exit 0' TERM; echo up; while :; do sleep 0.05; done"),
+        &[("x", "/out/x")],
+    );
+    request.name.attempt = 2;
+    world.ensure(request.clone()).await;
+    world.prints(&request.name, "up").await;
+    match world.cancel(&request.name, PATIENCE).await {
+        WorkState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,139 @@
+//! What scripts see.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ebb_wire::callback::CallbackStatus;
+use ebb_wire::relay::WorkState;
+
+use crate::world::*;
+
+pub(crate) async fn tmp_is_private() {
+    let world = World::new();
+    let result = world.run(sh("ls -A /tmp; echo x >/tmp/ebb-test-left; pwd; echo $HOME; ls -A")).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    assert_eq!(result.log.as_deref(), Some("/ebb-unit/home\n/ebb-unit/home\n"));
+    assert!(!Path::new("/tmp/ebb-test-left").exists());
+}
+
+pub(crate) async fn declared_paths_anywhere() {
+    let world = World::new();
+    let paths = [
+        "/outputs/a",
+        "/signadot/plugin/output/b",
+        "/tmp/c",
+        "/tmp/deep/er/d",
+        "/ebb-test-at-root",
+        "/etc/ebb-test-f",
+        "/usr/share/ebb-test/g",
+        "/var/run/ebb-test-h",
+        "/bin/ebb-test-i",
+        "/root/ebb test \"j\"",
+    ];
+    let names: Vec<String> = (0..paths.len()).map(|index| format!("o{index}")).collect();
+    let outputs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(paths).collect();
+    let script: String =
+        paths.iter().map(|path| format!("printf %s '{path}' >'{path}' || exit 1\n")).collect();
+    let result = world.run(with_outputs(sh(&script), &outputs)).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    for (name, path) in outputs {
+        assert_eq!(output(&result, name), path);
+        assert!(!Path::new(path).exists(), "{path}");
+    }
+}
+
+pub(crate) async fn same_paths_at_once() {
+    let world = World::new();
+    let script = "printf %s \"$WHO\" >/tmp/shared; printf %s \"$WHO\" >/out/shared; echo written; \
+                  until [ -e /in/go ] || grep -q go /tmp/go 2>/dev/null; do sleep 0.02; n=$((n+1)); \
+                  [ $n -gt 20 ] && break; done; cat /tmp/shared /out/shared >/out/seen";
+    let mut names = Vec::new();
+    for who in ["a", "b", "c"] {
+        let mut request = with_outputs(sh(script), &[("shared", "/out/shared"), ("seen", "/out/seen")]);
+        request.name.unit = format!("unit-{who}");
+        request.script.env = vec![("WHO".to_owned(), who.to_owned())];
+        names.push((who, request.name.clone()));
+        world.ensure(request).await;
+    }
+    for (who, name) in names {
+        let result = world.ended(&name).await;
+        assert_eq!(output(&result, "shared"), who);
+        assert_eq!(output(&result, "seen"), who.repeat(2));
+    }
+}
+
+pub(crate) async fn nothing_left_on_the_host() {
+    let world = World::new();
+    let root = || -> Vec<_> {
+        let mut names: Vec<_> =
+            std::fs::read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = root();
+    let request = with_outputs(
+        sh("mkdir -p /ebb-test-made/x && echo x >/ebb-test-dir/x && echo x >/ebb-test-made/x/y"),
+        &[("x", "/ebb-test-dir/x")],
+    );
+    let result = world.run(request.clone()).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    assert_eq!(root(), before);
+    assert!(!world.folder(&request.name).join("root").exists());
+}
+
+/// A declared file is private, its neighbours are the machine's.
+pub(crate) async fn machine_files_stay_readable() {
+    let world = World::new();
+    let request = with_outputs(
+        sh("grep -q ^root: /etc/passwd && [ ! -e /etc/hostname ] && printf mine >/etc/hostname"),
+        &[("name", "/etc/hostname")],
+    );
+    let before = std::fs::read("/etc/hostname").unwrap();
+    let result = world.run(request).await;
+    assert_eq!(output(&result, "name"), "mine");
+    assert_eq!(std::fs::read("/etc/hostname").unwrap(), before);
+}
+
+pub(crate) async fn state_is_hidden() {
+    let state = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var").unwrap();
+    let shown = state.path().display().to_string();
+    let world = World::in_folder(state);
+    ebb_local::pods::secrets::put(world.state.path(), "s", "k", b"hidden").unwrap();
+    let result =
+        world.run(with_outputs(sh(&format!("ls -A {shown}; echo x >/out/x")), &[("x", "/out/x")])).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    assert_eq!(result.log.as_deref(), Some(""));
+}
+
+pub(crate) async fn environment_is_clean() {
+    let world = World::new();
+    let mut request =
+        sh("env | cut -d= -f1 | grep -v -e ^PWD -e ^OLDPWD -e ^SHLVL -e ^_ | sort; echo $EBB_UNIT $EXTRA");
+    request.script.env = vec![("EBB_UNIT".to_owned(), "create".to_owned())];
+    let result = world.run(request).await;
+    let expected = "EBB_SUPERVISED_IN\nEBB_UNIT\nEXTRA\nHOME\nLANG\nPATH\ncreate from the relay\n";
+    assert_eq!(result.log.as_deref(), Some(expected));
+}
+
+pub(crate) async fn interpreters() {
+    let world = World::new();
+    let mut attempt = 0;
+    for (interpreter, text) in [
+        ("/bin/sh", "#!/bin/sh -eu\nprintf ok >/out/x\n"),
+        ("/bin/bash", "#!/bin/bash\nset -o pipefail; [[ -n ${BASH} ]] && printf ok >/out/x\n"),
+        ("/usr/bin/python3", "#!/usr/bin/python3\nopen('/out/x', 'w').write('ok')\n"),
+        ("/usr/bin/perl", "#!/usr/bin/env perl\nopen(my $f, '>', '/out/x'); print $f 'ok';\n"),
+    ] {
+        if !Path::new(interpreter).exists() {
+            continue;
+        }
+        attempt += 1;
+        let mut request = with_outputs(request(text), &[("x", "/out/x")]);
+        request.name.attempt = attempt;
+        let result = world.run(request.clone()).await;
+        assert_eq!(output(&result, "x"), "ok", "{interpreter}");
+        let again = world.cancel(&request.name, Duration::ZERO).await;
+        assert_eq!(again, WorkState::Ended(Box::new(result)));
+    }
+    assert!(attempt > 0);
+}

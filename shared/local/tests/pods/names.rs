@@ -1,0 +1,177 @@
+//! A name starts a script at most once.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_flow::ports::{Relay as _, RelayError};
+use ebb_local::pods::ProcessRelay;
+use ebb_outbound::CallError;
+use ebb_wire::callback::{Callback, CallbackStatus};
+use ebb_wire::relay::{Ensure, WorkState};
+
+use crate::world::*;
+
+/// A script that leaves a line in a file of the machine each time it runs.
+fn counted(file: &Path, then: &str) -> Ensure {
+    sh(&format!("echo $$ >>{}; {then}", file.display()))
+}
+
+/// A file that scripts can write to: their `/tmp` is not ours.
+fn count() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var").unwrap()
+}
+
+fn runs(file: &Path) -> usize {
+    fs::read_to_string(file).unwrap_or_default().lines().count()
+}
+
+pub(crate) async fn ensure_is_idempotent() {
+    let (world, counts) = (World::new(), count());
+    let file = counts.path().join("runs");
+    let request = counted(&file, "sleep 0.3");
+    assert!(matches!(world.ensure(request.clone()).await, WorkState::Running { .. }));
+    assert!(matches!(world.ensure(request.clone()).await, WorkState::Running { .. }));
+    let result = world.ended(&request.name).await;
+    let sent = || world.control.requests.lock().unwrap().len();
+    eventually("the first callback", async || (sent() == 1).then_some(())).await;
+    // The same name with other words is the same work.
+    let other = Ensure { name: request.name.clone(), ..counted(&file, "exit 9") };
+    assert_eq!(world.ensure(other).await, WorkState::Ended(Box::new(result.clone())));
+    eventually("the callback once more", async || (sent() == 2).then_some(())).await;
+    assert_eq!(runs(&file), 1);
+    let requests = world.control.requests.lock().unwrap();
+    for callback in requests.iter() {
+        assert_eq!((callback.method.as_str(), callback.url.as_str()), ("POST", URL));
+        assert!(callback.headers.contains(&("authorization".to_owned(), "Bearer the-token".to_owned())));
+        assert_eq!(serde_json::from_slice::<Callback>(&callback.body).unwrap(), result);
+    }
+}
+
+pub(crate) async fn many_at_once() {
+    let (world, counts) = (World::new(), count());
+    let file = counts.path().join("runs");
+    // Two relays on one state: memory cannot be what keeps them apart.
+    let second = ProcessRelay::open(world.state.path(), options(world.control.clone())).unwrap();
+    let request = counted(&file, "sleep 0.1");
+    let all = (0..20).map(|index| {
+        let relay = if index % 2 == 0 { world.relay.clone() } else { second.clone() };
+        let request = request.clone();
+        tokio::spawn(async move { relay.ensure(None, request).await })
+    });
+    for answer in all.collect::<Vec<_>>() {
+        assert!(matches!(answer.await.unwrap().unwrap(), WorkState::Running { .. } | WorkState::Ended(_)));
+    }
+    assert_eq!(world.ended(&request.name).await.status, CallbackStatus::Succeeded);
+    assert_eq!(runs(&file), 1);
+}
+
+pub(crate) async fn cancel_before_ensure() {
+    let (world, counts) = (World::new(), count());
+    let file = counts.path().join("runs");
+    let request = counted(&file, "");
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Unknown);
+    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, WorkState::Tombstoned);
+    assert_eq!(world.ensure(request.clone()).await, WorkState::Tombstoned);
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Tombstoned);
+    // The next try is another matter.
+    let mut next = request.clone();
+    next.name.attempt = 2;
+    assert_eq!(world.run(next).await.status, CallbackStatus::Succeeded);
+    assert_eq!(runs(&file), 1);
+}
+
+pub(crate) async fn higher_tries_replace_lower() {
+    let (world, counts) = (World::new(), count());
+    let file = counts.path().join("runs");
+    let first = counted(&file, "echo up; sleep 1000");
+    world.ensure(first.clone()).await;
+    world.prints(&first.name, "up").await;
+    let mut third = counted(&file, &format!("! kill -0 $(head -n1 {})", file.display()));
+    third.name.attempt = 3;
+    assert_eq!(world.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
+    let mut second = first.clone();
+    second.name.attempt = 2;
+    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), WorkState::Tombstoned);
+    assert_eq!(world.ensure(second).await, WorkState::Tombstoned);
+    assert_eq!(world.ensure(first).await, WorkState::Tombstoned);
+    assert_eq!(runs(&file), 2);
+}
+
+pub(crate) async fn cancel_races_ensure() {
+    let (world, counts) = (World::new(), count());
+    for round in 0..8 {
+        let file = counts.path().join(format!("runs-{round}"));
+        let mut request = counted(&file, "sleep 1000");
+        request.name.unit = format!("round-{round}");
+        let name = request.name.clone();
+        let relay = world.relay.clone();
+        let ensure = tokio::spawn(async move { relay.ensure(None, request).await.unwrap() });
+        let state = world.cancel(&name, Duration::ZERO).await;
+        assert_eq!(state, WorkState::Tombstoned);
+        ensure.await.unwrap();
+        assert_eq!(world.relay.get(None, &name).await.unwrap(), WorkState::Tombstoned);
+        for pid in fs::read_to_string(&file).unwrap_or_default().lines() {
+            assert!(!lives(pid));
+        }
+    }
+}
+
+pub(crate) async fn callbacks_until_taken() {
+    let world = World::new();
+    *world.control.answers.lock().unwrap() =
+        vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Ok(204)];
+    let request = sh("");
+    world.run(request.clone()).await;
+    let taken = world.folder(&request.name).join("taken");
+    eventually("the result is taken", async || taken.exists().then_some(())).await;
+    assert_eq!(world.control.requests.lock().unwrap().len(), 4);
+
+    // 4xx is an answer too.
+    *world.control.answers.lock().unwrap() = vec![Ok(410)];
+    let mut request = sh("");
+    request.name.attempt = 2;
+    world.run(request.clone()).await;
+    let taken = world.folder(&request.name).join("taken");
+    eventually("the result is refused", async || taken.exists().then_some(())).await;
+    assert_eq!(world.control.requests.lock().unwrap().len(), 5);
+
+    // What is taken is not sent again when the state is opened again.
+    let control = Arc::new(ControlPlane::default());
+    let again = ProcessRelay::open(world.state.path(), options(control.clone())).unwrap();
+    let mut request = sh("");
+    request.name.attempt = 3;
+    again.ensure(None, request).await.unwrap();
+    eventually("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
+}
+
+pub(crate) async fn acknowledge_and_prune() {
+    let world = World::new();
+    *world.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
+    let request = sh("echo kept");
+    let result = world.run(request.clone()).await;
+    world.relay.acknowledge(None, &request.name).await.unwrap();
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Ended(Box::new(result)));
+    assert_eq!(world.relay.log(&request.name).unwrap(), b"kept\n");
+    assert_eq!(world.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
+    assert_eq!(world.relay.prune(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Unknown);
+    assert_eq!(fs::read_dir(world.state.path().join("pods")).unwrap().count(), 0);
+}
+
+pub(crate) async fn refused() {
+    let world = World::new();
+    for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
+        let mut request = sh("");
+        request.name.unit = unit.to_owned();
+        let answer = world.relay.ensure(None, request).await;
+        assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
+    }
+    let mut request = sh("");
+    request.name.attempt = 0;
+    assert!(matches!(world.relay.ensure(None, request).await, Err(RelayError::Refused(_))));
+    let mut request = sh("");
+    request.v = 2;
+    assert!(matches!(world.relay.ensure(None, request).await, Err(RelayError::Refused(_))));
+}

@@ -1,0 +1,214 @@
+//! What goes into scripts and comes out of them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use ebb_local::pods::secrets;
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::limits::OUTPUT;
+use ebb_wire::value::{SecretRef, Value};
+
+use crate::world::*;
+
+pub(crate) async fn bytes_untouched() {
+    let world = World::new();
+    let script = sh("printf 'with\\nline ends\\n\\n' >/out/a; : >/out/b; printf '\\000\\001' >/out/c; \
+                     printf ' \\303\\274\\r\\n' >/out/d");
+    let outputs = [("a", "/out/a"), ("b", "/out/b"), ("c", "/out/c"), ("d", "/out/d")];
+    let result = world.run(with_outputs(script, &outputs)).await;
+    for (name, expected) in [("a", "with\nline ends\n\n"), ("b", ""), ("c", "\0\u{1}"), ("d", " ü\r\n")] {
+        assert_eq!(output(&result, name), expected);
+    }
+}
+
+pub(crate) async fn binary() {
+    let world = World::new();
+    let result = world.run(with_outputs(sh("printf '\\377\\000\\n' >/out/a"), &[("a", "/out/a")])).await;
+    assert_eq!(result.binary["a"], "/wAK");
+    assert!(result.outputs.is_empty());
+}
+
+pub(crate) async fn missing() {
+    let world = World::new();
+    let result = world.run(with_outputs(sh("echo here"), &[("a", "/out/a")])).await;
+    assert_eq!(reason(&result).code, ReasonCode::OutputMissing);
+    let message = "output \"a\": the script has ended with 0 without writing /out/a";
+    assert_eq!(reason(&result).message, message);
+    assert_eq!(result.log.as_deref(), Some("here\n"));
+}
+
+pub(crate) async fn not_files() {
+    let world = World::new();
+    for (attempt, (make, expected)) in [
+        ("mkdir /out/a", "is a folder, not a file"),
+        ("ln -s /etc/passwd /out/a", "is a symbolic link, not a file"),
+        ("mkfifo /out/a", "is a FIFO, not a file"),
+        ("rmdir /out; ln -s /etc /out; ls /out/passwd", "without writing"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = if attempt == 3 { "/out/passwd" } else { "/out/a" };
+        let mut request = with_outputs(sh(make), &[("a", path)]);
+        request.name.attempt = attempt as u32 + 1;
+        let result = world.run(request).await;
+        assert!(reason(&result).message.contains(expected), "{make}: {result:?}");
+    }
+}
+
+pub(crate) async fn too_large() {
+    let world = World::new();
+    for (attempt, (make, expected)) in [
+        // Sparse: its size is known without reading it.
+        (
+            "truncate -s 10G /out/a; : >/out/b".to_owned(),
+            "/out/a has 10737418240 bytes; an output may have 1048576",
+        ),
+        (
+            format!("head -c {OUTPUT} /dev/zero >/out/a; head -c 10000000 /dev/zero >/out/b"),
+            "/out/b has 10000000 bytes; an output may have 1048576",
+        ),
+        (
+            "for f in a b c d e; do head -c 1000000 /dev/urandom >/out/$f; done".to_owned(),
+            "the outputs up to \"e\" have 5000000 bytes; all outputs of a unit may have 4194304",
+        ),
+        (
+            "for f in a b c d; do head -c 1040000 /dev/urandom >/out/$f; done; : >/out/e".to_owned(),
+            "bytes when written as JSON; 5242880 is the limit",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let names = ["a", "b", "c", "d", "e"].map(|name| (name, format!("/out/{name}")));
+        let outputs: Vec<_> = names.iter().map(|(name, path)| (*name, path.as_str())).collect();
+        let mut request = with_outputs(sh(&make), if attempt < 2 { &outputs[..2] } else { &outputs });
+        request.name.attempt = attempt as u32 + 1;
+        let result = world.run(request).await;
+        assert_eq!(reason(&result).code, ReasonCode::OutputTooLarge);
+        assert!(reason(&result).message.contains(expected), "{:?}", reason(&result));
+    }
+}
+
+/// Neither the values that come from secrets nor those that become secrets are anywhere else.
+pub(crate) async fn sensitive() {
+    let world = World::new();
+    let state = world.state.path();
+    secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
+    let secret = |name: &str, key: &str| {
+        let (name, key) = (name.to_owned(), key.to_owned());
+        Some(Value::Secret(SecretRef { cluster: None, namespace: None, name, key }))
+    };
+    let mut request = with_outputs(
+        sh(
+            "[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-out\\n' >/out/x",
+        ),
+        &[("the x", "/out/x")],
+    );
+    request.script.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
+    request.script.outputs[0].sensitive = true;
+    let result = world.run(request).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    let place = &result.secrets["the x"];
+    assert_eq!(secrets::get(state, &place.name, &place.key).unwrap().unwrap(), b"canary-out\n");
+    assert!(result.outputs.is_empty() && result.binary.is_empty());
+    let file = state.join("secrets").join(&place.name).join(&place.key);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut folders = vec![state.join("pods")];
+    while let Some(folder) = folders.pop() {
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let text = String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned();
+                assert!(!text.contains("canary-out"), "{:?}", entry.path());
+                // The script itself names the one that goes in.
+                assert!(!text.replace("= canary-in ]", "").contains("canary-in"), "{:?}", entry.path());
+            }
+        }
+    }
+
+    let mut request = sh("");
+    request.name.attempt = 2;
+    request.script.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
+    let result = world.run(request).await;
+    assert_eq!(reason(&result).code, ReasonCode::NotStartable);
+    let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
+    assert_eq!(reason(&result).message, message);
+
+    assert_eq!(secrets::list(state).unwrap().len(), 2);
+    secrets::delete(state, "admin", "dsn").unwrap();
+    assert_eq!(secrets::get(state, "admin", "dsn").unwrap(), None);
+    assert!(!state.join("secrets/admin").exists());
+    assert!(secrets::put(state, "../x", "k", b"").is_err());
+}
+
+pub(crate) async fn inputs_both_ways() {
+    let world = World::new();
+    let mut request = with_outputs(
+        sh("printf %s \"$BOTH\" >/out/env; cat /in/deep/both >/out/file; cat /in/bytes >/out/bytes; \
+            printf %s \"$NUMBER\" >/out/number; cat /etc/hostname >/out/over"),
+        &[
+            ("env", "/out/env"),
+            ("file", "/out/file"),
+            ("bytes", "/out/bytes"),
+            ("number", "/out/number"),
+            ("over", "/out/over"),
+        ],
+    );
+    request.script.inputs = vec![
+        input("both", Some("BOTH"), Some("/in/deep/both"), text("a 'b' \"c\" $d\n\n")),
+        input("bytes", None, Some("/in/bytes"), Some(Value::Bytes(vec![0, 255, 10]))),
+        input("number", Some("NUMBER"), None, Some(Value::Json(5.into()))),
+        input("over", None, Some("/etc/hostname"), text("not the machine's")),
+    ];
+    let result = world.run(request).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    assert_eq!(output(&result, "env"), "a 'b' \"c\" $d\n\n");
+    assert_eq!(output(&result, "file"), "a 'b' \"c\" $d\n\n");
+    assert_eq!(result.binary["bytes"], "AP8K");
+    assert_eq!(output(&result, "number"), "5");
+    assert_eq!(output(&result, "over"), "not the machine's");
+}
+
+pub(crate) async fn absent_inputs() {
+    let world = World::new();
+    let mut request = sh("[ -z \"${X+set}\" ] && [ -d /in ] && [ ! -e /in/x ] && [ ! -e /etc/hostname ]");
+    request.script.inputs =
+        vec![input("x", Some("X"), Some("/in/x"), None), input("y", None, Some("/etc/hostname"), None)];
+    let result = world.run(request).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+}
+
+pub(crate) async fn unusable_inputs() {
+    let world = World::new();
+    let big = "x".repeat(200_000);
+    for (attempt, (bad, expected)) in [
+        (
+            input("a", Some("A"), None, text("x\0y")),
+            "input \"a\": \"A\": an environment variable cannot carry NUL bytes",
+        ),
+        (input("a", Some("A"), None, text(&big)), "carries at most 131070 bytes and this has 200000"),
+        (input("a", Some("A=B"), None, text("x")), "this is no name of an environment variable"),
+        (
+            input("a", None, Some("relative"), text("x")),
+            "input \"a\": \"relative\": the path is not absolute",
+        ),
+        (input("a", None, Some("/proc/self/x"), text("x")), "/proc belongs to the kernel"),
+        (input("a", None, Some("/etc"), text("x")), "this machine has a folder there"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut request = sh("echo ran");
+        request.name.attempt = attempt as u32 + 1;
+        request.script.inputs = vec![bad];
+        let result = world.run(request).await;
+        assert_eq!(reason(&result).code, ReasonCode::NotStartable);
+        assert!(reason(&result).message.contains(expected), "{result:?}");
+        assert_eq!(result.log, None);
+    }
+}

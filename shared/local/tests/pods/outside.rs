@@ -1,0 +1,129 @@
+//! What others do to our processes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ebb_flow::ports::Relay as _;
+use ebb_local::pods::ProcessRelay;
+use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::relay::WorkState;
+
+use crate::world::*;
+
+const OWN: &str = "--own-a-relay";
+
+/// A control plane that is down.
+struct Down;
+
+#[async_trait]
+impl Call for Down {
+    async fn call(&self, _: Request) -> Result<Response, CallError> {
+        Err(CallError::Connect("down".to_owned()))
+    }
+}
+
+/// Plays a program that owns a relay on the state in the second argument, ensures the requests in the third, and is
+/// killed some time.
+pub(crate) fn own_if_asked() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_none_or(|first| first != OWN) {
+        return;
+    }
+    block_on(async {
+        let relay = ProcessRelay::open(Path::new(&arguments[2]), options(Arc::new(Down))).unwrap();
+        let requests: Vec<ebb_wire::relay::Ensure> = serde_json::from_str(&arguments[3]).unwrap();
+        for request in requests {
+            relay.ensure(None, request).await.unwrap();
+        }
+        println!("asked");
+        std::future::pending::<()>().await;
+    });
+}
+
+fn kill(pid: &str) {
+    assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
+}
+
+/// `kill -9` of the supervisor: what the script has left dies, daemons included, and the work is lost.
+pub(crate) async fn supervisor_killed() {
+    let world = World::new();
+    let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
+    world.ensure(request.clone()).await;
+    let log = world.prints(&request.name, "up").await;
+    let log = if log.split_whitespace().count() < 4 { world.prints(&request.name, " ").await } else { log };
+    kill(&fs::read_to_string(world.folder(&request.name).join("pid")).unwrap());
+    let result = world.ended(&request.name).await;
+    assert_eq!(reason(&result).code, ReasonCode::Lost);
+    assert!(result.log.unwrap().contains("up"));
+    for pid in log.split_whitespace().filter(|word| *word != "up") {
+        assert!(!lives(pid), "{pid}");
+    }
+    let sent = || world.control.requests.lock().unwrap().len();
+    eventually("the callback", async || (sent() == 1).then_some(())).await;
+    // It may have run: it does not run again.
+    assert!(matches!(world.ensure(request).await, WorkState::Ended(_)));
+}
+
+/// `kill -9` of the program that owns the relay: work goes on, and whoever opens the state next delivers.
+pub(crate) async fn owner_killed() {
+    let state = tempfile::tempdir().unwrap();
+    let gate = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var").unwrap();
+    let open = gate.path().join("open");
+    let mut done = with_outputs(sh("printf early >/out/x"), &[("x", "/out/x")]);
+    done.name.unit = "early".to_owned();
+    let mut running = with_outputs(
+        sh(&format!("until [ -e {} ]; do sleep 0.02; done; printf late >/out/x", open.display())),
+        &[("x", "/out/x")],
+    );
+    running.name.unit = "late".to_owned();
+    let asked = serde_json::to_string(&[&done, &running]).unwrap();
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args([OWN, state.path().to_str().unwrap(), &asked])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pods = state.path().join("pods");
+    eventually("both have been asked for", async || {
+        let early = pods.join("early/1/result.json").exists();
+        (early && pods.join("late/1/started").exists()).then_some(())
+    })
+    .await;
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+
+    let world = World::in_folder(state);
+    assert!(matches!(world.relay.get(None, &running.name).await.unwrap(), WorkState::Running { .. }));
+    let sent = || world.control.requests.lock().unwrap().len();
+    eventually("the early callback", async || (sent() == 1).then_some(())).await;
+    fs::write(&open, "").unwrap();
+    eventually("the late callback", async || (sent() == 2).then_some(())).await;
+    assert_eq!(output(&world.ended(&done.name).await, "x"), "early");
+    assert_eq!(output(&world.ended(&running.name).await, "x"), "late");
+}
+
+/// A crash between the request on disk and the start of the supervisor; and one before the request.
+pub(crate) async fn crash_before_the_start() {
+    let world = World::new();
+    let request = sh("echo ran");
+    let result = world.run(request.clone()).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded);
+    let World { state, relay, .. } = world;
+    drop(relay);
+    let folder = state.path().join("pods/run-0/1");
+    let asked = fs::read(folder.join("request.json")).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("request.json"), asked).unwrap();
+    fs::create_dir(state.path().join("pods/run-0/2")).unwrap();
+
+    let world = World::in_folder(state);
+    assert_eq!(world.ended(&request.name).await.log.as_deref(), Some("ran\n"));
+    let mut second = request.clone();
+    second.name.attempt = 2;
+    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), WorkState::Unknown);
+    assert_eq!(world.run(second).await.status, CallbackStatus::Succeeded);
+}

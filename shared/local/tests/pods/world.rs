@@ -1,0 +1,179 @@
+//! A state folder, a control plane that takes callbacks, and requests.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use ebb_flow::ports::Relay as _;
+use ebb_local::pods::{Options, ProcessRelay};
+use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_wire::callback::{Callback, Reason};
+use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
+use ebb_wire::value::Value;
+use tempfile::TempDir;
+
+/// Generous: the machine may be busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const URL: &str = "http://control.plane/v1/callbacks";
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// Answers with the statuses it was given, then with 200; keeps what came.
+#[derive(Default)]
+pub(crate) struct ControlPlane {
+    pub(crate) answers: Mutex<Vec<Result<u16, CallError>>>,
+    pub(crate) requests: Mutex<Vec<Request>>,
+}
+
+#[async_trait]
+impl Call for ControlPlane {
+    async fn call(&self, request: Request) -> Result<Response, CallError> {
+        self.requests.lock().unwrap().push(request);
+        let answer = {
+            let mut answers = self.answers.lock().unwrap();
+            if answers.is_empty() { Ok(200) } else { answers.remove(0) }
+        };
+        answer.map(|status| Response { status, headers: Vec::new(), body: Vec::new() })
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) relay: ProcessRelay,
+    pub(crate) control: Arc<ControlPlane>,
+    pub(crate) state: TempDir,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::in_folder(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn in_folder(state: TempDir) -> Self {
+        let control = Arc::new(ControlPlane::default());
+        let relay = ProcessRelay::open(state.path(), options(control.clone())).unwrap();
+        Self { relay, control, state }
+    }
+
+    pub(crate) async fn ensure(&self, request: Ensure) -> WorkState {
+        self.relay.ensure(None, request).await.unwrap()
+    }
+
+    pub(crate) async fn cancel(&self, name: &WorkName, grace: Duration) -> WorkState {
+        self.relay.cancel(None, name, grace).await.unwrap()
+    }
+
+    /// Starts it and waits for its end.
+    pub(crate) async fn run(&self, request: Ensure) -> Callback {
+        let name = request.name.clone();
+        self.ensure(request).await;
+        self.ended(&name).await
+    }
+
+    pub(crate) async fn ended(&self, name: &WorkName) -> Callback {
+        eventually("the end of the work", async || match self.relay.get(None, name).await.unwrap() {
+            WorkState::Ended(result) => Some(*result),
+            WorkState::Running { .. } => None,
+            other => panic!("{other:?}"),
+        })
+        .await
+    }
+
+    /// Waits until it has printed `text`.
+    pub(crate) async fn prints(&self, name: &WorkName, text: &str) -> String {
+        eventually("the script prints", async || match self.relay.get(None, name).await.unwrap() {
+            WorkState::Running { log } => log.contains(text).then_some(log),
+            other => panic!("{other:?}"),
+        })
+        .await
+    }
+
+    pub(crate) fn folder(&self, name: &WorkName) -> std::path::PathBuf {
+        self.state.path().join("pods").join(&name.unit).join(name.attempt.to_string())
+    }
+}
+
+pub(crate) fn options(call: Arc<dyn Call>) -> Options {
+    let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
+    Options { call, extra_env, program: None }
+}
+
+/// Polls until there is something.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) fn name(unit: &str, attempt: u32) -> WorkName {
+    WorkName { unit: unit.to_owned(), attempt }
+}
+
+pub(crate) fn request(text: &str) -> Ensure {
+    Ensure {
+        v: 1,
+        name: name("run-0", 1),
+        not_after_ms: 600_000,
+        timeout_ms: 600_000,
+        callback: Destination { url: URL.to_owned(), token: "the-token".to_owned() },
+        script: Script {
+            image: "ignored".to_owned(),
+            namespace: None,
+            pod_template: None,
+            text: text.to_owned(),
+            env: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        },
+    }
+}
+
+/// A script for `sh`.
+pub(crate) fn sh(lines: &str) -> Ensure {
+    request(&format!("#!/bin/sh\n{lines}\n"))
+}
+
+pub(crate) fn with_outputs(mut request: Ensure, outputs: &[(&str, &str)]) -> Ensure {
+    let output = |(name, path): &(&str, &str)| ScriptOutput {
+        name: (*name).to_owned(),
+        path: (*path).to_owned(),
+        sensitive: false,
+    };
+    request.script.outputs = outputs.iter().map(output).collect();
+    request
+}
+
+pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Option<Value>) -> ScriptInput {
+    ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
+}
+
+pub(crate) fn text(value: &str) -> Option<Value> {
+    Some(Value::Json(value.into()))
+}
+
+pub(crate) fn reason(result: &Callback) -> &Reason {
+    result.reason.as_ref().unwrap_or_else(|| panic!("no reason: {result:?}"))
+}
+
+pub(crate) fn output<'a>(result: &'a Callback, name: &str) -> &'a str {
+    result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{result:?}"))
+}
+
+/// Whether a process lives, zombies left out.
+pub(crate) fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X']))
+}

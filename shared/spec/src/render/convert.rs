@@ -1,0 +1,128 @@
+//! Values between JSON and CEL.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cel::objects::{Key, Map, OptionalValue};
+use serde_json::Value as Json;
+
+/// The CEL value of JSON. Whole numbers are `int` where they fit, so that `+ 1` works on them.
+pub(super) fn from_json(value: &Json) -> cel::Value {
+    match value {
+        Json::Null => cel::Value::Null,
+        Json::Bool(value) => cel::Value::Bool(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(value), _) => cel::Value::Int(value),
+            (None, Some(value)) => cel::Value::UInt(value),
+            _ => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Json::Array(items) => cel::Value::List(Arc::new(items.iter().map(from_json).collect())),
+        Json::Object(map) => {
+            from_map(map.iter().map(|(key, value)| (key.clone(), from_json(value))).collect())
+        }
+    }
+}
+
+/// A CEL map with text keys.
+pub(super) fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
+    let map = map.into_iter().map(|(key, value)| (Key::String(Arc::new(key)), value)).collect();
+    cel::Value::Map(Map { map: Arc::new(map) })
+}
+
+/// What CEL made.
+pub(super) enum Made {
+    Json(Json),
+    Bytes(Vec<u8>),
+    /// An optional without a value.
+    Nothing,
+}
+
+/// The value that CEL made, or the type that has no place outside of an expression.
+pub(super) fn to_value(value: &cel::Value) -> Result<Made, &'static str> {
+    match value {
+        cel::Value::Bytes(bytes) => Ok(match String::from_utf8(bytes.to_vec()) {
+            Ok(text) => Made::Json(text.into()),
+            Err(error) => Made::Bytes(error.into_bytes()),
+        }),
+        cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
+            Ok(optional) => optional.value().map_or(Ok(Made::Nothing), to_value),
+            Err(_) => Err("a value that is no JSON"),
+        },
+        other => to_json(other).map(|json| json.map_or(Made::Nothing, Made::Json)),
+    }
+}
+
+/// `None` for an optional without a value: an entry with it is left out.
+fn to_json(value: &cel::Value) -> Result<Option<Json>, &'static str> {
+    Ok(Some(match value {
+        cel::Value::Null => Json::Null,
+        cel::Value::Bool(value) => (*value).into(),
+        cel::Value::Int(value) => (*value).into(),
+        cel::Value::UInt(value) => (*value).into(),
+        cel::Value::Float(value) => {
+            serde_json::Number::from_f64(*value).map(Json::Number).ok_or("a number that is not finite")?
+        }
+        cel::Value::String(text) => text.as_str().into(),
+        cel::Value::List(items) => {
+            let items: Result<Vec<Option<Json>>, _> = items.iter().map(to_json).collect();
+            items?.into_iter().flatten().collect()
+        }
+        cel::Value::Map(map) => {
+            let mut entries: Vec<(String, Json)> = Vec::with_capacity(map.map.len());
+            for (key, value) in map.map.iter() {
+                if let Some(value) = to_json(value)? {
+                    entries.push((key.to_string(), value));
+                }
+            }
+            // CEL's maps have no order; the same values have to give the same bytes.
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            Json::Object(entries.into_iter().collect())
+        }
+        cel::Value::Timestamp(time) => time.to_rfc3339().into(),
+        cel::Value::Duration(span) => {
+            let nanos = span.num_nanoseconds().ok_or("a duration that is too long")?;
+            format!("{}s", nanos as f64 / 1e9).into()
+        }
+        cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
+            Ok(optional) => return optional.value().map_or(Ok(None), to_json),
+            Err(_) => return Err("a value that is no JSON"),
+        },
+        cel::Value::Bytes(_) => return Err("bytes"),
+        cel::Value::Function(..) | cel::Value::Struct(_) => return Err("a value that is no JSON"),
+    }))
+}
+
+/// The type of JSON for a message.
+pub(super) fn json_type(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a boolean",
+        Json::Number(_) => "a number",
+        Json::String(_) => "text",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "a mapping",
+    }
+}
+
+/// What went wrong in an evaluation, without any value in it.
+pub(super) fn reason(error: &cel::ExecutionError) -> String {
+    use cel::ExecutionError as E;
+    match error {
+        E::NoSuchKey(key) => format!("there is no key `{}`", key.chars().take(60).collect::<String>()),
+        E::NoSuchOverload(overload) => {
+            format!("`{}` is not defined for {}", overload.function(), overload.argument_types().join(", "))
+        }
+        E::InvalidArgumentCount { expected, actual } => {
+            format!("{actual} arguments where {expected} are needed")
+        }
+        E::DivisionByZero(_) | E::RemainderByZero(_) => "division by zero".to_owned(),
+        E::Overflow(..) => "a number is too large".to_owned(),
+        E::IndexOutOfBounds(_) => "the list is shorter than the index".to_owned(),
+        E::UnsupportedBinaryOperator(operator, ..) => format!("`{operator}` is not defined for these types"),
+        E::UnexpectedType { want, .. } => format!("a value has to be of type {want}"),
+        E::UndeclaredReference(name) => format!("`{name}` is not known"),
+        E::DuplicateKey(_) => "a map has a key twice".to_owned(),
+        _ => "the types do not fit".to_owned(),
+    }
+}

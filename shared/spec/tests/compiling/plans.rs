@@ -1,0 +1,82 @@
+//! Plans, their edges, their digest.
+
+use std::fmt::Write as _;
+
+use ebb_spec::compile::edges;
+use ebb_spec::plan::{Plan, UnitAt};
+
+use crate::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
+
+fn named(plan: &Plan, at: UnitAt) -> String {
+    plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
+}
+
+/// Units with what they wait for, read and undo.
+fn outline(plan: &Plan) -> String {
+    let mut text = String::new();
+    for event in &plan.events {
+        let _ = writeln!(text, "{}", event.event);
+        for unit in &event.units {
+            let _ = writeln!(text, "  {} ({})", unit.key, unit.work.kind());
+            for read in &unit.reads {
+                let optional = if read.optional { "?" } else { "" };
+                let _ = writeln!(text, "    reads {}.{}{optional}", named(plan, read.at), read.output);
+            }
+            for at in &unit.undoes {
+                let _ = writeln!(text, "    undoes {}", named(plan, *at));
+            }
+        }
+    }
+    for edge in edges(plan) {
+        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.event, edge.from, edge.to, edge.why);
+    }
+    text
+}
+
+#[test]
+fn a_wired_sandbox() {
+    let (plan, warnings) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
+    let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
+    insta::assert_snapshot!("wired_outline", format!("{}\n{}", outline(&plan), warned.join("\n")));
+    insta::assert_snapshot!("wired_plan", serde_json::to_string_pretty(&plan).unwrap());
+}
+
+#[test]
+fn a_plan_is_its_json() {
+    let (plan, _) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
+    let json = plan.to_json();
+    let read = Plan::from_json(&json).unwrap();
+    assert_eq!(read, plan);
+    assert_eq!(read.to_json(), json);
+    assert_eq!(read.digest(), plan.digest());
+    assert!(plan.digest().starts_with("sha256:") && plan.digest().len() == 71);
+    assert!(Plan::from_json(&json.replacen("\"v\":1", "\"v\":2", 1)).is_err());
+    for event in &plan.events {
+        assert!(event.graph().is_ok());
+    }
+}
+
+#[test]
+fn teardown_takes_away_last_what_others_were_wired_to() {
+    let link = |name: &str| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  make: {{pod: {{script: x}}, inputs: {{up: \"${{params.up}}\"}}, outputs: {{o: {{file: /o}}}}}}\n  more: {{pod: {{script: x}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}, outputs: {{p: {{file: /p}}}}}}\npostStop:\n  drop: {{pod: {{script: x}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}}}\n  tell: {{pod: {{script: x}}}}\noutputs: {{o: \"${{units.more.outputs.p}}\"}}\n"
+        )
+    };
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: link}\n  b: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n  c: {plugin: link, params: {up: \"${resources.b.outputs.o}\"}}\n  d: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n";
+    let (plan, _) = compiled(sandbox, &[&link("link")]).unwrap();
+    insta::assert_snapshot!(outline(&plan));
+}
+
+#[test]
+fn signadot_documents() {
+    let plugin = "name: mariadb\nspec:\n  runner:\n    image: alpine\n    namespace: signadot\n  create:\n  - name: provision\n    script: |\n      #!/bin/sh\n      echo -n db > /out/${name}\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME, path: /in/dbname}\n    outputs:\n    - name: host\n      valueFromPath: /out/host\n  - name: seed\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: host\n      valueFromStep: {name: provision, output: host}\n      as: {env: DB_HOST}\n  delete:\n  - name: deprovision\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME}\n";
+    let sandbox = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: usersDb\n    plugin: mariadb\n    params: {dbname: users, extra: \"1\"}\n  - name: other\n    plugin: mariadb\n  forks:\n  - forkOf: {kind: Deployment, namespace: x, name: y}\n    customizations:\n      env:\n      - name: HOST\n        valueFrom: {resource: {name: usersDb, outputKey: KEY}}\n";
+    let (plan, warnings) = compiled(&sandbox.replace("KEY", "provision.host"), &[plugin]).unwrap();
+    assert_eq!(warnings, []);
+    insta::assert_snapshot!("signadot_outline", outline(&plan));
+    let wrong = compiled(&sandbox.replace("KEY", "provision.hots"), &[plugin]).unwrap_err();
+    insta::assert_snapshot!("signadot_consumer", wrong.to_string());
+    let wrong = compiled(&sandbox.replace("name: usersDb, o", "name: userDb, o"), &[plugin]).unwrap_err();
+    insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
+}

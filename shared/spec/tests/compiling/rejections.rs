@@ -1,0 +1,175 @@
+//! Every rejection with its message, place, snippet and help.
+
+use ebb_spec::diagnostic::{Diagnostic, Drawing};
+
+use crate::fixtures::{SHARED_PG, TENANT_DB, WIRED, checked, compiled};
+
+const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";
+
+fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
+    let list: Vec<String> =
+        diagnostics.into_iter().map(|d| format!("{}\n{}", d.plain(), d.drawn(Drawing::Ascii))).collect();
+    let text = list.join("\n");
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Checks plugins that differ from [`HEAD`] in what follows.
+fn plugin(name: &str, cases: &[&str]) {
+    let mut text = String::new();
+    for case in cases {
+        text += &format!("{case}\n{}\n", drawn(&checked(&format!("{HEAD}{case}"))));
+    }
+    insta::assert_snapshot!(name, text);
+}
+
+/// Compiles a sandbox with the two plugins of the fixtures.
+fn sandbox(name: &str, cases: &[String]) {
+    let mut text = String::new();
+    for case in cases {
+        match compiled(case, &[TENANT_DB, SHARED_PG]) {
+            Ok(_) => text += "accepted\n",
+            Err(errors) => text += &drawn(&errors),
+        }
+        text += "\n";
+    }
+    insta::assert_snapshot!(name, text);
+}
+
+#[test]
+fn names() {
+    plugin(
+        "names",
+        &[
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.bb.outputs.o}\"}}\n  b: {pod: {script: x}, outputs: {o: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"x ${units.b.outputs.queue-url}\"}}\n  b: {pod: {script: x}, outputs: {queue-url: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.b.outputs.uri}\"}}\n  b: {pod: {script: x}, outputs: {url: {file: /o}}}\n",
+            "params: {region: {type: string}}\npreStart:\n  a: {pod: {script: x}, inputs: {i: \"${params.regoin}\"}}\n",
+            "preStart:\n  a: {pod: {script: x, runner: bash}}\n",
+            "preStart:\n  a: {pod: {script: x}, after: [c]}\npostStop:\n  z: {pod: {script: x}, undoes: aa}\n",
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${resources.pg.outputs.dsn}\", j: \"${unit.a}\", k: \"${units[params.x].outputs.y}\"}}\n",
+            "preStart:\n  a:\n    pod: {script: x}\n    inputs:\n      i: |\n        first\n        second ${params.x +}\n",
+            "preStart:\n  a: {pod: {script: x}}\npostStop:\n  a: {pod: {script: x}}\n",
+            "preStart:\n  a: {pod: {script: x}}\noutputs: {x: \"${units.a.outputs.x}\"}\n",
+        ],
+    );
+}
+
+#[test]
+fn runners() {
+    let base = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
+    let mut text = String::new();
+    for runners in ["", "runners: {a: {image: x}, b: {image: y}}\n"] {
+        text += &drawn(&checked(&format!("{base}{runners}preStart:\n  a: {{pod: {{script: x}}}}\n")));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn order() {
+    plugin(
+        "order",
+        &[
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.z.outputs.o}\"}}\npostStop:\n  z: {pod: {script: x}, outputs: {o: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.a.outputs.o}\"}, outputs: {o: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.c.outputs.o}\"}, outputs: {o: {file: /o}}}\n  b: {pod: {script: x}, inputs: {i: \"${units.a.outputs.o}\"}, outputs: {o: {file: /o}}}\n  c: {pod: {script: x}, after: [b], outputs: {o: {file: /o}}}\n  d: {pod: {script: x}, after: [c]}\n",
+            "preStart:\n  a: {pod: {script: x}}\npostStart:\n  b: {pod: {script: x}, after: [a]}\n  c: {pod: {script: x}, after: [c]}\n  d: {pod: {script: x}, undoes: a}\n",
+            "preStart:\n  a: {pod: {script: x}}\npostStop:\n  z: {pod: {script: x}, outputs: {o: {file: /o}}}\noutputs: {o: \"${units.z.outputs.o}\"}\n",
+        ],
+    );
+}
+
+#[test]
+fn sensitive() {
+    plugin(
+        "sensitive",
+        &[
+            "params: {k: {type: string, sensitive: true, default: x}}\npreStart:\n  a: {pod: {script: x}, inputs: {i: \"key=${params.k}\"}}\n",
+            "params: {k: {type: string, sensitive: true}, o: {type: string, default: x}}\npreStart:\n  a:\n    when: ${params.k == \"x\"}\n    webhook:\n      url: https://e.example.org/${params.k}\n      headers: {X-Key: \"${params.k}\"}\n      body: {k: \"${params.k}\"}\n  b:\n    object:\n      manifest:\n        apiVersion: v1\n        kind: ConfigMap\n        metadata: {name: a, namespace: \"${params.o}\"}\n        data: {k: \"${params.k}\", o: \"${secretRef(params.o)}\"}\n",
+            "preStart:\n  a: {pod: {script: x}, outputs: {s: {file: /s, sensitive: true}}}\n  w: {webhook: {url: \"https://e.example.org\"}, outputs: {s: {value: \"${response.body.s}\", sensitive: true}}}\noutputs: {s: \"<${units.a.outputs.s}>\"}\n",
+        ],
+    );
+}
+
+#[test]
+fn doors() {
+    plugin(
+        "doors",
+        &[
+            "preStart:\n  a:\n    pod: {script: x}\n    inputs:\n      one-a: x\n      one_a: x\n      b: {value: x, env: 1B}\n      c: {value: x, env: EBB_KEY}\n      d: {value: x, path: /in/d}\n      e: {value: x, path: /in/d}\n      f: {value: x, path: in/f}\n      g: {value: x, path: /proc/g}\n      h: {value: x, path: /in/../h}\n      i: {value: x, path: /in/d/i}\n    outputs:\n      o: {file: /ebb/o}\n",
+        ],
+    );
+}
+
+#[test]
+fn work() {
+    plugin(
+        "work",
+        &[
+            "params: {h: {type: string}}\npreStart:\n  a: {webhook: {url: \"https://${params.h}/x\"}}\n  b: {webhook: {url: \"${params.h}\"}}\n  c: {webhook: {url: \"ftp://x/\"}}\n  d: {webhook: {url: \"https://user:word@x/\"}}\n  e: {webhook: {url: \"https://x/${\"}}\n  f: {webhook: {url: \"https://x/\", method: FETCH, headers: {webhook-id: x}, body: {}}, inputs: {i: x}}\n",
+            "preStart:\n  a: {pod: {script: x}, retry: {on: [5x, 7, timeout]}}\n  b: {object: {manifest: {kind: \"${target.kind}\"}}}\n  c: {pod: {script: x}, retry: {attempts: 1000}}\n  d: {pod: {script: x}, outputs: {o: {value: \"${response.body}\"}}}\n  e: {webhook: {url: \"https://x/\"}, outputs: {o: {file: /o}, p: {value: \"a ${response.body} b\"}}}\n",
+            "params:\n  a: {type: integer, default: x}\n  b: {type: integer, minimum: 5, maximum: 1}\n  c: {type: string, pattern: \"(\"}\n  d: {type: string, enum: [x, y], default: z}\npreStart:\n  u: {pod: {script: x}}\n",
+        ],
+    );
+}
+
+#[test]
+fn warnings() {
+    plugin(
+        "warnings",
+        &[
+            "preStart:\n  a: {pod: {script: x}, outputs: {o: {file: /o}, p: {file: /p}}}\noutputs: {p: \"${units.a.outputs.p}\"}\n",
+        ],
+    );
+}
+
+#[test]
+fn sandboxes() {
+    let users =
+        |params: &str| WIRED.replace("{adminDsn: \"${resources.pg.outputs.dsn}\", seedRows: 500}", params);
+    sandbox(
+        "sandboxes",
+        &[
+            users("{}"),
+            users("{adminDsn: plain}"),
+            users("{adminDsn: {secret: s, key: k}, seedRows: -1, region: eu-west-2, regoin: x}"),
+            users("{adminDsn: {secret: s, key: k}, seedRows: \"5\", region: {secret: s, key: k}}"),
+            users(
+                "{adminDsn: {secret: s, key: k}, region: \"${resources.pg.outputs.dsn}\", seedRows: \"1${resources.pg.outputs.port}\"}",
+            ),
+            users("{adminDsn: \"${resources.pq.outputs.dsn}\"}"),
+            users("{adminDsn: \"${resources.pg.outputs.dns}\"}"),
+            users("{adminDsn: \"${resources.users.outputs.dsn}\"}"),
+            WIRED
+                .replace("PORT: \"p${resources.pg.outputs.port}\"", "PORT: \"p${resources.pg.outputs.dsn}\""),
+            WIRED.replace("shared-postgres@1.4.0", "shared-postgrse@1.4.0"),
+            WIRED.replace("${resources.users.outputs.dsn}", "${params.x}"),
+        ],
+    );
+}
+
+#[test]
+fn cycles_over_resources() {
+    let node = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: node\nrunners: {sh: {image: alpine}}\nparams: {a: {type: string}, b: {type: string, default: x}}\npreStart:\n  one: {pod: {script: x}, inputs: {a: \"${params.a}\"}, outputs: {o: {file: /o}}}\n  two: {pod: {script: x}, inputs: {b: \"${params.b}\"}, outputs: {o: {file: /o}}}\npostStart:\n  late: {pod: {script: x}, outputs: {o: {file: /o}}}\npostStop:\n  z: {pod: {script: x}}\noutputs: {one: \"${units.one.outputs.o}\", two: \"${units.two.outputs.o}\", a: \"${params.a}\", late: \"${units.late.outputs.o}\"}\n";
+    let head = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n";
+    let mut text = String::new();
+    for resources in [
+        "  x: {plugin: node, params: {a: \"${resources.y.outputs.one}\"}}\n  y: {plugin: node, params: {a: \"${resources.x.outputs.one}\"}}\n",
+        "  x: {plugin: node, params: {a: \"${resources.y.outputs.two}\"}}\n  y: {plugin: node, params: {a: \"${resources.x.outputs.one}\"}}\n",
+        "  x: {plugin: node, params: {a: \"${resources.y.outputs.a}\"}}\n  y: {plugin: node, params: {a: \"${resources.x.outputs.a}\"}}\n",
+        "  x: {plugin: node, params: {a: \"${resources.y.outputs.late}\"}}\n  y: {plugin: node, params: {a: x}}\n",
+    ] {
+        match compiled(&format!("{head}{resources}"), &[node]) {
+            Ok(_) => text += "accepted\n",
+            Err(errors) => text += &drawn(&errors),
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn too_many_units() {
+    let units: String = (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: x}}}}\n")).collect();
+    let found = checked(&format!("{HEAD}preStart:\n{units}"));
+    let plain: Vec<String> = found.iter().map(Diagnostic::plain).collect();
+    insta::assert_snapshot!(plain.join("\n"));
+}

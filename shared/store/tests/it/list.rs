@@ -1,0 +1,81 @@
+use ebb_store::{
+    Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, Transition,
+};
+use ebb_wire::engine::{Event, Timestamp, accept};
+
+use crate::world::{World, new_run, target};
+
+impl World {
+    async fn put(&self, target: TargetHead) {
+        let transition = Transition { target, seen: None, run: None, tombstone: None };
+        assert!(self.store.move_target(&transition).await.unwrap());
+    }
+
+    async fn names(&self, kind: Option<&str>, after: Option<(&str, &str)>, limit: usize) -> Vec<String> {
+        let targets = self.store.list_targets(kind, after, limit).await.unwrap();
+        targets.into_iter().map(|target| format!("{}/{}", target.kind, target.name)).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_is_due_is_found_until_it_is_not() {
+    let world = World::new().await;
+    let base = 1_800_000_000_000;
+    for n in 0..40 {
+        world.put(TargetHead { due: Some(Timestamp(base + n)), ..target("sandbox", &n.to_string()) }).await;
+    }
+    world.put(TargetHead { due: None, ..target("sandbox", "idle") }).await;
+    let run = new_run("r");
+    let transition = Transition {
+        target: TargetHead { due: None, ..target("sandbox", "r") },
+        seen: None,
+        run: Some(run.clone()),
+        tombstone: None,
+    };
+    assert!(world.store.move_target(&transition).await.unwrap());
+
+    let name = |n: u64| (Timestamp(base + n), Due::Target("sandbox".into(), n.to_string()));
+    let due = world.store.query_due(Timestamp(base + 9), 100).await.unwrap();
+    assert_eq!(due, (0..10).map(name).collect::<Vec<_>>());
+    let due = world.store.query_due(Timestamp(base + 39), 3).await.unwrap();
+    assert_eq!(due, (0..3).map(name).collect::<Vec<_>>());
+    let due = world.store.query_due(run.due, 100).await.unwrap();
+    assert_eq!((due.len(), due.last()), (41, Some(&(run.due, Due::Run(run.id.clone())))));
+
+    let closed = Event::Closed { seen: run.due, version: 0 };
+    world.store.patch_run(&run.id, &accept(closed)).await.unwrap();
+    assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 40);
+    let rested = TargetHead { due: None, version: 2, ..target("sandbox", "0") };
+    let rest = Transition { target: rested, seen: Some(1), run: None, tombstone: None };
+    assert!(world.store.move_target(&rest).await.unwrap());
+    assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 39);
+}
+
+#[tokio::test]
+async fn targets_are_listed_by_kind_and_name() {
+    let world = World::new().await;
+    for (kind, name) in [("b", "x"), ("a", "y"), ("a", "x-y"), ("a", "x"), ("a-b", "x"), ("a", "x#1")] {
+        world.put(target(kind, name)).await;
+    }
+    world.run("r").await;
+    let all = ["a/x", "a/x#1", "a/x-y", "a/y", "a-b/x", "b/x", "sandbox/r"];
+    assert_eq!(world.names(None, None, 100).await, all);
+    assert_eq!(world.names(Some("a"), None, 100).await, all[..4]);
+    assert_eq!(world.names(Some("a"), None, 3).await, all[..3]);
+    assert_eq!(world.names(Some("a"), Some(("a", "x#1")), 3).await, all[2..4]);
+    assert_eq!(world.names(None, Some(("a", "y")), 2).await, all[4..6]);
+    assert_eq!(world.names(Some("c"), None, 2).await, Vec::<String>::new());
+    assert_eq!(world.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
+}
+
+#[tokio::test]
+async fn more_targets_than_one_batch_are_listed_in_order() {
+    let world = World::new().await;
+    for n in 0..130 {
+        world.put(target("sandbox", &format!("{n:03}"))).await;
+    }
+    let names = world.names(None, None, 1000).await;
+    assert_eq!(names.len(), 130);
+    assert!(names.is_sorted());
+    assert_eq!(world.names(None, None, 120).await, names[..120]);
+}

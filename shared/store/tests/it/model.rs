@@ -1,0 +1,115 @@
+//! The table does what `Patch::apply` says.
+
+use std::collections::BTreeMap;
+
+use ebb_store::{PatchRun as _, Patched, ReadRun as _};
+use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp};
+use proptest::prelude::*;
+
+use crate::world::{World, new_run};
+
+fn slots() -> impl Strategy<Value = u32> {
+    prop_oneof![0..4_u32, Just(255)]
+}
+
+fn attempts() -> impl Strategy<Value = Attempt> {
+    (1..4_u32).prop_map(Attempt)
+}
+
+fn epochs() -> impl Strategy<Value = Epoch> {
+    (1..3_u32).prop_map(Epoch)
+}
+
+fn times() -> impl Strategy<Value = Timestamp> {
+    (0..5_u64).prop_map(|step| Timestamp(new_run("model").due.0 + step - 2))
+}
+
+fn condition() -> impl Strategy<Value = Condition> {
+    prop_oneof![
+        4 => epochs().prop_map(Condition::EpochIs),
+        2 => (slots(), attempts()).prop_map(|(slot, attempt)| Condition::AttemptIs(slot, attempt)),
+        2 => slots().prop_map(Condition::NotDone),
+        2 => slots().prop_map(Condition::NotFailed),
+        1 => times().prop_map(Condition::DueIs),
+        1 => times().prop_map(Condition::DueAfter),
+        1 => (0..3_u64).prop_map(Condition::VersionIs),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => slots().prop_map(Change::AddDone),
+        1 => slots().prop_map(Change::Reopen),
+        2 => slots().prop_map(Change::AddFailed),
+        1 => (slots(), attempts()).prop_map(|(slot, attempt)| Change::AddLate(slot, attempt)),
+        1 => slots().prop_map(Change::AddSealed),
+        2 => (slots(), attempts()).prop_map(|(slot, attempt)| Change::SetAttempt(slot, attempt)),
+        1 => epochs().prop_map(Change::SetEpoch),
+        1 => prop_oneof![Just(RunPhase::Running), Just(RunPhase::Stopping), Just(RunPhase::Closed)]
+            .prop_map(Change::SetPhase),
+        1 => times().prop_map(Change::SetStopped),
+        1 => times().prop_map(Change::SetDue),
+        1 => Just(Change::ClearDue),
+        1 => Just(Change::BumpVersion),
+    ]
+}
+
+/// Whether one write can express the changes: a set is either added to or taken from.
+fn expressible(changes: &[Change]) -> bool {
+    let reopens = changes.iter().any(|change| matches!(change, Change::Reopen(_)));
+    let adds = changes.iter().any(|change| matches!(change, Change::AddDone(_) | Change::AddFailed(_)));
+    !(reopens && adds)
+}
+
+fn patch() -> impl Strategy<Value = Patch> {
+    let changes = prop::collection::vec(change(), 0..4).prop_filter("expressible", |it| expressible(it));
+    let conditions = prop::collection::vec(condition(), 0..4);
+    (0..3_u32, conditions, changes).prop_map(|(shard, conditions, changes)| Patch {
+        shard: Shard(shard),
+        conditions,
+        changes,
+    })
+}
+
+/// The epoch that a write gives to an item that it makes.
+fn epoch_of(patch: &Patch) -> Epoch {
+    let epochs = patch.conditions.iter().filter_map(|condition| match condition {
+        Condition::EpochIs(epoch) => Some(*epoch),
+        _ => None,
+    });
+    epochs.last().unwrap_or(Epoch::FIRST)
+}
+
+async fn check(world: &World, name: &str, patches: &[Patch]) {
+    let run = world.run(name).await;
+    let mut model: BTreeMap<Shard, Head> = BTreeMap::new();
+    model.insert(Shard::ROOT, world.store.read_root(&run).await.unwrap().unwrap().head);
+    for patch in patches {
+        let before = model.get(&patch.shard).cloned();
+        let expected = patch.apply(before.as_ref(), epoch_of(patch));
+        match (world.store.patch_run(&run, patch).await.unwrap(), expected) {
+            (Patched::Written(head), Some(after)) => {
+                assert_eq!((head.shard, &head.head), (patch.shard, &after), "{patch:?}");
+                model.insert(patch.shard, after);
+            }
+            (Patched::Refused(image), None) => {
+                assert_eq!(image.map(|image| image.head), before, "{patch:?}");
+            }
+            (patched, expected) => panic!("{patch:?} on {before:?}: {patched:?}, expected {expected:?}"),
+        }
+    }
+    let heads = world.store.read_run(&run).await.unwrap();
+    let heads: BTreeMap<Shard, Head> = heads.into_iter().map(|head| (head.shard, head.head)).collect();
+    assert_eq!(heads, model);
+}
+
+#[test]
+fn heads_are_the_same_through_the_table_as_in_memory() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let world = runtime.block_on(World::new());
+    let names = std::sync::atomic::AtomicU32::new(0);
+    proptest!(ProptestConfig::with_cases(96), |(patches in prop::collection::vec(patch(), 1..12))| {
+        let name = names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        runtime.block_on(check(&world, &format!("run-{name}"), &patches));
+    });
+}

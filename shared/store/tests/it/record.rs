@@ -1,0 +1,132 @@
+use std::collections::BTreeMap;
+
+use ebb_store::{Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
+use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::engine::{Attempt, Timestamp, Unit};
+use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::value::Value;
+
+use crate::world::{World, new_run, result};
+
+const A1: Attempt = Attempt(1);
+
+fn full() -> TryResult {
+    let outputs = BTreeMap::from([
+        ("url".to_owned(), Value::Json("postgres://".into())),
+        ("raw".to_owned(), Value::Bytes(vec![0, 255])),
+    ]);
+    TryResult {
+        took_ms: Some(1234),
+        outputs: Kept::Inline(outputs),
+        reason: Some(Reason { code: ReasonCode::Exit, message: "code 3\n".into() }),
+        next: Some(1_800_000_009_000),
+        log: true,
+        ..result(Verdict::Failed, "full")
+    }
+}
+
+#[tokio::test]
+async fn results_are_read_back_as_they_were() {
+    let world = World::new().await;
+    let run = new_run("a").id;
+    let results = [
+        full(),
+        result(Verdict::Succeeded, "x"),
+        result(Verdict::Skipped, "y"),
+        TryResult { digest: "short".into(), ..result(Verdict::Cancelled, "z") },
+        TryResult { outputs: Kept::Bucket("outputs/k".into()), ..result(Verdict::Succeeded, "b") },
+        TryResult { outputs: Kept::Inline(BTreeMap::new()), ..result(Verdict::Succeeded, "e") },
+    ];
+    for (unit, result) in (0..).map(Unit).zip(&results) {
+        assert_eq!(world.store.put_result(&run, unit, A1, result).await.unwrap(), Put::First);
+    }
+    let records = world.store.read_all_records(&run).await.unwrap();
+    let read: Vec<_> = records.iter().map(|(.., record)| record.result.clone().unwrap()).collect();
+    assert_eq!(read, results);
+}
+
+#[tokio::test]
+async fn the_first_result_stays_and_others_are_kept_beside_it() {
+    let world = World::new().await;
+    let run = new_run("a").id;
+    let store = &world.store;
+    let (first, second) = (result(Verdict::Failed, "1"), result(Verdict::Succeeded, "2"));
+    assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), Put::First);
+    let again = TryResult { at: 1, ..first.clone() };
+    assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), Put::Repeated(first.clone()));
+    for _ in 0..2 {
+        let put = store.put_result(&run, Unit(3), A1, &second).await.unwrap();
+        assert_eq!(put, Put::Second(first.clone()));
+    }
+    let records = store.read_records(&run, &[Unit(3)]).await.unwrap();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].2.result, Some(first));
+    assert_eq!(records[0].2.others, vec![second]);
+}
+
+#[tokio::test]
+async fn notes_come_before_the_result_and_change_nothing_after_it() {
+    let world = World::new().await;
+    let run = new_run("a").id;
+    let note = async |note: Note| world.store.note_record(&run, Unit(0), A1, &note).await.unwrap();
+    assert_eq!(note(Note::Started(Timestamp(10))).await.started, Some(10));
+    assert_eq!(note(Note::Started(Timestamp(11))).await.started, Some(10));
+    assert_eq!(note(Note::Accepted(Timestamp(12))).await.accepted, Some(12));
+    assert_eq!(note(Note::Accepted(Timestamp(13))).await.accepted, Some(12));
+    note(Note::Again(Timestamp(14))).await;
+    assert_eq!(note(Note::Again(Timestamp(15))).await.again, Some(15));
+    note(Note::Beat(Timestamp(16), Some("1 of 2".into()))).await;
+    let record = note(Note::Beat(Timestamp(17), None)).await;
+    assert_eq!((record.beat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
+
+    let done = result(Verdict::Succeeded, "x");
+    assert_eq!(world.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), Put::First);
+    let after = note(Note::Beat(Timestamp(99), Some("2 of 2".into()))).await;
+    assert_eq!((after.beat, after.result.clone()), (Some(17), Some(done)));
+    let records = world.store.read_all_records(&run).await.unwrap();
+    assert_eq!(records, vec![(Unit(0), A1, after)]);
+}
+
+#[tokio::test]
+async fn only_the_units_that_were_asked_for_are_read() {
+    let world = World::new().await;
+    let run = world.run("a").await;
+    for unit in [0, 1, 2, 40, 41, 9_999] {
+        for attempt in [1, 2, 10, 1000] {
+            let done = result(Verdict::Failed, "x");
+            world.store.put_result(&run, Unit(unit), Attempt(attempt), &done).await.unwrap();
+        }
+    }
+    world.meter.take();
+    let read =
+        world.store.read_records(&run, &[Unit(9_999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
+    let read: Vec<_> = read.into_iter().map(|(unit, attempt, _)| (unit.0, attempt.0)).collect();
+    let wanted: Vec<_> = [0, 2, 41, 9_999]
+        .into_iter()
+        .flat_map(|unit| [1, 2, 10, 1000].map(|attempt| (unit, attempt)))
+        .collect();
+    assert_eq!(read, wanted);
+    assert_eq!(world.meter.take().requests, [("Query", 3)].into());
+    assert_eq!(world.store.read_records(&run, &[]).await.unwrap(), vec![]);
+    assert_eq!(world.store.read_all_records(&run).await.unwrap().len(), 24);
+}
+
+#[tokio::test]
+async fn records_beyond_one_page_are_all_read() {
+    let world = World::new().await;
+    let run = world.run("a").await;
+    let outputs = BTreeMap::from([("x".to_owned(), Value::Json("y".repeat(300_000).into()))]);
+    for unit in 0..8 {
+        let large = TryResult {
+            outputs: Kept::Inline(outputs.clone()),
+            ..result(Verdict::Succeeded, &unit.to_string())
+        };
+        world.store.put_result(&run, Unit(unit), A1, &large).await.unwrap();
+    }
+    world.meter.take();
+    let units: Vec<Unit> = (0..8).map(Unit).collect();
+    let records = world.store.read_records(&run, &units).await.unwrap();
+    assert_eq!(records.len(), 8);
+    assert!(world.meter.take().requests["Query"] >= 3);
+    assert!(records.iter().all(|(.., record)| record.result.as_ref().unwrap().outputs != Kept::Nothing));
+}

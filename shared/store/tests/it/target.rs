@@ -1,0 +1,138 @@
+use ebb_store::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
+use ebb_store::{TargetHead, TellState, Tombstone, Transition, Waiting};
+use ebb_wire::engine::target::Tell;
+use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
+
+use crate::world::{World, new_run, target};
+
+fn plain(target: TargetHead, seen: Option<u64>) -> Transition {
+    Transition { target, seen, run: None, tombstone: None }
+}
+
+#[tokio::test]
+async fn a_target_is_read_back_as_it_was() {
+    let world = World::new().await;
+    let full = TargetHead {
+        phase: TargetPhase::Stuck,
+        moment: Some(Moment::AfterStop),
+        routing_key: Some("rk".into()),
+        plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
+        expires: Some(Timestamp(9)),
+        tell: Some(TellState { what: Tell::Stuck, tries: 3 }),
+        waiting: Some(Waiting {
+            uid: "u2".into(),
+            generation: 1,
+            plan: "p".into(),
+            routing_key: None,
+            plugins: vec!["c@1.0.0".into()],
+            ttl_ms: Some(5),
+        }),
+        ..target("route group", "a#b%c")
+    };
+    assert!(world.store.move_target(&plain(full.clone(), None)).await.unwrap());
+    assert_eq!(world.store.read_target("route group", "a#b%c").await.unwrap(), Some(full));
+    let bare = TargetHead { moment: None, due: None, ..target("sandbox", "b") };
+    assert!(world.store.move_target(&plain(bare.clone(), None)).await.unwrap());
+    assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), Some(bare));
+    assert_eq!(world.store.read_target("sandbox", "c").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_move_needs_the_version_that_was_seen() {
+    let world = World::new().await;
+    let first = target("sandbox", "a");
+    assert!(world.store.move_target(&plain(first.clone(), None)).await.unwrap());
+    let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
+    assert!(world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
+    // A lost reply: the very same move again.
+    assert!(world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
+    let failed = TargetHead { phase: TargetPhase::Failed, version: 2, ..first.clone() };
+    assert!(!world.store.move_target(&plain(failed, Some(1))).await.unwrap());
+    let other = TargetHead { uid: "u2".into(), ..first };
+    assert!(!world.store.move_target(&plain(other, None)).await.unwrap());
+    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
+}
+
+#[tokio::test]
+async fn target_and_run_begin_together_or_not_at_all() {
+    let world = World::new().await;
+    let begin = |uid: &str| Transition {
+        target: TargetHead { uid: uid.into(), ..target("sandbox", "a") },
+        seen: None,
+        run: Some(new_run(uid)),
+        tombstone: Some(Tombstone::Absent(uid.into())),
+    };
+    let (one, two) = (begin("u1"), begin("u2"));
+    let (first, second) = tokio::join!(world.store.move_target(&one), world.store.move_target(&two));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(first != second, "one of two writers wins");
+    for (won, transition) in [(first, &one), (second, &two)] {
+        let run = transition.run.as_ref().unwrap();
+        assert_eq!(world.store.read_root(&run.id).await.unwrap().is_some(), won);
+        // Again, with the answer lost.
+        assert_eq!(world.store.move_target(transition).await.unwrap(), won);
+    }
+}
+
+#[tokio::test]
+async fn a_tombstone_refuses_a_late_creation() {
+    let world = World::new().await;
+    assert!(!world.store.is_tombstoned("u1").await.unwrap());
+    world.store.put_tombstone("u1", Timestamp(1_800_000_000_000)).await.unwrap();
+    assert!(world.store.is_tombstoned("u1").await.unwrap());
+    let late = Transition {
+        target: target("sandbox", "a"),
+        seen: None,
+        run: Some(new_run("a")),
+        tombstone: Some(Tombstone::Absent("u1".into())),
+    };
+    assert!(!world.store.move_target(&late).await.unwrap());
+    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), None);
+    assert_eq!(world.store.read_root(&new_run("a").id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item() {
+    let world = World::new().await;
+    world.store.move_target(&plain(target("sandbox", "a"), None)).await.unwrap();
+    let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
+    let end = Transition { tombstone: Some(Tombstone::Put("u1".into())), ..plain(gone, Some(1)) };
+    assert!(world.store.move_target(&end).await.unwrap());
+    assert!(world.store.is_tombstoned("u1").await.unwrap());
+    let dynamo = &world.store.dynamo;
+    let mut removed = Vec::new();
+    for partition in ["t#sandbox#a", "x#u1"] {
+        let key = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.into());
+        let request = dynamo.client().get_item().table_name(dynamo.table());
+        let item = request.key("pk", key(partition)).key("sk", key("h")).send().await.unwrap().item.unwrap();
+        removed.push(item["ttl"].as_n().unwrap().clone());
+    }
+    assert_eq!(removed, ["1802592000", "1802592000"]);
+}
+
+#[tokio::test]
+async fn a_run_without_its_target_is_our_mistake() {
+    let world = World::new().await;
+    world.run("a").await;
+    let again = Transition {
+        target: target("sandbox", "other"),
+        seen: None,
+        run: Some(new_run("a")),
+        tombstone: None,
+    };
+    let error = world.store.move_target(&again).await.unwrap_err();
+    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn no_table_is_broken_and_no_network_retryable() {
+    let world = World::new().await;
+    let client = world.store.dynamo.client().clone();
+    let error = ebb_store::Dynamo::new(client, "other").read_target("a", "b").await.unwrap_err();
+    assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
+    let config = world.store.dynamo.client().config().to_builder().endpoint_url("http://127.0.0.1:1");
+    let config = config.retry_config(aws_sdk_dynamodb::config::retry::RetryConfig::disabled()).build();
+    let client = aws_sdk_dynamodb::Client::from_conf(config);
+    let error = ebb_store::Dynamo::new(client, "ebb").read_target("a", "b").await.unwrap_err();
+    assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
+}

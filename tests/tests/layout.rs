@@ -1,0 +1,259 @@
+//! What the repository looks like: its top level, which crate may depend on which, and what no file may have.
+
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+/// All that stands at the top level, besides dot files.
+const TOP_LEVEL: [&str; 11] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "README.md",
+    "functions",
+    "infra",
+    "shared",
+    "template.yaml",
+    "tests",
+];
+
+/// Who may depend on whom, within the repository. Tests and chores may depend on anything.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("shared/engine", &[]),
+    ("shared/spec", &["shared/engine"]),
+    ("shared/readiness", &[]),
+    ("shared/wire", &["shared/engine"]),
+    ("shared/store", &["shared/wire"]),
+    ("shared/outbound", &["shared/wire"]),
+    ("shared/flow", &["shared/engine", "shared/spec", "shared/wire", "shared/store", "shared/outbound"]),
+    ("shared/local", &["shared/flow", "shared/readiness"]),
+    ("functions/receive", &["shared/flow"]),
+    ("functions/complete", &["shared/flow"]),
+    ("functions/sweep", &["shared/flow"]),
+    ("functions/api", &["shared/flow"]),
+    ("functions/relay", &["shared/wire", "shared/readiness"]),
+    ("functions/runner", &["shared/wire"]),
+    ("functions/cli", &["shared/local"]),
+];
+const FREE: [&str; 2] = ["tests", "infra/xtask"];
+
+/// Crates that can be computed with and nothing else, and all that the strictest of them may use.
+const PURE: [&str; 3] = ["shared/engine", "shared/spec", "shared/readiness"];
+const IMPURE: [&str; 14] = [
+    "async-std",
+    "axum",
+    "fastrand",
+    "getrandom",
+    "hyper",
+    "kube",
+    "mio",
+    "rand",
+    "reqwest",
+    "smol",
+    "socket2",
+    "tokio",
+    "ureq",
+    "uuid",
+];
+const OF_ENGINE: [&str; 1] = ["thiserror"];
+
+/// Lines that the `main.rs` of a Lambda may have.
+const LAMBDA_MAIN: usize = 60;
+const LAMBDAS: [&str; 4] = ["api", "complete", "receive", "sweep"];
+
+/// Names that say nothing of what is in a module.
+const VAGUE: [&str; 12] = [
+    "common", "handler", "handlers", "helper", "helpers", "info", "manager", "misc", "process", "util",
+    "utils", "managers",
+];
+
+/// Praise that no figure can hold up, as whole words.
+const PRAISE: [&str; 20] = [
+    "amazing",
+    "awesome",
+    "beautiful",
+    "blazing",
+    "blazingly",
+    "cutting-edge",
+    "effortless",
+    "effortlessly",
+    "elegant",
+    "enterprise-grade",
+    "lightning-fast",
+    "modern",
+    "next-generation",
+    "powerful",
+    "revolutionary",
+    "robust",
+    "seamless",
+    "seamlessly",
+    "simply",
+    "world-class",
+];
+
+/// The packages of the workspace by directory.
+fn packages() -> BTreeMap<String, Package> {
+    let root = tree::root();
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata");
+    let directory = |package: &Package| {
+        let directory = package.manifest_path.parent().expect("a manifest is in a directory").as_std_path();
+        let below = directory.strip_prefix(&root).expect("members are below the root");
+        below.to_str().expect("paths are UTF-8").to_owned()
+    };
+    metadata.packages.into_iter().map(|package| (directory(&package), package)).collect()
+}
+
+#[test]
+fn the_top_level_is_what_it_is() {
+    let found: BTreeSet<String> = tree::files()
+        .iter()
+        .map(|file| file.split('/').next().unwrap_or(file).to_owned())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    let strange: Vec<_> = found.iter().filter(|name| !TOP_LEVEL.contains(&name.as_str())).collect();
+    assert!(strange.is_empty(), "not part of the layout: {strange:?}");
+    let missing: Vec<_> = TOP_LEVEL.iter().filter(|name| !found.contains(**name)).collect();
+    assert!(missing.is_empty(), "missing: {missing:?}");
+}
+
+#[test]
+fn crates_depend_only_along_the_arrows() {
+    let packages = packages();
+    let by_name: BTreeMap<_, _> =
+        packages.iter().map(|(directory, package)| (package.name.as_str(), directory.as_str())).collect();
+    let mut wrong = Vec::new();
+    for (directory, package) in &packages {
+        if FREE.contains(&directory.as_str()) {
+            continue;
+        }
+        let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| from == directory) else {
+            wrong.push(format!("{directory} is not part of the layout"));
+            continue;
+        };
+        for dependency in package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development) {
+            if let Some(to) = by_name.get(dependency.name.as_str())
+                && !allowed.contains(to)
+            {
+                wrong.push(format!("{directory} → {to}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "arrows that the design does not have:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_crates_depend_on_nothing_impure() {
+    let packages = packages();
+    let mut wrong = Vec::new();
+    for directory in PURE {
+        let Some(package) = packages.get(directory) else { continue };
+        for dependency in package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development) {
+            let name = dependency.name.as_str();
+            let impure = IMPURE.contains(&name) || name.starts_with("aws-") || name.starts_with("tokio-");
+            if impure || (directory == "shared/engine" && !OF_ENGINE.contains(&name)) {
+                wrong.push(format!("{directory} → {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "impure:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_crates_are_held_by_lints_that_keep_those_of_the_workspace() {
+    let workspace = tree::read(".clippy.toml");
+    for directory in PURE {
+        let Some(own) = tree::find(&format!("{directory}/clippy.toml")) else {
+            assert!(
+                tree::find(&format!("{directory}/Cargo.toml")).is_none(),
+                "{directory} has no clippy.toml"
+            );
+            continue;
+        };
+        for setting in workspace.lines().filter(|line| !line.starts_with('#')) {
+            assert!(
+                own.contains(setting),
+                "{directory}/clippy.toml loses `{setting}`: only the nearest file counts"
+            );
+        }
+        for call in ["SystemTime::now", "Instant::now", "std::env::var", "std::thread::spawn", "Command::new"]
+        {
+            assert!(own.contains(call), "{directory}/clippy.toml does not refuse `{call}`");
+        }
+    }
+}
+
+#[test]
+fn every_crate_keeps_the_lints_of_the_workspace() {
+    for directory in packages().keys() {
+        let manifest = tree::read(&format!("{directory}/Cargo.toml"));
+        assert!(
+            manifest.contains("[lints]\nworkspace = true"),
+            "{directory}/Cargo.toml has lints of its own"
+        );
+    }
+}
+
+#[test]
+fn a_lambda_is_thin() {
+    for name in LAMBDAS {
+        let file = format!("functions/{name}/src/main.rs");
+        let lines = tree::read(&file).lines().count();
+        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: what it does belongs in shared/flow");
+        let sources =
+            tree::files().iter().filter(|file| file.starts_with(&format!("functions/{name}/src/"))).count();
+        assert_eq!(sources, 1, "functions/{name} has more than its main.rs");
+    }
+}
+
+#[test]
+fn modules_are_named_after_what_is_in_them() {
+    let vague: Vec<_> = tree::sources()
+        .filter(|file| file.trim_end_matches(".rs").split('/').any(|part| VAGUE.contains(&part)))
+        .collect();
+    assert!(vague.is_empty(), "names that say nothing: {vague:?}");
+}
+
+#[test]
+fn nothing_is_skipped_or_left_to_do() {
+    // In pieces, so that this file does not have them.
+    let banned = [["#[ign", "ore"], ["to", "do!("], ["unimpl", "emented!("]].map(|parts| parts.concat());
+    let mut wrong = Vec::new();
+    for file in tree::sources() {
+        for (number, line) in tree::read(file).lines().enumerate() {
+            for text in banned.iter().filter(|text| line.contains(text.as_str())) {
+                wrong.push(format!("{file}:{}: {text}", number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn documents_claim_only_what_can_be_measured() {
+    let mut wrong = Vec::new();
+    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        for (number, line) in tree::find(file).unwrap_or_default().lines().enumerate() {
+            let words = line.split(|c: char| !c.is_alphanumeric() && c != '-').map(str::to_lowercase);
+            let praise = words.filter(|word| PRAISE.contains(&word.as_str()));
+            wrong.extend(praise.map(|word| format!("{file}:{}: {word}", number + 1)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn example_scripts_name_their_interpreter() {
+    for script in
+        tree::files().iter().filter(|file| file.starts_with("tests/examples/") && file.ends_with(".sh"))
+    {
+        assert!(tree::read(script).starts_with("#!/bin/sh\n"), "{script} does not begin with #!/bin/sh");
+    }
+}
