@@ -30,14 +30,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shared/store", &["shared/wire"]),
     ("shared/outbound", &["shared/wire"]),
     ("shared/flow", &["shared/engine", "shared/spec", "shared/wire", "shared/store", "shared/outbound"]),
-    ("shared/local", &["shared/flow", "shared/readiness"]),
+    // One machine makes what the functions are given: clients, keys, guards.
+    (
+        "shared/local",
+        &["shared/engine", "shared/wire", "shared/store", "shared/outbound", "shared/flow", "shared/readiness"],
+    ),
     ("functions/receive", &["shared/flow"]),
     ("functions/complete", &["shared/flow"]),
     ("functions/sweep", &["shared/flow"]),
     ("functions/api", &["shared/flow"]),
     ("functions/relay", &["shared/wire", "shared/readiness"]),
     ("functions/runner", &["shared/wire"]),
-    ("functions/cli", &["shared/local"]),
+    // The command line works on documents without a server, and speaks to one as any client does.
+    ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local"]),
 ];
 const FREE: [&str; 2] = ["tests", "infra/xtask"];
 

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use ebb_wire::api::{
-    PlanPreview, PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, RunDetail,
-    TargetDetail, TargetInfo, TargetPage, Why,
+    PlanPreview, PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, TargetDetail,
+    TargetInfo, TargetPage, Why,
 };
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
 use ebb_wire::sign::{self, MessageId, Secret};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
 use crate::exit::Trouble;
@@ -105,7 +105,9 @@ fn refused(problem: &Problem) -> Trouble {
         }
     }
     match problem.status {
-        401 | 403 => Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks"),
+        401 | 403 => {
+            Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
+        }
         500.. => Trouble::broken(text).next("try again; the server's log says more"),
         _ => Trouble::failed(text),
     }
@@ -114,17 +116,6 @@ fn refused(problem: &Problem) -> Trouble {
 #[derive(Deserialize)]
 struct Plugins {
     plugins: Vec<PluginInfo>,
-}
-
-/// A living target as the server knows it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Seen {
-    /// What is known of it.
-    #[serde(flatten)]
-    pub(crate) detail: TargetDetail,
-    /// The digest of its frozen plan, if the server tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) plan: Option<String>,
 }
 
 impl Client {
@@ -157,7 +148,11 @@ impl Client {
     }
 
     /// One version, `latest` for the highest.
-    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, ClientError> {
+    pub(crate) async fn plugin(
+        &self,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<PluginDetail>, ClientError> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
@@ -194,7 +189,7 @@ impl Client {
     }
 
     /// A target, if the server knows it.
-    pub(crate) async fn target(&self, target: &Target) -> Result<Option<Seen>, ClientError> {
+    pub(crate) async fn target(&self, target: &Target) -> Result<Option<TargetDetail>, ClientError> {
         found(self.read(self.get(&["targets", &target.kind, &target.name])).await)
     }
 
@@ -208,13 +203,13 @@ impl Client {
         found(self.read(self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await)
     }
 
-    /// A run.
-    pub(crate) async fn run(&self, run: &str) -> Result<Option<RunDetail>, ClientError> {
-        found(self.read(self.get(&["runs", run])).await)
-    }
-
     /// The log of one try of a unit, if there is one.
-    pub(crate) async fn log(&self, run: &str, unit: &str, attempt: u32) -> Result<Option<String>, ClientError> {
+    pub(crate) async fn log(
+        &self,
+        run: &str,
+        unit: &str,
+        attempt: u32,
+    ) -> Result<Option<String>, ClientError> {
         let mut url = self.url(&["runs", run, "logs"]);
         url.query_pairs_mut().append_pair("unit", unit).append_pair("attempt", &attempt.to_string());
         match found(self.send(self.authorized(self.http.get(url))).await)? {
@@ -285,8 +280,10 @@ impl Client {
         let response = self.send(request).await?;
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        serde_json::from_slice(&body)
-            .map_err(|error| ClientError::Unexpected { status, text: format!("an answer that is not the api's: {error}") })
+        serde_json::from_slice(&body).map_err(|error| ClientError::Unexpected {
+            status,
+            text: format!("an answer that is not the api's: {error}"),
+        })
     }
 
     /// The response, if its status is a success.

@@ -23,8 +23,9 @@ pub(crate) struct SetArgs {
 impl SetArgs {
     /// The values.
     pub(crate) fn vars(&self) -> Result<Vars, Trouble> {
-        Vars::parse(&self.sets)
-            .map_err(|error| Trouble::broken(error.to_string()).next("write --set NAME=VALUE, each name once"))
+        Vars::parse(&self.sets).map_err(|error| {
+            Trouble::broken(error.to_string()).next("write --set NAME=VALUE, each name once")
+        })
     }
 
     /// Whether any is given.
@@ -55,7 +56,9 @@ impl Source {
             return Self::new("<stdin>".to_owned(), bytes, PathBuf::from("."));
         }
         let bytes = fs::read(path).map_err(|error| {
-            Trouble::broken(format!("{} cannot be read", path.display())).because(&error).next("check the path")
+            Trouble::broken(format!("{} cannot be read", path.display()))
+                .because(&error)
+                .next("check the path")
         })?;
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
@@ -103,7 +106,11 @@ pub(crate) fn plugins(path: &Path, vars: &Vars) -> Result<Vec<Plugin>, Trouble> 
             }
         }
     }
-    if plugins.is_empty() { Err(Trouble::failed(format!("{} holds no document", source.name))) } else { Ok(plugins) }
+    if plugins.is_empty() {
+        Err(Trouble::failed(format!("{} holds no document", source.name)))
+    } else {
+        Ok(plugins)
+    }
 }
 
 /// The plugins of several files.
@@ -149,7 +156,9 @@ impl TargetDocument {
     pub(crate) fn target(&self, kind: &str) -> Target {
         match self {
             Self::Sandbox(sandbox) => Target { kind: kind.to_owned(), name: sandbox.name.value.clone() },
-            Self::RouteGroup(group) => Target { kind: "routegroup".to_owned(), name: group.name.value.clone() },
+            Self::RouteGroup(group) => {
+                Target { kind: "routegroup".to_owned(), name: group.name.value.clone() }
+            }
         }
     }
 

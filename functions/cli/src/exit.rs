@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn an_error_tells_its_causes_and_what_to_try() {
         let cause = io::Error::other("the disk is gone");
-        let trouble = Trouble::broken("the state cannot be opened").because(&cause).next("give another --state");
+        let trouble =
+            Trouble::broken("the state cannot be opened").because(&cause).next("give another --state");
         insta::assert_snapshot!(trouble.text(Drawing::Plain), @r"
         error: the state cannot be opened
           caused by: the disk is gone

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::Phase;
+use ebb_wire::api::{Phase, TargetDetail};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
 
-use crate::client::{Client, Seen};
+use crate::client::Client;
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::output;
@@ -49,12 +49,17 @@ pub(crate) async fn ask(
 }
 
 /// Whether a target lives, so that its uid is to be used again.
-pub(crate) fn lives(seen: &Seen) -> bool {
-    !matches!(seen.detail.info.phase, Phase::Stopping | Phase::Stuck | Phase::Gone)
+pub(crate) fn lives(seen: &TargetDetail) -> bool {
+    !matches!(seen.info.phase, Phase::Stopping | Phase::Stuck | Phase::Gone)
 }
 
 /// Waits for a life to get to its goal, and tells what stands in the way if it does not.
-pub(crate) async fn wait(client: &Client, life: &Life, goal: Goal, timeout: Duration) -> Result<Exit, Trouble> {
+pub(crate) async fn wait(
+    client: &Client,
+    life: &Life,
+    goal: Goal,
+    timeout: Duration,
+) -> Result<Exit, Trouble> {
     let interrupts = Interrupts::listen()?;
     let limits = Limits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
     let target = &life.target;
@@ -67,7 +72,7 @@ pub(crate) async fn wait(client: &Client, life: &Life, goal: Goal, timeout: Dura
         Ended::TakenAway => Err(Trouble::failed(format!("{target} was taken away by somebody else"))),
         Ended::TimedOut(seen) => {
             explain(client, target).await;
-            let stands = seen.map_or("unknown to the server", |seen| words::phase(seen.detail.info.phase));
+            let stands = seen.map_or("unknown to the server", |seen| words::phase(seen.info.phase));
             Err(Trouble::failed(format!("{target} is {stands} after {}", timing::length(timeout)))
                 .next(format!("wait longer with --wait-timeout; it goes on: `ebb why {}`", named(target))))
         }

@@ -22,8 +22,11 @@ impl Machine {
         let state = settings.state.clone();
         let started = Stack::start(settings).await;
         let stack = started.map_err(|error| {
-            Trouble::broken(format!("the local server cannot be started with its state in {}", state.display()))
-                .because(&error)
+            Trouble::broken(format!(
+                "the local server cannot be started with its state in {}",
+                state.display()
+            ))
+            .because(&error)
         })?;
         let url: Url = stack
             .url()

@@ -29,7 +29,10 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return exit::Trouble::broken("the program cannot start its threads").because(&error).report().into();
+            return exit::Trouble::broken("the program cannot start its threads")
+                .because(&error)
+                .report()
+                .into();
         }
     };
     let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|trouble| trouble.report());

@@ -49,7 +49,9 @@ pub(crate) fn plan(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Planned, Tro
     let mut chosen = Vec::new();
     for resource in &sandbox.resources {
         match candidate(resource, plugins) {
-            Some(plugin) => chosen.push((resource.name.value.clone(), plugin, version(plugin), load::digest(plugin))),
+            Some(plugin) => {
+                chosen.push((resource.name.value.clone(), plugin, version(plugin), load::digest(plugin)))
+            }
             None => {
                 let wanted = match &resource.version {
                     Some(version) => format!("{}@{version}", resource.plugin.value),

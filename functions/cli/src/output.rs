@@ -33,7 +33,11 @@ impl Output {
     }
 
     /// Writes `data` in the format that was asked for, else what `text` makes of it.
-    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), Trouble> {
+    pub(crate) fn write<T: Serialize>(
+        self,
+        data: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Trouble> {
         match self.format {
             Some(format) => print(&encoded(format, data)?),
             None => print(&text(data)),

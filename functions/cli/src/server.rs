@@ -120,7 +120,8 @@ mod tests {
         assert!(trouble.text(crate::output::drawing()).contains("start `ebb dev`"));
         let file = root.path().join(STATE).join(FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;
+        let text =
+            r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;
         fs::write(&file, text).unwrap();
         let server = ServerArgs::default().find_from(&below).unwrap();
         assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));
@@ -129,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_given_server_comes_first() {
-        let given = ServerArgs { server: Some("https://ebb.example.org".parse().unwrap()), ..Default::default() };
+        let given =
+            ServerArgs { server: Some("https://ebb.example.org".parse().unwrap()), ..Default::default() };
         let server = given.find_from(Path::new("/")).unwrap();
         assert_eq!(server.origin, Origin::Given);
         assert_eq!(server.token, None);

@@ -1,9 +1,9 @@
 //! `ebb logs`.
 
-use ebb_wire::api::{RunDetail, UnitDetail};
+use ebb_wire::api::{RunDetail, TargetDetail, UnitDetail};
 use serde::Serialize;
 
-use crate::client::{Client, Seen};
+use crate::client::Client;
 use crate::exit::{Exit, Trouble};
 use crate::lifecycle::named;
 use crate::output::{self, Output};
@@ -47,7 +47,7 @@ impl Args {
         let seen = client.target(&target).await?.ok_or_else(|| super::unknown(&target))?;
         let chosen = self.chosen(&seen);
         if chosen.is_empty() {
-            let keys = seen.detail.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
+            let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
             let keys: Vec<&str> = keys.collect();
             let trouble = Trouble::failed(format!("no unit of {target} that has begun is meant by this"));
             return Err(if keys.is_empty() {
@@ -60,7 +60,13 @@ impl Args {
         for (run, unit) in chosen {
             let attempt = self.attempt.unwrap_or(unit.attempt);
             if let Some(log) = client.log(&run.id, &unit.key, attempt).await? {
-                logs.push(Log { run: run.id.clone(), event: run.event.clone(), unit: unit.key.clone(), attempt, log });
+                logs.push(Log {
+                    run: run.id.clone(),
+                    event: run.event.clone(),
+                    unit: unit.key.clone(),
+                    attempt,
+                    log,
+                });
             }
         }
         if logs.is_empty() {
@@ -74,10 +80,11 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    fn chosen<'a>(&self, seen: &'a Seen) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
-        let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+    fn chosen<'a>(&self, seen: &'a TargetDetail) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
+        let fits =
+            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let mut chosen = Vec::new();
-        for run in seen.detail.runs.iter().filter(|run| fits(&self.event, &run.event)) {
+        for run in seen.runs.iter().filter(|run| fits(&self.event, &run.event)) {
             for unit in &run.units {
                 let (resource, step) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
                 let step = fits(&self.step, step) || fits(&self.step, &unit.key);
@@ -104,7 +111,11 @@ fn text(logs: &[Log]) -> String {
 }
 
 fn clean(log: &str) -> String {
-    if console::user_attended() { log.lines().map(|line| printable(line) + "\n").collect() } else { ended(log) }
+    if console::user_attended() {
+        log.lines().map(|line| printable(line) + "\n").collect()
+    } else {
+        ended(log)
+    }
 }
 
 fn ended(log: &str) -> String {

@@ -61,8 +61,12 @@ fn text(name: &str, preview: &PlanPreview) -> String {
                     continue;
                 }
                 seen.push(&edge.key);
-                let whys: Vec<&str> =
-                    unit.after.iter().filter(|other| other.key == edge.key).map(|other| other.why.as_str()).collect();
+                let whys: Vec<&str> = unit
+                    .after
+                    .iter()
+                    .filter(|other| other.key == edge.key)
+                    .map(|other| other.why.as_str())
+                    .collect();
                 let _ = writeln!(text, "       after {} ({})", edge.key, whys.join(", "));
             }
             write_rendered(&mut text, &unit.rendered);

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_spec::model::Plugin;
-use ebb_wire::api::{Phase, RunDetail, UnitState};
+use ebb_wire::api::{Phase, RunDetail, TargetDetail, UnitState};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::OutputValue;
 use serde::Serialize;
 
-use crate::client::{Client, Seen};
+use crate::client::Client;
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
@@ -75,7 +75,7 @@ struct Running<'a> {
     life: Life,
     interrupts: Interrupts,
     timeout: Option<Duration>,
-    last: Option<Box<Seen>>,
+    last: Option<Box<TargetDetail>>,
 }
 
 impl Args {
@@ -179,13 +179,17 @@ impl Running<'_> {
     async fn refuse_second_life(&self) -> Result<(), Trouble> {
         let target = &self.life.target;
         match self.client.target(target).await? {
-            Some(seen) if seen.detail.info.phase != Phase::Gone => {
-                let phase = words::phase(seen.detail.info.phase);
+            Some(seen) if seen.info.phase != Phase::Gone => {
+                let phase = words::phase(seen.info.phase);
                 let trouble = Trouble::failed(format!(
                     "{target} is there already, {phase} since {}",
-                    timing::clock(&seen.detail.info.since)
+                    timing::clock(&seen.info.since)
                 ));
-                let delete = if lives(&seen) { format!("ebb sandbox delete {}", named(target)) } else { format!("ebb why {}", named(target)) };
+                let delete = if lives(&seen) {
+                    format!("ebb sandbox delete {}", named(target))
+                } else {
+                    format!("ebb why {}", named(target))
+                };
                 Err(trouble.next(format!("`ebb dev` and then `{delete}`, or another --state")))
             }
             _ => Ok(()),
@@ -210,7 +214,7 @@ impl Running<'_> {
         match self.follow(Goal::Gone, interrupts).await? {
             Ended::Reached(_) | Ended::TakenAway => {
                 if let Some(last) = &mut self.last {
-                    last.detail.info.phase = Phase::Gone;
+                    last.info.phase = Phase::Gone;
                 }
                 Ok(Ran::Ended(exit))
             }
@@ -259,18 +263,18 @@ async fn publish(client: &Client, plugin: &Plugin) -> Result<(), Trouble> {
     }
 }
 
-fn outputs(seen: &Seen) -> String {
-    let mut text = why::output_lines(seen.detail.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
-    for (name, value) in &seen.detail.env {
+fn outputs(seen: &TargetDetail) -> String {
+    let mut text = why::output_lines(seen.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
+    for (name, value) in &seen.env {
         text.push_str(&format!("env.{name} = {}\n", why::value_line(value)));
     }
     text
 }
 
-fn result(reached: &Seen, last: &Seen) -> Outcome {
+fn result(reached: &TargetDetail, last: &TargetDetail) -> Outcome {
     // Who forgets a target forgets its runs: those that were seen before are kept.
-    let mut runs: Vec<&RunDetail> = last.detail.runs.iter().collect();
-    for run in &reached.detail.runs {
+    let mut runs: Vec<&RunDetail> = last.runs.iter().collect();
+    for run in &reached.runs {
         if !runs.iter().any(|other| other.id == run.id) {
             runs.push(run);
         }
@@ -278,19 +282,19 @@ fn result(reached: &Seen, last: &Seen) -> Outcome {
     let units = runs.iter().flat_map(|run| {
         run.units.iter().map(|unit| ResultUnit { event: run.event.clone(), unit: unit.clone() })
     });
-    let outputs = reached.detail.resources.iter().map(|(name, resource)| (name.clone(), resource.outputs.clone()));
+    let outputs = reached.resources.iter().map(|(name, resource)| (name.clone(), resource.outputs.clone()));
     Outcome {
-        target: format!("{}/{}", reached.detail.info.kind, reached.detail.info.name),
-        phase: last.detail.info.phase,
+        target: format!("{}/{}", reached.info.kind, reached.info.name),
+        phase: last.info.phase,
         outputs: outputs.collect(),
-        env: reached.detail.env.clone(),
+        env: reached.env.clone(),
         units: units.collect(),
     }
 }
 
 /// What is left when somebody leaves at once, and how to go on.
-fn left(last: Option<&Seen>, life: &Life) -> String {
-    let undone: Vec<&str> = last.map(|seen| made(&seen.detail.runs)).unwrap_or_default();
+fn left(last: Option<&TargetDetail>, life: &Life) -> String {
+    let undone: Vec<&str> = last.map(|seen| made(&seen.runs)).unwrap_or_default();
     let what = if undone.is_empty() { "nothing that is known of".to_owned() } else { undone.join(", ") };
     format!(
         "left at once; what these units made may still be there: {what}\n  to go on: `ebb dev` and then `ebb sandbox delete {}`",
@@ -302,7 +306,11 @@ fn left(last: Option<&Seen>, life: &Life) -> String {
 fn made(runs: &[RunDetail]) -> Vec<&str> {
     let before = runs.iter().filter(|run| matches!(run.event.as_str(), "preStart" | "postStart"));
     let started = |state| !matches!(state, UnitState::Waiting | UnitState::Skipped | UnitState::Blocked);
-    before.flat_map(|run| &run.units).filter(|unit| started(unit.state)).map(|unit| unit.key.as_str()).collect()
+    before
+        .flat_map(|run| &run.units)
+        .filter(|unit| started(unit.state))
+        .map(|unit| unit.key.as_str())
+        .collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use ebb_wire::value::Value;
 use crate::documents::{self, SetArgs};
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::progress::words;
 use crate::{offline, server, why};
 
@@ -122,16 +122,26 @@ fn unknown_unit(unit: &str, plugins: &[Plugin]) -> Trouble {
 }
 
 /// The script of a unit with its inputs, and how long it may take. Inputs that are given replace those of the plan.
-fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(Script, Duration), Trouble> {
+fn script(
+    mut plan: Plan,
+    name: &str,
+    mut given: BTreeMap<String, String>,
+) -> Result<(Script, Duration), Trouble> {
     let found = plan.events.iter().enumerate().find_map(|(event, of)| {
-        let unit = of.units.iter().position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
+        let unit = of
+            .units
+            .iter()
+            .position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
         Some((event, unit))
     });
     let (event, position) = found.ok_or_else(|| Trouble::failed(format!("there is no unit `{name}`")))?;
     let at = UnitAt { moment: plan.events[event].moment, unit: u32::try_from(position).unwrap_or(u32::MAX) };
     let unit = &mut plan.events[event].units[position];
     let Work::Pod(pod) = unit.work.clone() else {
-        return Err(Trouble::failed(format!("{name} is a {} unit, and only a pod's script can run alone", unit.work.kind())));
+        return Err(Trouble::failed(format!(
+            "{name} is a {} unit, and only a pod's script can run alone",
+            unit.work.kind()
+        )));
     };
     for input in &mut unit.inputs {
         if let Some(value) = given.remove(&input.name) {
@@ -141,7 +151,8 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
     }
     if let Some(name) = given.keys().next() {
         let names: Vec<&str> = unit.inputs.iter().map(|input| input.name.as_str()).collect();
-        return Err(Trouble::broken(format!("there is no input `{name}`")).next(format!("there is {}", names.join(", "))));
+        return Err(Trouble::broken(format!("there is no input `{name}`"))
+            .next(format!("there is {}", names.join(", "))));
     }
     // It runs because somebody wants it to, whatever its condition says.
     unit.when = None;

@@ -75,7 +75,8 @@ impl Graph {
                 units.iter().enumerate().map(|(position, node)| (node.key.as_str(), position)).collect();
             let mut edges: Vec<Edge> = Vec::new();
             for edge in all.iter().filter(|edge| edge.event == event.event) {
-                let (Some(&from), Some(&to)) = (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
+                let (Some(&from), Some(&to)) =
+                    (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
                 else {
                     continue;
                 };
@@ -118,14 +119,14 @@ mod tests {
             events: vec![
                 Event {
                     name: "preStart".to_owned(),
-                    units: vec![node("db/provision", "pod"), node("db/seed", "pod"), node("cache/up", "webhook")],
+                    units: vec![
+                        node("db/provision", "pod"),
+                        node("db/seed", "pod"),
+                        node("cache/up", "webhook"),
+                    ],
                     edges: vec![edge(0, 1, "bucket-name, <base>"), edge(0, 2, "say \"hi\"")],
                 },
-                Event {
-                    name: "postStop".to_owned(),
-                    units: vec![node("db/drop", "pod")],
-                    edges: Vec::new(),
-                },
+                Event { name: "postStop".to_owned(), units: vec![node("db/drop", "pod")], edges: Vec::new() },
             ],
         }
     }

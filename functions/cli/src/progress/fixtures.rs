@@ -47,7 +47,10 @@ fn units() -> Vec<UnitDetail> {
             ..unit("billing/register", UnitState::Retrying)
         },
         UnitDetail {
-            reason: Some(Reason { code: ReasonCode::Exit, message: "the script ended with code 3".to_owned() }),
+            reason: Some(Reason {
+                code: ReasonCode::Exit,
+                message: "the script ended with code 3".to_owned(),
+            }),
             attempt: 3,
             took_ms: Some(12_000),
             ..unit("queue/create", UnitState::Failed)
@@ -90,7 +93,10 @@ pub(crate) fn done() -> View {
             _ => {}
         }
     }
-    let undo = UnitDetail { started: Some("2026-11-21T09:00:09Z".to_owned()), ..unit("db/drop", UnitState::Running) };
+    let undo = UnitDetail {
+        started: Some("2026-11-21T09:00:09Z".to_owned()),
+        ..unit("db/drop", UnitState::Running)
+    };
     view.runs.push(RunDetail {
         id: "k3-1-post-stop".to_owned(),
         event: "postStop".to_owned(),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{Phase, RunState, UnitState};
+use ebb_wire::api::{Phase, RunState, TargetDetail, UnitState};
 
 use super::View;
 use super::screen::Screen;
-use crate::client::{Client, ClientError, Seen};
+use crate::client::{Client, ClientError};
 use crate::exit::Trouble;
 use crate::interrupt::Interrupts;
 use crate::machine::Machine;
@@ -44,15 +44,15 @@ pub(crate) struct Life {
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// It is there; `None`: the server knows nothing of it any more.
-    Reached(Option<Box<Seen>>),
+    Reached(Option<Box<TargetDetail>>),
     /// It will not get there by itself.
-    Failed(Box<Seen>),
+    Failed(Box<TargetDetail>),
     /// It was taken away by somebody else.
     TakenAway,
     /// The time is over.
-    TimedOut(Option<Box<Seen>>),
+    TimedOut(Option<Box<TargetDetail>>),
     /// The person wants to stop.
-    Interrupted(Option<Box<Seen>>),
+    Interrupted(Option<Box<TargetDetail>>),
 }
 
 /// When watching ends whatever is seen.
@@ -75,7 +75,7 @@ pub(crate) async fn follow(
     limits: Limits<'_>,
 ) -> Result<Ended, Trouble> {
     let mut screen = Screen::new();
-    let mut last: Option<Box<Seen>> = None;
+    let mut last: Option<Box<TargetDetail>> = None;
     let mut unanswered = 0;
     let mut told = false;
     let ended = loop {
@@ -83,15 +83,15 @@ pub(crate) async fn follow(
             Ok(seen) => {
                 unanswered = 0;
                 if let Some(seen) = &seen
-                    && seen.detail.info.uid == life.uid
+                    && seen.info.uid == life.uid
                 {
-                    let mut view = View::new(&seen.detail);
+                    let mut view = View::new(seen);
                     if let Some(machine) = machine {
                         listen(machine, &mut view);
                     }
                     screen.show(view, timing::now());
                 } else if let Some(seen) = &seen
-                    && seen.detail.waiting.as_deref() == Some(life.uid.as_str())
+                    && seen.waiting.as_deref() == Some(life.uid.as_str())
                     && !std::mem::replace(&mut told, true)
                 {
                     screen.say(&waits(life, seen));
@@ -106,7 +106,7 @@ pub(crate) async fn follow(
                         Verdict::TakenAway => Ended::TakenAway,
                     };
                 }
-                last = seen.filter(|seen| seen.detail.info.uid == life.uid).map(Box::new).or(last);
+                last = seen.filter(|seen| seen.info.uid == life.uid).map(Box::new).or(last);
             }
             Err(error @ ClientError::Unreachable { .. }) => {
                 unanswered += 1;
@@ -154,8 +154,8 @@ fn listen(machine: &Machine, view: &mut View) {
     }
 }
 
-fn waits(life: &Life, seen: &Seen) -> String {
-    let info = &seen.detail.info;
+fn waits(life: &Life, seen: &TargetDetail) -> String {
+    let info = &seen.info;
     format!(
         "{} waits until its predecessor {} is gone, which is {} since {}",
         life.target,
@@ -173,10 +173,10 @@ enum Verdict {
 }
 
 /// Whether watching is over.
-fn verdict(life: &Life, goal: Goal, seen: Option<&Seen>) -> Option<Verdict> {
+fn verdict(life: &Life, goal: Goal, seen: Option<&TargetDetail>) -> Option<Verdict> {
     let lost = || Some(if goal == Goal::Gone { Verdict::Reached } else { Verdict::TakenAway });
     let Some(seen) = seen else { return lost() };
-    let detail = &seen.detail;
+    let detail = seen;
     if detail.info.uid != life.uid {
         let waits = detail.waiting.as_deref() == Some(life.uid.as_str());
         return if waits { None } else { lost() };
@@ -200,8 +200,8 @@ fn verdict(life: &Life, goal: Goal, seen: Option<&Seen>) -> Option<Verdict> {
 }
 
 /// Where the run after ready stands.
-fn after_ready(seen: &Seen) -> Option<RunState> {
-    seen.detail.runs.iter().find(|run| run.event == "postStart").map(|run| run.state)
+fn after_ready(seen: &TargetDetail) -> Option<RunState> {
+    seen.runs.iter().find(|run| run.event == "postStart").map(|run| run.state)
 }
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::progress::fixtures;
 
-    fn seen(uid: &str, generation: u64, phase: &str) -> Seen {
+    fn seen(uid: &str, generation: u64, phase: &str) -> TargetDetail {
         let json = serde_json::json!({
             "kind": "sandbox", "name": "pr-1", "uid": uid, "generation": generation, "phase": phase,
             "since": fixtures::NOW, "created": fixtures::NOW, "plugins": [], "resources": {}, "runs": [],
@@ -247,7 +247,7 @@ mod tests {
         let target = Target { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let life = Life { target, uid: "a".to_owned(), generation: 1 };
         let mut other = seen("b", 1, "stopping");
-        other.detail.waiting = Some("a".to_owned());
+        other.waiting = Some("a".to_owned());
         assert_eq!(verdict(&life, Goal::Ready, Some(&other)), None);
     }
 }

@@ -17,7 +17,12 @@ pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Ve
         }
         lines.extend(of_units(old, run, now));
         if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
-            lines.push(format!("{}  {}: {}", run.event, words::run(run.state), super::tree::counted(&run.units)));
+            lines.push(format!(
+                "{}  {}: {}",
+                run.event,
+                words::run(run.state),
+                super::tree::counted(&run.units)
+            ));
         }
     }
     if before.map(|view| view.phase) != Some(after.phase) {

@@ -30,7 +30,8 @@ pub(crate) struct Room {
 /// The lines of a view. Units that have nothing to tell are counted where there is no room for all.
 pub(crate) fn tree(view: &View, now: Timestamp, room: Room, marks: Marks) -> Vec<String> {
     let since = timing::since(&view.since, now).map(|time| format!(" for {}", timing::length(time)));
-    let mut lines = vec![format!("{}  {}{}", view.target, words::phase(view.phase), since.unwrap_or_default())];
+    let mut lines =
+        vec![format!("{}  {}{}", view.target, words::phase(view.phase), since.unwrap_or_default())];
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;

@@ -59,13 +59,15 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
 
 /// Where a unit stands: on what it waits, since when, until when.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
-    let tries = if unit.attempts > 1 { format!(" try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
+    let tries =
+        if unit.attempts > 1 { format!(" try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "is about to be sent".to_owned(),
         UnitState::Waiting => format!("waits for {}", some_of(waiting_for)),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
-            let since = since.map_or(" is being sent".to_owned(), |time| format!(" {}", timing::length(time)));
+            let since =
+                since.map_or(" is being sent".to_owned(), |time| format!(" {}", timing::length(time)));
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
             let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
@@ -74,7 +76,8 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
-            let next = next.map_or("next try soon".to_owned(), |time| format!("next try in {}", timing::length(time)));
+            let next = next
+                .map_or("next try soon".to_owned(), |time| format!("next try in {}", timing::length(time)));
             format!("failed{tries}{}, {next}", why(unit))
         }
         UnitState::Succeeded => {
@@ -117,9 +120,9 @@ fn some_of(keys: &[&str]) -> String {
 /// The keys that a unit still waits for.
 pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
     let settled = |key: &str| {
-        units.iter().any(|other| {
-            other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped)
-        })
+        units
+            .iter()
+            .any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
     };
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
 }

@@ -131,7 +131,11 @@ fn run<Q: DeserializeOwned, A: Serialize>(
     operation: impl FnOnce(Q) -> dynoxide::Result<A>,
 ) -> dynoxide::Result<String> {
     let request = serde_json::from_slice(body);
-    let request = request.map_err(|error| DynoxideError::ValidationException(error.to_string()))?;
+    let request = request.map_err(|error| {
+        // The emulator's types put a marker of the kind of error before its text.
+        let text = error.to_string();
+        DynoxideError::ValidationException(text.strip_prefix("VALIDATION:").unwrap_or(&text).to_owned())
+    })?;
     let answer = operation(request)?;
     serde_json::to_string(&answer).map_err(|error| DynoxideError::InternalServerError(error.to_string()))
 }

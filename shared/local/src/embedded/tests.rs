@@ -14,7 +14,7 @@ async fn create_table(client: &aws_sdk_dynamodb::Client) {
     let attribute =
         AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S);
     let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
-    let request = client.create_table().table_name("t").billing_mode(BillingMode::PayPerRequest);
+    let request = client.create_table().table_name("test").billing_mode(BillingMode::PayPerRequest);
     let request = request.attribute_definitions(attribute.build().unwrap()).key_schema(key.build().unwrap());
     request.send().await.unwrap();
 }
@@ -22,7 +22,7 @@ async fn create_table(client: &aws_sdk_dynamodb::Client) {
 async fn add(client: &aws_sdk_dynamodb::Client, key: &str, number: u32) -> bool {
     let answer = client
         .update_item()
-        .table_name("t")
+        .table_name("test")
         .key("pk", AttributeValue::S(key.to_owned()))
         .update_expression("ADD done :n")
         .condition_expression("NOT contains(done, :m)")
@@ -43,7 +43,7 @@ async fn add(client: &aws_sdk_dynamodb::Client, key: &str, number: u32) -> bool 
 }
 
 async fn numbers(client: &aws_sdk_dynamodb::Client, key: &str) -> Vec<u32> {
-    let request = client.get_item().table_name("t").key("pk", AttributeValue::S(key.to_owned()));
+    let request = client.get_item().table_name("test").key("pk", AttributeValue::S(key.to_owned()));
     let item = request.consistent_read(true).send().await.unwrap().item.unwrap();
     let mut numbers: Vec<u32> = item["done"].as_ns().unwrap().iter().map(|n| n.parse().unwrap()).collect();
     numbers.sort_unstable();
@@ -67,7 +67,7 @@ async fn a_table_is_there_again_when_its_folder_is_opened_again() {
 async fn a_table_in_memory_is_its_own() {
     let (one, two) = (Table::memory().unwrap(), Table::memory().unwrap());
     create_table(&one).await;
-    let error = two.describe_table().table_name("t").send().await.unwrap_err().into_service_error();
+    let error = two.describe_table().table_name("test").send().await.unwrap_err().into_service_error();
     assert!(error.is_resource_not_found_exception());
 }
 
@@ -185,11 +185,18 @@ async fn a_taken_port_is_said() {
 #[ignore = "a measurement: run it alone, with --nocapture"]
 async fn updates_per_second() {
     let folder = tempfile::tempdir().unwrap();
-    let client = Table::open(folder.path()).unwrap();
-    create_table(&client).await;
-    for writers in [1_u32, 4, 16] {
+    for (place, client) in
+        [("file", Table::open(folder.path()).unwrap()), ("memory", Table::memory().unwrap())]
+    {
+        measure(place, &client).await;
+    }
+}
+
+async fn measure(place: &str, client: &aws_sdk_dynamodb::Client) {
+    create_table(client).await;
+    for writers in [1_u32, 16] {
         let begun = Instant::now();
-        let each = 2000 / writers;
+        let each = 800 / writers;
         let work = (0..writers).map(|writer| {
             let client = client.clone();
             tokio::spawn(async move {
@@ -203,6 +210,6 @@ async fn updates_per_second() {
             task.await.unwrap();
         }
         let rate = f64::from(writers * each) / begun.elapsed().as_secs_f64();
-        println!("{writers} writers: {rate:.0} UpdateItem a second");
+        println!("{place}, {writers} writers: {rate:.0} UpdateItem a second");
     }
 }

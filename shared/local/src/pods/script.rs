@@ -181,6 +181,11 @@ fn check_first_line(text: &str, path: &str) -> Result<(), String> {
     if !exists(Path::new(interpreter)) {
         return Err(format!("this machine has no {interpreter}, the script's interpreter"));
     }
+    // `exec` would fall back on a shell.
+    let mode = fs::metadata(interpreter).map_or(0, |found| found.permissions().mode());
+    if mode & 0o111 == 0 {
+        return Err(format!("{interpreter}, the script's interpreter, may not be executed"));
+    }
     if !interpreter.ends_with("/env") {
         return Ok(());
     }
@@ -227,6 +232,7 @@ mod tests {
             ),
             ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
             ("#!/no/such -x\n", Err("this machine has no /no/such, the script's interpreter")),
+            ("#!/etc/passwd\n", Err("/etc/passwd, the script's interpreter, may not be executed")),
             (
                 "#!/usr/bin/env no-such\n",
                 Err("this machine has no \"no-such\", the script's interpreter, in PATH"),

@@ -50,11 +50,13 @@ pub(crate) async fn deadline_of_the_deaf() {
 /// Those who leave the session and the process group, and whose parents have gone.
 pub(crate) async fn daemons_die() {
     let world = World::new();
-    let request = sh("(setsid sh -c 'trap \"\" TERM HUP; echo $$; exec env -i sleep 1000' &) \n\
-                      sleep 1000 & echo $!; while [ $(wc -l </ebb-unit/home/none 2>/dev/null || echo 0) -gt 0 ]; do :; done");
+    let request = sh("(setsid sh -c 'trap \"\" TERM HUP; echo $$ >>pids; exec env -i sleep 1000' &) \n\
+                      sleep 1000 & echo $! >>pids; until [ $(wc -l <pids) = 2 ]; do sleep 0.02; done; cat pids");
     let result = world.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
-    for pid in result.log.unwrap().lines() {
+    let log = result.log.unwrap();
+    assert_eq!(log.lines().count(), 2);
+    for pid in log.lines() {
         assert!(!lives(pid), "{pid}");
     }
 }
@@ -106,7 +108,7 @@ pub(crate) async fn not_startable() {
         ("#!/no/such/shell\n", "this machine has no /no/such/shell"),
         ("#!/bin/sh\r\necho\r\n", "CR LF"),
         ("#!/usr/bin/env no-such-shell\n", "no \"no-such-shell\""),
-        ("#!/etc/hostname\n", "may not be executed"),
+        ("#!/etc/passwd\n", "/etc/passwd, the script's interpreter, may not be executed"),
     ]
     .into_iter()
     .enumerate()

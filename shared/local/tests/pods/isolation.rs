@@ -28,7 +28,7 @@ pub(crate) async fn declared_paths_anywhere() {
         "/usr/share/ebb-test/g",
         "/var/run/ebb-test-h",
         "/bin/ebb-test-i",
-        "/root/ebb test \"j\"",
+        "/opt/ebb test \"j\"",
     ];
     let names: Vec<String> = (0..paths.len()).map(|index| format!("o{index}")).collect();
     let outputs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(paths).collect();
@@ -95,7 +95,7 @@ pub(crate) async fn machine_files_stay_readable() {
 }
 
 pub(crate) async fn state_is_hidden() {
-    let state = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var").unwrap();
+    let state = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let shown = state.path().display().to_string();
     let world = World::in_folder(state);
     ebb_local::pods::secrets::put(world.state.path(), "s", "k", b"hidden").unwrap();

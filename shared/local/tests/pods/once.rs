@@ -27,23 +27,17 @@ pub(crate) async fn streams_and_returns() {
 pub(crate) async fn dropped_is_killed() {
     let state = tempfile::tempdir().unwrap();
     let (first, printed) = std::sync::mpsc::channel();
-    {
-        let run = run_once(state.path(), once(sh("echo $$; sleep 1000")), move |bytes| {
-            let _ = first.send(String::from_utf8_lossy(bytes).into_owned());
-        });
-        tokio::pin!(run);
-        let pid = tokio::select! {
-            result = &mut run => panic!("{result:?}"),
-            pid = eventually("a pid", async || printed.try_recv().ok()) => pid,
-        };
-        assert!(lives(&pid));
-        drop(printed);
-        tokio::spawn(async move {
-            eventually("the script dies", async || (!lives(&pid)).then_some(())).await;
-        })
-    }
-    .await
-    .unwrap();
+    let run = run_once(state.path(), once(sh("echo $$; sleep 1000")), move |bytes| {
+        let _ = first.send(String::from_utf8_lossy(bytes).into_owned());
+    });
+    let mut run = Box::pin(run);
+    let pid = tokio::select! {
+        result = &mut run => panic!("{result:?}"),
+        pid = eventually("a pid", async || printed.try_recv().ok()) => pid,
+    };
+    assert!(lives(&pid));
+    drop(run);
+    eventually("the script dies", async || (!lives(&pid)).then_some(())).await;
     // The next run takes its folder away, once its supervisor has ended.
     eventually("the folder goes", async || {
         run_once(state.path(), once(sh("true")), |_| {}).await.unwrap();

@@ -101,7 +101,7 @@ pub(crate) async fn sensitive() {
     };
     let mut request = with_outputs(
         sh(
-            "[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-out\\n' >/out/x",
+            "[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-%s\\n' out >/out/x",
         ),
         &[("the x", "/out/x")],
     );

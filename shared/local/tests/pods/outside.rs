@@ -71,7 +71,7 @@ pub(crate) async fn supervisor_killed() {
 /// `kill -9` of the program that owns the relay: work goes on, and whoever opens the state next delivers.
 pub(crate) async fn owner_killed() {
     let state = tempfile::tempdir().unwrap();
-    let gate = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var").unwrap();
+    let gate = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let open = gate.path().join("open");
     let mut done = with_outputs(sh("printf early >/out/x"), &[("x", "/out/x")]);
     done.name.unit = "early".to_owned();

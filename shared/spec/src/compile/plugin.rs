@@ -37,7 +37,6 @@ pub(super) struct Public<'a> {
     pub(super) value: Template,
     pub(super) sensitivity: Sensitivity,
     pub(super) uses: Vec<Use<'a>>,
-    pub(super) at: Pos,
 }
 
 /// Checks a plugin.
@@ -296,7 +295,7 @@ impl<'a> Checked<'a> {
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("event-order", &found.spot, message).help(help));
             }
-            if self.outputs.insert(&name.value, Public { value, sensitivity, uses, at: name.at }).is_some() {
+            if self.outputs.insert(&name.value, Public { value, sensitivity, uses }).is_some() {
                 report.push(report.error(
                     "duplicate",
                     name.at,

@@ -14,7 +14,7 @@ use super::sensitive::{self, Role, Sensitivity};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{Scope, Source, Usage};
 use crate::model::{
-    At, Dialect, Param, ParamKind, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText, Tree,
+    At, Dialect, Param, ParamKind, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText,
 };
 use crate::plan::{Template, UnitAt};
 

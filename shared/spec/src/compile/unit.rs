@@ -13,9 +13,7 @@ use super::webhook;
 use crate::diagnostic::nearest;
 use crate::expr::{self, Scope, Usage};
 use crate::model::{At, OutputFromDoc, Plugin, Pos, Text, Tree, UnitDoc, WorkDoc};
-use crate::plan::{
-    Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, Template, UnitPlan, Webhook, Work,
-};
+use crate::plan::{Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, UnitPlan, Webhook, Work};
 
 /// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
 #[derive(Clone, Debug)]

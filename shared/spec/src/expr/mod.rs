@@ -5,7 +5,7 @@
 //!
 //! The Pratt parser of the `cel` crate is used and not its ANTLR one: in a debug build the latter overflows a stack of
 //! 2 MiB at twelve nested parentheses, and takes a millisecond for what the former does in microseconds. It keeps no
-//! source offsets, so places come from [`tokens`].
+//! source offsets, so places come from the names in the text.
 
 mod names;
 mod path;
@@ -157,7 +157,8 @@ fn syntax(text: &str, errors: &cel::ParseErrors) -> Mistake {
     };
     let message = first.msg.lines().next().unwrap_or_default();
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
-    let message = message.replace("<EOF>", "the end").replace("'the end'", "the end");
+    let message = message.replace("'<EOF>'", "<EOF>").replace("mismatched input <EOF>", "it ends too early,");
+    let message = message.replace("<EOF>", "the end").replace("mismatched input", "unexpected");
     Mistake {
         code: "syntax",
         message: format!("this is no CEL expression: {message}"),

@@ -1,6 +1,6 @@
 //! A unit of the plan with what is known: what is sent to run it.
 //!
-//! Flow: [`Compiled::new`] once per plan (parses each expression once; share it in an `Arc`), then [`unit`] for each
+//! Flow: [`Compiled::new`] once per plan (parses each expression once; share it in an `Arc`), then [`unit()`] for each
 //! dispatch. Nothing here reads a clock or the network, and the same arguments give the same answer.
 //!
 //! A sensitive value never gets into an expression: it is passed on whole as a [`SecretRef`], or named by

@@ -4,11 +4,11 @@ use super::world::Unknowns;
 use super::{Compiled, Facts, Known, RenderError, Rendered, unit};
 use crate::plan::{Plan, UnitAt};
 
-/// As [`super::unit`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed
+/// As [`super::unit()`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed
 /// with it likewise, and what is sensitive as `<sensitive>`. A `when` that nobody can decide yet counts as true.
 ///
 /// # Errors
-/// As [`super::unit`], as far as it does not depend on what is unknown.
+/// As [`super::unit()`], as far as it does not depend on what is unknown.
 pub fn preview(
     plan: &Plan,
     compiled: &Compiled,

@@ -60,7 +60,7 @@ fn a_plan_is_its_json() {
 fn teardown_takes_away_last_what_others_were_wired_to() {
     let link = |name: &str| {
         format!(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  make: {{pod: {{script: x}}, inputs: {{up: \"${{params.up}}\"}}, outputs: {{o: {{file: /o}}}}}}\n  more: {{pod: {{script: x}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}, outputs: {{p: {{file: /p}}}}}}\npostStop:\n  drop: {{pod: {{script: x}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}}}\n  tell: {{pod: {{script: x}}}}\noutputs: {{o: \"${{units.more.outputs.p}}\"}}\n"
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, inputs: {{up: \"${{params.up}}\"}}, outputs: {{o: {{file: /o}}}}}}\n  more: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}, outputs: {{p: {{file: /p}}}}}}\npostStop:\n  drop: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}}}\n  tell: {{pod: {{script: '#!/bin/sh'}}}}\noutputs: {{o: \"${{units.more.outputs.p}}\"}}\n"
         )
     };
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: link}\n  b: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n  c: {plugin: link, params: {up: \"${resources.b.outputs.o}\"}}\n  d: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n";

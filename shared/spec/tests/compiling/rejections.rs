@@ -40,16 +40,16 @@ fn names() {
     plugin(
         "names",
         &[
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.bb.outputs.o}\"}}\n  b: {pod: {script: x}, outputs: {o: {file: /o}}}\n",
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"x ${units.b.outputs.queue-url}\"}}\n  b: {pod: {script: x}, outputs: {queue-url: {file: /o}}}\n",
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.b.outputs.uri}\"}}\n  b: {pod: {script: x}, outputs: {url: {file: /o}}}\n",
-            "params: {region: {type: string}}\npreStart:\n  a: {pod: {script: x}, inputs: {i: \"${params.regoin}\"}}\n",
-            "preStart:\n  a: {pod: {script: x, runner: bash}}\n",
-            "preStart:\n  a: {pod: {script: x}, after: [c]}\npostStop:\n  z: {pod: {script: x}, undoes: aa}\n",
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${resources.pg.outputs.dsn}\", j: \"${unit.a}\", k: \"${units[params.x].outputs.y}\"}}\n",
-            "preStart:\n  a:\n    pod: {script: x}\n    inputs:\n      i: |\n        first\n        second ${params.x +}\n",
-            "preStart:\n  a: {pod: {script: x}}\npostStop:\n  a: {pod: {script: x}}\n",
-            "preStart:\n  a: {pod: {script: x}}\noutputs: {x: \"${units.a.outputs.x}\"}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${units.bb.outputs.o}\"}}\n  b: {pod: {script: '#!/bin/sh'}, outputs: {o: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"x ${units.b.outputs.queue-url}\"}}\n  b: {pod: {script: '#!/bin/sh'}, outputs: {queue-url: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${units.b.outputs.uri}\"}}\n  b: {pod: {script: '#!/bin/sh'}, outputs: {url: {file: /o}}}\n",
+            "params: {region: {type: string}}\npreStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${params.regoin}\"}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh', runner: bash}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, after: [c]}\npostStop:\n  z: {pod: {script: '#!/bin/sh'}, undoes: aa}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${resources.pg.outputs.dsn}\", j: \"${unit.a}\", k: \"${units[params.x].outputs.y}\"}}\n",
+            "preStart:\n  a:\n    pod: {script: '#!/bin/sh'}\n    inputs:\n      i: |\n        first\n        second ${params.x +}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}}\npostStop:\n  a: {pod: {script: '#!/bin/sh'}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}}\noutputs: {x: \"${units.a.outputs.x}\"}\n",
         ],
     );
 }
@@ -59,7 +59,8 @@ fn runners() {
     let base = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
     let mut text = String::new();
     for runners in ["", "runners: {a: {image: x}, b: {image: y}}\n"] {
-        text += &drawn(&checked(&format!("{base}{runners}preStart:\n  a: {{pod: {{script: x}}}}\n")));
+        text +=
+            &drawn(&checked(&format!("{base}{runners}preStart:\n  a: {{pod: {{script: '#!/bin/sh'}}}}\n")));
     }
     insta::assert_snapshot!(text);
 }
@@ -69,11 +70,11 @@ fn order() {
     plugin(
         "order",
         &[
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.z.outputs.o}\"}}\npostStop:\n  z: {pod: {script: x}, outputs: {o: {file: /o}}}\n",
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.a.outputs.o}\"}, outputs: {o: {file: /o}}}\n",
-            "preStart:\n  a: {pod: {script: x}, inputs: {i: \"${units.c.outputs.o}\"}, outputs: {o: {file: /o}}}\n  b: {pod: {script: x}, inputs: {i: \"${units.a.outputs.o}\"}, outputs: {o: {file: /o}}}\n  c: {pod: {script: x}, after: [b], outputs: {o: {file: /o}}}\n  d: {pod: {script: x}, after: [c]}\n",
-            "preStart:\n  a: {pod: {script: x}}\npostStart:\n  b: {pod: {script: x}, after: [a]}\n  c: {pod: {script: x}, after: [c]}\n  d: {pod: {script: x}, undoes: a}\n",
-            "preStart:\n  a: {pod: {script: x}}\npostStop:\n  z: {pod: {script: x}, outputs: {o: {file: /o}}}\noutputs: {o: \"${units.z.outputs.o}\"}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${units.z.outputs.o}\"}}\npostStop:\n  z: {pod: {script: '#!/bin/sh'}, outputs: {o: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${units.a.outputs.o}\"}, outputs: {o: {file: /o}}}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${units.c.outputs.o}\"}, outputs: {o: {file: /o}}}\n  b: {pod: {script: '#!/bin/sh'}, inputs: {i: \"${units.a.outputs.o}\"}, outputs: {o: {file: /o}}}\n  c: {pod: {script: '#!/bin/sh'}, after: [b], outputs: {o: {file: /o}}}\n  d: {pod: {script: '#!/bin/sh'}, after: [c]}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}}\npostStart:\n  b: {pod: {script: '#!/bin/sh'}, after: [a]}\n  c: {pod: {script: '#!/bin/sh'}, after: [c]}\n  d: {pod: {script: '#!/bin/sh'}, undoes: a}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}}\npostStop:\n  z: {pod: {script: '#!/bin/sh'}, outputs: {o: {file: /o}}}\noutputs: {o: \"${units.z.outputs.o}\"}\n",
         ],
     );
 }
@@ -83,9 +84,9 @@ fn sensitive() {
     plugin(
         "sensitive",
         &[
-            "params: {k: {type: string, sensitive: true, default: x}}\npreStart:\n  a: {pod: {script: x}, inputs: {i: \"key=${params.k}\"}}\n",
+            "params: {k: {type: string, sensitive: true, default: x}}\npreStart:\n  a: {pod: {script: '#!/bin/sh'}, inputs: {i: \"key=${params.k}\"}}\n",
             "params: {k: {type: string, sensitive: true}, o: {type: string, default: x}}\npreStart:\n  a:\n    when: ${params.k == \"x\"}\n    webhook:\n      url: https://e.example.org/${params.k}\n      headers: {X-Key: \"${params.k}\"}\n      body: {k: \"${params.k}\"}\n  b:\n    object:\n      manifest:\n        apiVersion: v1\n        kind: ConfigMap\n        metadata: {name: a, namespace: \"${params.o}\"}\n        data: {k: \"${params.k}\", o: \"${secretRef(params.o)}\"}\n",
-            "preStart:\n  a: {pod: {script: x}, outputs: {s: {file: /s, sensitive: true}}}\n  w: {webhook: {url: \"https://e.example.org\"}, outputs: {s: {value: \"${response.body.s}\", sensitive: true}}}\noutputs: {s: \"<${units.a.outputs.s}>\"}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, outputs: {s: {file: /s, sensitive: true}}}\n  w: {webhook: {url: \"https://e.example.org\"}, outputs: {s: {value: \"${response.body.s}\", sensitive: true}}}\noutputs: {s: \"<${units.a.outputs.s}>\"}\n",
         ],
     );
 }
@@ -95,19 +96,51 @@ fn doors() {
     plugin(
         "doors",
         &[
-            "preStart:\n  a:\n    pod: {script: x}\n    inputs:\n      one-a: x\n      one_a: x\n      b: {value: x, env: 1B}\n      c: {value: x, env: EBB_KEY}\n      d: {value: x, path: /in/d}\n      e: {value: x, path: /in/d}\n      f: {value: x, path: in/f}\n      g: {value: x, path: /proc/g}\n      h: {value: x, path: /in/../h}\n      i: {value: x, path: /in/d/i}\n    outputs:\n      o: {file: /ebb/o}\n",
+            "preStart:\n  a:\n    pod: {script: '#!/bin/sh'}\n    inputs:\n      one-a: x\n      one_a: x\n      b: {value: x, env: 1B}\n      c: {value: x, env: EBB_KEY}\n      d: {value: x, path: /in/d}\n      e: {value: x, path: /in/d}\n      f: {value: x, path: in/f}\n      g: {value: x, path: /proc/g}\n      h: {value: x, path: /in/../h}\n      i: {value: x, path: /in/d/i}\n    outputs:\n      o: {file: /ebb/o}\n",
         ],
     );
 }
 
 #[test]
-fn work() {
+fn paths() {
     plugin(
-        "work",
+        "paths",
         &[
-            "params: {h: {type: string}}\npreStart:\n  a: {webhook: {url: \"https://${params.h}/x\"}}\n  b: {webhook: {url: \"${params.h}\"}}\n  c: {webhook: {url: \"ftp://x/\"}}\n  d: {webhook: {url: \"https://user:word@x/\"}}\n  e: {webhook: {url: \"https://x/${\"}}\n  f: {webhook: {url: \"https://x/\", method: FETCH, headers: {webhook-id: x}, body: {}}, inputs: {i: x}}\n",
-            "preStart:\n  a: {pod: {script: x}, retry: {on: [5x, 7, timeout]}}\n  b: {object: {manifest: {kind: \"${target.kind}\"}}}\n  c: {pod: {script: x}, retry: {attempts: 1000}}\n  d: {pod: {script: x}, outputs: {o: {value: \"${response.body}\"}}}\n  e: {webhook: {url: \"https://x/\"}, outputs: {o: {file: /o}, p: {value: \"a ${response.body} b\"}}}\n",
-            "params:\n  a: {type: integer, default: x}\n  b: {type: integer, minimum: 5, maximum: 1}\n  c: {type: string, pattern: \"(\"}\n  d: {type: string, enum: [x, y], default: z}\npreStart:\n  u: {pod: {script: x}}\n",
+            "preStart:\n  a:\n    pod: {script: '#!/bin/sh'}\n    inputs:\n      d: {value: x, path: /in/d}\n      g: {value: x, path: /proc/g}\n      i: {value: x, path: /in/d/i}\n    outputs:\n      o: {file: /ebb/o}\n",
+        ],
+    );
+}
+
+#[test]
+fn webhooks() {
+    plugin(
+        "webhooks",
+        &[
+            "params: {h: {type: string}}\npreStart:\n  a: {webhook: {url: \"https://${params.h}/x\"}}\n  b: {webhook: {url: \"${params.h}\"}}\n  c: {webhook: {url: \"ftp://x/\"}}\n  d: {webhook: {url: \"https://user:word@x/\"}}\n  e: {webhook: {url: \"https://x/${\"}}\n  g: {webhook: {url: \"https://x.${params.h}.org/\"}}\n",
+            "preStart:\n  f: {webhook: {url: \"https://x/\", headers: {webhook-id: x}, body: {}}, inputs: {i: x}}\n  e: {webhook: {url: \"https://x/\"}, outputs: {p: {value: \"a ${response.body} b\"}, q: {value: params.x}}}\n",
+        ],
+    );
+}
+
+#[test]
+fn objects() {
+    plugin(
+        "objects",
+        &[
+            "preStart:\n  b: {object: {manifest: {apiVersion: v1, kind: \"${target.kind}\"}, ready: object.x >}}\n",
+        ],
+    );
+}
+
+#[test]
+fn retries_and_params() {
+    plugin(
+        "retries_and_params",
+        &[
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, retry: {attempts: 1000}}\n",
+            "preStart:\n  c: {pod: {script: '#!/bin/sh'}, timeout: 25h}\n",
+            "preStart:\n  b: {pod: {script: '#!/bin/sh'}, retry: {backoff: 1m, maxBackoff: 1s}}\n  c: {pod: {script: '#!/bin/sh'}, timeout: 25h}\n",
+            "params:\n  c: {type: string, pattern: \"(\"}\n  d: {type: string, maxLength: 3, default: long}\npreStart:\n  u: {pod: {script: '#!/bin/sh'}}\n",
         ],
     );
 }
@@ -117,7 +150,7 @@ fn warnings() {
     plugin(
         "warnings",
         &[
-            "preStart:\n  a: {pod: {script: x}, outputs: {o: {file: /o}, p: {file: /p}}}\noutputs: {p: \"${units.a.outputs.p}\"}\n",
+            "preStart:\n  a: {pod: {script: '#!/bin/sh'}, outputs: {o: {file: /o}, p: {file: /p}}}\noutputs: {p: \"${units.a.outputs.p}\"}\n",
         ],
     );
 }
@@ -149,7 +182,7 @@ fn sandboxes() {
 
 #[test]
 fn cycles_over_resources() {
-    let node = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: node\nrunners: {sh: {image: alpine}}\nparams: {a: {type: string}, b: {type: string, default: x}}\npreStart:\n  one: {pod: {script: x}, inputs: {a: \"${params.a}\"}, outputs: {o: {file: /o}}}\n  two: {pod: {script: x}, inputs: {b: \"${params.b}\"}, outputs: {o: {file: /o}}}\npostStart:\n  late: {pod: {script: x}, outputs: {o: {file: /o}}}\npostStop:\n  z: {pod: {script: x}}\noutputs: {one: \"${units.one.outputs.o}\", two: \"${units.two.outputs.o}\", a: \"${params.a}\", late: \"${units.late.outputs.o}\"}\n";
+    let node = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: node\nrunners: {sh: {image: alpine}}\nparams: {a: {type: string}, b: {type: string, default: x}}\npreStart:\n  one: {pod: {script: '#!/bin/sh'}, inputs: {a: \"${params.a}\"}, outputs: {o: {file: /o}}}\n  two: {pod: {script: '#!/bin/sh'}, inputs: {b: \"${params.b}\"}, outputs: {o: {file: /o}}}\npostStart:\n  late: {pod: {script: '#!/bin/sh'}, outputs: {o: {file: /o}}}\npostStop:\n  z: {pod: {script: '#!/bin/sh'}}\noutputs: {one: \"${units.one.outputs.o}\", two: \"${units.two.outputs.o}\", a: \"${params.a}\", late: \"${units.late.outputs.o}\"}\n";
     let head = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n";
     let mut text = String::new();
     for resources in [
@@ -168,7 +201,7 @@ fn cycles_over_resources() {
 
 #[test]
 fn too_many_units() {
-    let units: String = (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: x}}}}\n")).collect();
+    let units: String = (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n")).collect();
     let found = checked(&format!("{HEAD}preStart:\n{units}"));
     let plain: Vec<String> = found.iter().map(Diagnostic::plain).collect();
     insta::assert_snapshot!(plain.join("\n"));

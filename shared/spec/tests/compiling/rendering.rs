@@ -81,8 +81,12 @@ fn everything_is_known() {
 
 #[test]
 fn units_failed_or_were_skipped() {
-    let known = [("pg/start", Produced::Skipped), ("users/database", Produced::Absent)];
-    insta::assert_snapshot!(shown(&wired(), &known));
+    let skipped = [("pg/start", Produced::Skipped), ("users/database", Produced::Absent)];
+    insta::assert_snapshot!("skipped", shown(&wired(), &skipped));
+    let server = outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))]);
+    let failed =
+        [("pg/start", server), ("users/database", Produced::Absent), ("users/register", Produced::Absent)];
+    insta::assert_snapshot!("failed", shown(&wired(), &failed));
 }
 
 #[test]
@@ -91,7 +95,7 @@ fn secrets_do_not_leave_their_cluster() {
     let compiled = Compiled::new(&plan).unwrap();
     let known: Known = [(at(&plan, "pg/start"), outputs(&[("dsn", secret("other"))]))].into();
     let error = render::unit(&plan, &compiled, at(&plan, "users/database"), &facts(), &known).unwrap_err();
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error);
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn previews() {
 /// A plugin with one unit of each kind whose values are these.
 fn one(inputs: &str) -> Plan {
     let plugin = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: x}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: x}}\n    inputs:\n{inputs}",
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: '#!/bin/sh'}}\n    inputs:\n{inputs}",
         vec!["1"; 400].join(", ")
     );
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: p}\n";
@@ -137,7 +141,7 @@ fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
     let mut table = String::new();
     for (input, made) in [
         (
-            "{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {a: \"${params.text}\", b: [1]}}",
+            "{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {value: {a: \"${params.text}\", b: [1]}}}",
             Produced::Absent,
         ),
         (
@@ -187,7 +191,7 @@ fn outputs_of_answers() {
     let good = render::outputs_from_response(&compiled, unit, &response(json!({"id": 7}))).unwrap();
     assert_eq!(good, BTreeMap::from([("tenant".to_owned(), Value::Json(json!(7)))]));
     let bad = render::outputs_from_response(&compiled, unit, &response(json!("no")));
-    insta::assert_snapshot!(bad.unwrap_err(), @"");
+    insta::assert_snapshot!(bad.unwrap_err());
 
     let cache = plan.unit(at(&plan, "users/cache")).unwrap();
     let ebb_spec::plan::Work::Object(object) = &cache.work else { panic!("an object") };

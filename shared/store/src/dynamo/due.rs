@@ -146,11 +146,11 @@ impl Dynamo {
             let found =
                 answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
             // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.
-            if found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
-                if !pauses.wait().await {
-                    let reason = "keys stay unprocessed".to_owned();
-                    return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
-                }
+            let idle =
+                found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
+            if idle && !pauses.wait().await {
+                let reason = "keys stay unprocessed".to_owned();
+                return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
             }
             items.extend(found);
             asked = answer.unprocessed_keys;

@@ -73,11 +73,11 @@ fn patch() -> impl Strategy<Value = Patch> {
 
 /// The epoch that a write gives to an item that it makes.
 fn epoch_of(patch: &Patch) -> Epoch {
-    let epochs = patch.conditions.iter().filter_map(|condition| match condition {
+    let mut epochs = patch.conditions.iter().filter_map(|condition| match condition {
         Condition::EpochIs(epoch) => Some(*epoch),
         _ => None,
     });
-    epochs.last().unwrap_or(Epoch::FIRST)
+    epochs.next_back().unwrap_or(Epoch::FIRST)
 }
 
 async fn check(world: &World, name: &str, patches: &[Patch]) {

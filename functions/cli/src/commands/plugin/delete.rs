@@ -70,7 +70,10 @@ fn in_use(full: &str, held: &[PluginUse]) -> Trouble {
     let mut text = format!("{full} is in use");
     for holder in held {
         let cluster = holder.cluster.as_deref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
-        text.push_str(&format!("\n  {}/{} holds it as {}{cluster}", holder.kind, holder.target, holder.resource));
+        text.push_str(&format!(
+            "\n  {}/{} holds it as {}{cluster}",
+            holder.kind, holder.target, holder.resource
+        ));
     }
     Trouble::failed(text).next("delete these first: ebb sandbox delete NAME")
 }
@@ -83,7 +86,9 @@ fn named_in(file: &Path, vars: &Vars) -> Result<Vec<Named>, Trouble> {
     let mut all = Vec::new();
     for document in documents {
         let Some(name) = document["name"].as_str() else {
-            return Err(Trouble::failed(format!("{}: missing name", source.name)).next("add `name:` at the top"));
+            return Err(
+                Trouble::failed(format!("{}: missing name", source.name)).next("add `name:` at the top")
+            );
         };
         let reduced = serde_json::json!({"name": name, "spec": {"runner": {"image": "none"}, "create": []}});
         let mut plugins = load::plugins(&source.name, &reduced.to_string(), &NoFiles, vars)?;
@@ -117,8 +122,11 @@ mod tests {
     fn only_the_name_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plugin.yaml");
-        std::fs::write(&file, "name: \"db-@{who}@1.2.0\"\nspec: {create: [{script: \"@{embed: gone.sh}\"}]}\n")
-            .unwrap();
+        std::fs::write(
+            &file,
+            "name: \"db-@{who}@1.2.0\"\nspec: {create: [{script: \"@{embed: gone.sh}\"}]}\n",
+        )
+        .unwrap();
         let named = named_in(&file, &Vars::parse(["who=me"]).unwrap()).unwrap();
         assert_eq!(named, [Named { name: "db-me".to_owned(), version: Some("1.2.0".parse().unwrap()) }]);
     }

@@ -46,9 +46,10 @@ fn text(detail: &PluginDetail) -> String {
     if detail.in_use.is_empty() {
         return head;
     }
-    let rows = detail.in_use.iter().map(|held| {
-        [held.resource.clone(), held.target.clone(), held.cluster.clone().unwrap_or_default()]
-    });
+    let rows = detail
+        .in_use
+        .iter()
+        .map(|held| [held.resource.clone(), held.target.clone(), held.cluster.clone().unwrap_or_default()]);
     format!("{head}\n{}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
 }
 

@@ -29,8 +29,9 @@ impl Args {
             && name.ends_with(|c: char| c.is_ascii_alphanumeric())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if !shaped {
-            return Err(Trouble::broken(format!("`{name}` is no name for a plugin"))
-                .next("start with a letter, go on with letters, digits and `-`, end with a letter or digit"));
+            return Err(Trouble::broken(format!("`{name}` is no name for a plugin")).next(
+                "start with a letter, go on with letters, digits and `-`, end with a letter or digit",
+            ));
         }
         let text = document(&self.name, if self.signadot { SIGNADOT } else { EBB });
         let path = PathBuf::from(format!("{name}.yaml"));
@@ -45,7 +46,9 @@ impl Args {
                 Err(Trouble::failed(format!("{} is there already and stays as it is", path.display()))
                     .next("another name, or remove the file"))
             }
-            Err(error) => Err(Trouble::broken(format!("{} cannot be written", path.display())).because(&error)),
+            Err(error) => {
+                Err(Trouble::broken(format!("{} cannot be written", path.display())).because(&error))
+            }
         }
     }
 }
@@ -67,7 +70,8 @@ mod tests {
             let text = document(&"tenant-db".parse().unwrap(), template);
             let plugins = load::plugins("tenant-db.yaml", &text, &NoFiles, &Vars::none());
             let plugins = plugins.unwrap_or_else(|found| panic!("{found}"));
-            let warnings = ebb_spec::compile::check_plugin(&plugins[0]).unwrap_or_else(|found| panic!("{found}"));
+            let warnings =
+                ebb_spec::compile::check_plugin(&plugins[0]).unwrap_or_else(|found| panic!("{found}"));
             assert_eq!(warnings, []);
             assert_eq!(crate::offline::full_name(&plugins[0]), "tenant-db@0.1.0");
         }

@@ -83,7 +83,8 @@ impl Args {
             if found.has_errors() {
                 exit = Exit::Failed;
             }
-            let name = if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
+            let name =
+                if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
             if self.output.is_some() {
                 let errors = found.iter().filter(|d| d.severity == ebb_spec::diagnostic::Severity::Error);
                 let errors = errors.map(Wrong::from).collect();

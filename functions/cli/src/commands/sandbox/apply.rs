@@ -7,7 +7,6 @@ use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::LifecycleResult;
 
 use super::WaitArg;
-use crate::client::{Client, Seen};
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{Exit, Trouble};
@@ -41,25 +40,25 @@ impl Args {
         let document = TargetDocument::read(&self.file, &self.sets.vars()?)?;
         let client = connect(server)?;
         let target = document.target(self.kind.kind());
-        let seen = client.target(&target).await?;
-        let (life, asked) = match seen.as_ref().filter(|seen| lives(seen)) {
-            Some(seen) => {
-                let info = &seen.detail.info;
-                let generation = match unchanged(&client, seen, &document).await? {
-                    Change::None => info.generation,
-                    Change::Possible => info.generation + 1,
-                };
-                (Life { target, uid: info.uid.clone(), generation }, Asked::Updated)
-            }
-            None => (Life { target, uid: fresh_uid(), generation: 1 }, Asked::Created),
+        let seen = client.target(&target).await?.filter(lives);
+        let uid = seen.as_ref().map_or_else(fresh_uid, |seen| seen.info.uid.clone());
+        let (asked, generation) = match &seen {
+            Some(seen) => (Asked::Updated, seen.info.generation + 1),
+            None => (Asked::Created, 1),
         };
+        let mut life = Life { target, uid, generation };
         let answer = ask(&client, asked, &life, Some(document.expanded())).await?;
-        let word = match (asked, answer.result) {
-            (_, LifecycleResult::Waiting) => "Queued",
-            (Asked::Created, _) => "Created",
-            _ => "Applied",
+        let change = match (&seen, client.target(&life.target).await?) {
+            // A document that asks for what is there changes nothing: the generation stays.
+            (Some(_), Some(now)) if now.info.uid == life.uid && now.info.generation < life.generation => {
+                life.generation = now.info.generation;
+                "Unchanged"
+            }
+            (Some(_), _) => "Changed",
+            (None, _) if answer.result == LifecycleResult::Waiting => "Queued",
+            (None, _) => "Created",
         };
-        output::tell(&format!("{word} {} with uid {}, generation {}", life.target, life.uid, life.generation));
+        output::tell(&format!("{change} {} (uid {}, generation {})", life.target, life.uid, life.generation));
         let exit = match self.wait.limit(self.wait_timeout) {
             Wait::No => Exit::Done,
             Wait::For(timeout) => wait(&client, &life, Goal::Ready, timeout).await?,
@@ -68,23 +67,10 @@ impl Args {
             && let Some(seen) = client.target(&life.target).await?
         {
             self.output.write(&seen, |seen| {
-                let resources = &seen.detail.resources;
+                let resources = &seen.resources;
                 why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
             })?;
         }
         Ok(exit)
     }
-}
-
-/// Whether a document asks for something else than what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    None,
-    Possible,
-}
-
-async fn unchanged(client: &Client, seen: &Seen, document: &TargetDocument) -> Result<Change, Trouble> {
-    let Some(plan) = &seen.plan else { return Ok(Change::Possible) };
-    let preview = client.preview(document.expanded()).await?;
-    Ok(if preview.digest == *plan { Change::None } else { Change::Possible })
 }

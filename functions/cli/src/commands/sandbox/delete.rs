@@ -41,8 +41,8 @@ impl Args {
         let target = self.target()?;
         let client = connect(server)?;
         let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
-        let info = &seen.detail.info;
-        if let Some(uid) = &seen.detail.waiting {
+        let info = &seen.info;
+        if let Some(uid) = &seen.waiting {
             // Otherwise it would begin as soon as the other one is gone.
             let waiting = Life { target: target.clone(), uid: uid.clone(), generation: 1 };
             ask(&client, Asked::Deleted, &waiting, None).await?;

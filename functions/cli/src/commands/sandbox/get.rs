@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ebb_wire::api::TargetDetail;
 use jiff::Timestamp;
 
-use crate::client::{Client, Seen};
+use crate::client::Client;
 use crate::commands::unknown;
 use crate::exit::{Exit, Trouble};
 use crate::output::{self, Output};
@@ -29,8 +30,8 @@ impl Args {
     }
 }
 
-fn text(seen: &Seen, now: Timestamp) -> String {
-    let detail = &seen.detail;
+fn text(seen: &TargetDetail, now: Timestamp) -> String {
+    let detail = seen;
     let info = &detail.info;
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn everything_of_a_target() {
-        let seen: Seen = serde_json::from_value(serde_json::json!({
+        let seen: TargetDetail = serde_json::from_value(serde_json::json!({
             "kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "starting",
             "since": fixtures::NOW, "created": fixtures::NOW, "expires": "2026-11-21T17:00:00Z",
             "plugins": ["tenant-db@2.1.0"],
