@@ -11,6 +11,7 @@ use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::output;
 use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
+use crate::progress::screen::Screen;
 use crate::progress::words;
 use crate::target::Target;
 use crate::timing;
@@ -63,7 +64,7 @@ pub(crate) async fn wait(
     let interrupts = Interrupts::listen()?;
     let limits = Limits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
     let target = &life.target;
-    match follow(client, None, life, goal, limits).await? {
+    match follow(client, None, life, goal, limits, &mut Screen::new()).await? {
         Ended::Reached(_) => Ok(Exit::Done),
         Ended::Failed(_) => {
             explain(client, target).await;

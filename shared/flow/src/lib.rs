@@ -10,6 +10,7 @@
 pub mod api;
 pub mod cause;
 pub mod complete;
+pub mod deployed;
 pub mod dispatch;
 pub mod drive;
 pub mod env;

@@ -18,6 +18,7 @@ use crate::lifecycle::{ask, explain, fresh_uid, lives, named};
 use crate::machine::{self, Machine};
 use crate::output::{self, Output};
 use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
+use crate::progress::screen::Screen;
 use crate::progress::words;
 use crate::{offline, server, timing, why};
 
@@ -76,6 +77,7 @@ struct Running<'a> {
     interrupts: Interrupts,
     timeout: Option<Duration>,
     last: Option<Box<TargetDetail>>,
+    screen: Screen,
 }
 
 impl Args {
@@ -95,8 +97,15 @@ impl Args {
         let machine = Machine::start(machine::for_one_run(self.state.clone())).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
-        let mut running =
-            Running { machine: &machine, client, life, interrupts, timeout: self.wait_timeout, last: None };
+        let mut running = Running {
+            machine: &machine,
+            client,
+            life,
+            interrupts,
+            timeout: self.wait_timeout,
+            last: None,
+            screen: Screen::new(),
+        };
         let then = if self.then_delete { Then::Delete } else { Then::Keep };
         let ended = running.live(&document, &plugins, then, self.output).await;
         // Whoever pressed Ctrl-C twice does not wait.
@@ -198,7 +207,8 @@ impl Running<'_> {
 
     async fn follow(&mut self, goal: Goal, interrupts: u32) -> Result<Ended, Trouble> {
         let limits = Limits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
-        let ended = follow(&self.client, Some(self.machine), &self.life, goal, limits).await?;
+        let ended =
+            follow(&self.client, Some(self.machine), &self.life, goal, limits, &mut self.screen).await?;
         let seen = match &ended {
             Ended::Reached(seen) | Ended::TimedOut(seen) | Ended::Interrupted(seen) => seen.clone(),
             Ended::Failed(seen) => Some(seen.clone()),

@@ -1,6 +1,6 @@
 //! Watching a target until it is where it should be.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebb_wire::api::{Phase, RunState, TargetDetail, UnitState};
 
@@ -73,8 +73,9 @@ pub(crate) async fn follow(
     life: &Life,
     goal: Goal,
     limits: Limits<'_>,
+    screen: &mut Screen,
 ) -> Result<Ended, Trouble> {
-    let mut screen = Screen::new();
+    let begun = Instant::now();
     let mut last: Option<Box<TargetDetail>> = None;
     let mut unanswered = 0;
     let mut told = false;
@@ -114,17 +115,17 @@ pub(crate) async fn follow(
                     screen.say("the server does not answer; asking again");
                 }
                 if unanswered > PATIENCE {
-                    screen.leave(timing::now());
+                    screen.rest(timing::now());
                     return Err(error.into());
                 }
             }
             Err(error) => {
-                screen.leave(timing::now());
+                screen.rest(timing::now());
                 return Err(error.into());
             }
         }
         let wait = match limits.timeout {
-            Some(timeout) => match timeout.checked_sub(screen.elapsed()) {
+            Some(timeout) => match timeout.checked_sub(begun.elapsed()) {
                 Some(left) => left.min(EVERY),
                 None => break Ended::TimedOut(last),
             },
@@ -136,7 +137,7 @@ pub(crate) async fn follow(
             () = interrupts.more_than(seen) => break Ended::Interrupted(last),
         }
     };
-    screen.leave(timing::now());
+    screen.rest(timing::now());
     Ok(ended)
 }
 

@@ -1,6 +1,6 @@
 //! One line per change, for whoever is no terminal.
 
-use ebb_wire::api::{RunDetail, UnitState};
+use ebb_wire::api::{Phase, RunDetail, UnitState};
 use jiff::Timestamp;
 
 use super::{View, words};
@@ -9,11 +9,18 @@ use crate::timing;
 /// What has changed from one view to the next; from nothing at first.
 pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
+    let phase = format!("{}  {}", after.target, words::phase(after.phase));
+    let changed = before.map(|view| view.phase) != Some(after.phase);
+    // A phase that begins something stands before it, one that ends something behind it.
+    let begins = matches!(after.phase, Phase::Starting | Phase::Stopping);
+    if changed && begins {
+        lines.push(phase.clone());
+    }
     for run in &after.runs {
         let old = before.and_then(|view| view.runs.iter().find(|old| old.id == run.id));
         let begun = old.is_none();
         if begun {
-            lines.push(format!("{}  begins: {} units", run.event, run.units.len()));
+            lines.push(format!("{}  begins: {}", run.event, words::units(run.units.len())));
         }
         lines.extend(of_units(old, run, now));
         if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
@@ -25,8 +32,8 @@ pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Ve
             ));
         }
     }
-    if before.map(|view| view.phase) != Some(after.phase) {
-        lines.push(format!("{}  {}", after.target, words::phase(after.phase)));
+    if changed && !begins {
+        lines.push(phase);
     }
     lines
 }

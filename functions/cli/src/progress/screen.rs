@@ -1,6 +1,6 @@
 //! Where progress is shown.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use console::Term;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -35,11 +35,6 @@ impl Screen {
             Way::Lines
         };
         Self { begun: Instant::now(), last: None, way }
-    }
-
-    /// Time since the screen was made.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
     }
 
     /// Shows a view.
@@ -83,15 +78,18 @@ impl Screen {
         }
     }
 
-    /// Leaves the last view where it is, in full.
-    pub(crate) fn leave(self, now: Timestamp) {
-        if let Way::Terminal { term, multi, bars } = self.way {
-            drop(bars);
+    /// Leaves the last view where it is, in full. What is shown next goes below it.
+    pub(crate) fn rest(&mut self, now: Timestamp) {
+        if let Way::Terminal { term, multi, bars } = &mut self.way {
+            for bar in bars.drain(..) {
+                multi.remove(&bar);
+            }
+            // A terminal that is gone has nothing to clear.
             let _ = multi.clear();
-            if let Some(view) = &self.last {
+            if let Some(view) = self.last.take() {
                 let (height, width) = term.size();
                 let room = Room { width: usize::from(width), height: usize::from(height).max(40) };
-                output::tell(&tree(view, now, room, marks()).join("\n"));
+                output::tell(&tree(&view, now, room, marks()).join("\n"));
             }
         }
     }

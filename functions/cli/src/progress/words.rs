@@ -60,25 +60,25 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
 /// Where a unit stands: on what it waits, since when, until when.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
     let tries =
-        if unit.attempts > 1 { format!(" try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
+        if unit.attempts > 1 { format!(", try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "is about to be sent".to_owned(),
         UnitState::Waiting => format!("waits for {}", some_of(waiting_for)),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
             let since =
-                since.map_or(" is being sent".to_owned(), |time| format!(" {}", timing::length(time)));
+                since.map_or("being sent".to_owned(), |time| format!("running {}", timing::length(time)));
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
             let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
-            format!("running{tries}{since}{}{}", next.unwrap_or_default(), left.unwrap_or_default())
+            format!("{since}{tries}{}{}", next.unwrap_or_default(), left.unwrap_or_default())
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
             let next = next
                 .map_or("next try soon".to_owned(), |time| format!("next try in {}", timing::length(time)));
-            format!("failed{tries}{}, {next}", why(unit))
+            format!("failed{tries}, {next}{}", why(unit))
         }
         UnitState::Succeeded => {
             let tries = if unit.attempt > 1 { tries } else { String::new() };
@@ -125,4 +125,9 @@ pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec
             .any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
     };
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
+}
+
+/// `1 unit`, `2 units`.
+pub(crate) fn units(count: usize) -> String {
+    if count == 1 { "1 unit".to_owned() } else { format!("{count} units") }
 }

@@ -1,0 +1,175 @@
+//! The surroundings of the functions on AWS: read from the environment once, when a function starts.
+
+mod queue;
+mod unconnected;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ebb_engine::{Millis, Timestamp};
+use ebb_outbound::{Client, Policy};
+use ebb_store::{Bucket, Dynamo, Store};
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+
+use crate::env::{Env, Settings, Warm};
+use crate::http::{Access, Role, Server};
+use crate::ports::{Clock, Message, Random};
+
+/// Why a function cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployedError {
+    /// A variable is missing.
+    #[error("the environment variable {0} is not set")]
+    Missing(&'static str),
+    /// A variable has a value that cannot be used. The value is not shown: it may be a secret.
+    #[error("the environment variable {name} cannot be used: {reason}")]
+    Invalid {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The HTTP client cannot be made.
+    #[error(transparent)]
+    Http(#[from] ebb_outbound::ClientError),
+}
+
+/// A function's surroundings.
+pub struct Deployed {
+    /// What the functions are given.
+    pub env: Arc<Env>,
+    /// Table and bucket.
+    pub store: Arc<Store>,
+    access: Arc<Access>,
+}
+
+impl Deployed {
+    /// Reads the environment and makes the clients. No request is sent yet.
+    ///
+    /// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has;
+    /// `EBB_PLATFORM_URL` may be empty. `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
+    /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`.
+    ///
+    /// # Errors
+    /// [`DeployedError`]: the function cannot work.
+    pub async fn from_environment() -> Result<Self, DeployedError> {
+        let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(&config), var("EBB_TABLE")?);
+        let bucket = Bucket::new(aws_sdk_s3::Client::new(&config), var("EBB_BUCKET")?);
+        let store = Arc::new(Store::new(dynamo, bucket));
+        let queue = queue::SqsQueue::new(aws_sdk_sqs::Client::new(&config), var("EBB_QUEUE_URL")?);
+        let outside = Arc::new(Client::new(Policy::public())?);
+        let env = Arc::new(Env {
+            store: store.clone(),
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandom),
+            relay: Arc::new(unconnected::Unconnected),
+            outside: outside.clone(),
+            platform: outside,
+            queue: Arc::new(queue),
+            settings: settings()?,
+            warm: Warm::default(),
+        });
+        let access = Arc::new(access(&optional("EBB_API_TOKENS"))?);
+        Ok(Self { env, store, access })
+    }
+
+    /// What the routes are given.
+    pub fn server(&self) -> Server {
+        Server { env: self.env.clone(), store: self.store.clone(), access: self.access.clone() }
+    }
+
+    /// `sweep`: an event of the schedule, or a batch of the queue. Gives the batch's failures for SQS to send again.
+    ///
+    /// # Errors
+    /// The index cannot be asked; the schedule asks again.
+    pub async fn sweep(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
+        let Some(records) = event.get("Records").and_then(serde_json::Value::as_array) else {
+            let swept = crate::sweep::sweep(&self.env, self.store.as_ref()).await?;
+            return Ok(serde_json::json!({ "looked": swept.looked, "failed": swept.failed }));
+        };
+        let mut failures = Vec::new();
+        for record in records {
+            let body = record.get("body").and_then(serde_json::Value::as_str).unwrap_or_default();
+            let taken = match serde_json::from_str::<Message>(body) {
+                Ok(message) => crate::sweep::receive_message(&self.env, &message).await,
+                Err(error) => Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}"))),
+            };
+            if let Err(error) = taken {
+                tracing::warn!(%error, "a message is delivered again");
+                failures.push(serde_json::json!({ "itemIdentifier": record.get("messageId") }));
+            }
+        }
+        Ok(serde_json::json!({ "batchItemFailures": failures }))
+    }
+}
+
+fn settings() -> Result<Settings, DeployedError> {
+    let platform = optional("EBB_PLATFORM_URL");
+    Ok(Settings {
+        callback_url: var("EBB_CALLBACK_URL")?,
+        source: var("EBB_SOURCE")?,
+        platform_url: Some(platform).filter(|url| !url.is_empty()),
+        platform_secret: parsed("EBB_PLATFORM_SECRET", Secret::parse)?,
+        webhook_keys: parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
+        unit_secret: parsed("EBB_UNIT_SECRET", Secret::parse)?,
+        token_keys: parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
+        // The functions' timeout (29 s), the relay's transport (15 s), and a minute of clock skew.
+        landing: Millis(104_000),
+        grace: Duration::from_secs(30),
+        answer: Duration::from_secs(20),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(3),
+    })
+}
+
+fn access(text: &str) -> Result<Access, DeployedError> {
+    let invalid = |reason: &str| DeployedError::Invalid { name: "EBB_API_TOKENS", reason: reason.to_owned() };
+    let mut tokens = Vec::new();
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        let (role, token) = entry.split_once(':').ok_or_else(|| invalid("expected ROLE:TOKEN"))?;
+        let role = match role {
+            "user" => Role::User,
+            "author" => Role::Author,
+            "operator" => Role::Operator,
+            _ => return Err(invalid("roles are user, author and operator")),
+        };
+        tokens.push((token, role));
+    }
+    Ok(Access::new(tokens))
+}
+
+fn optional(name: &'static str) -> String {
+    std::env::var(name).unwrap_or_default()
+}
+
+fn var(name: &'static str) -> Result<String, DeployedError> {
+    std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or(DeployedError::Missing(name))
+}
+
+fn parsed<T, E: std::fmt::Display>(
+    name: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, DeployedError> {
+    parse(&var(name)?).map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn next(&self) -> u64 {
+        rand::random()
+    }
+}
