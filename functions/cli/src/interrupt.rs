@@ -31,6 +31,11 @@ impl Interrupts {
         Ok(Self { count })
     }
 
+    /// How many there were.
+    pub(crate) fn count(&self) -> u32 {
+        *self.count.borrow()
+    }
+
     /// Waits for more than `seen` of them.
     pub(crate) async fn more_than(&self, seen: u32) {
         let mut count = self.count.clone();

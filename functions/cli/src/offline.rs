@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_spec::compile::{self, Bound, Why};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load;
+use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_spec::model::{At, Dialect, Plugin, ResourceDoc, Sandbox};
 use ebb_spec::plan::Plan;
 use ebb_wire::api::PlanPreview;
@@ -113,9 +113,28 @@ fn resource_name(plugin: &Plugin) -> String {
     plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect()
 }
 
+/// The same plan as the server would make it of published documents: places are those of the expanded ones, so that
+/// its digest is the server's.
+pub(crate) fn as_published(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Plan, Trouble> {
+    let again = |name: &str, text: &str| load::documents(name, text, &NoFiles, &Vars::none());
+    let mut published = Vec::new();
+    for plugin in plugins {
+        published.extend(again(&full_name(plugin), &plugin.expanded)?.documents);
+    }
+    let published: Vec<Plugin> = published
+        .into_iter()
+        .filter_map(|document| match document {
+            Document::Plugin(plugin) => Some(plugin),
+            Document::Sandbox(_) | Document::RouteGroup(_) => None,
+        })
+        .collect();
+    let sandbox = load::sandbox(&sandbox.name.value, &sandbox.expanded, &NoFiles, &Vars::none())?;
+    Ok(plan(&sandbox, &published)?.plan)
+}
+
 /// The preview of a plan, as the server would give it.
-pub(crate) fn preview(target: &str, planned: Planned) -> Result<PlanPreview, Trouble> {
-    ebb_flow::api::plans::show(target, planned.plan)
+pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, Trouble> {
+    ebb_flow::api::plans::show(target, plan)
         .map_err(|error| Trouble::broken("the plan cannot be shown").because(&error))
 }
 

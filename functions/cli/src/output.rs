@@ -22,7 +22,7 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Output {
     /// Write data for programs instead of text for people
-    #[arg(short = 'o', long = "output", value_name = "FORMAT")]
+    #[arg(short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
     format: Option<Format>,
 }
 
@@ -112,6 +112,6 @@ mod tests {
     fn formats() {
         let data = serde_json::json!({"b": 1, "a": ["x"]});
         assert_eq!(encoded(Format::Json, &data).unwrap(), "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n");
-        assert_eq!(encoded(Format::Yaml, &data).unwrap(), "b: 1\na:\n  - x\n");
+        assert_eq!(encoded(Format::Yaml, &data).unwrap(), "b: 1\na:\n- x\n");
     }
 }

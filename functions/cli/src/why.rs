@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_wire::api::{Cause, Certainty, Why};
+use ebb_wire::api::{Cause, Certainty, Phase, Why};
 use ebb_wire::lifecycle::OutputValue;
 
 use crate::progress::words;
 
 /// The text, with a line end.
 pub(crate) fn text(why: &Why) -> String {
-    let mut text = format!("{} is {}: {}\n", why.target, words::phase(why.phase), why.summary.trim());
+    let stands = if why.phase == Phase::Failed { "has" } else { "is" };
+    let mut text = format!("{} {stands} {}: {}\n", why.target, words::phase(why.phase), why.summary.trim());
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }

@@ -94,7 +94,9 @@ impl Deployed {
             let body = record.get("body").and_then(serde_json::Value::as_str).unwrap_or_default();
             let taken = match serde_json::from_str::<Message>(body) {
                 Ok(message) => crate::sweep::receive_message(&self.env, &message).await,
-                Err(error) => Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}"))),
+                Err(error) => {
+                    Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}")))
+                }
             };
             if let Err(error) = taken {
                 tracing::warn!(%error, "a message is delivered again");

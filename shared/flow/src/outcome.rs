@@ -58,7 +58,7 @@ impl Failure {
     /// continues the numbering: so each multiple of it is a last try.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let tries = unit.retry.attempts.max(1);
-        attempt.0 % tries != 0 && self.is_worth_retrying(&unit.retry.on)
+        !attempt.0.is_multiple_of(tries) && self.is_worth_retrying(&unit.retry.on)
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {

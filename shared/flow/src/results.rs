@@ -80,7 +80,7 @@ pub async fn conclude(
                 return again_for_more(env, run, this).await;
             }
             memory.learn(run, this.unit, records::produced(success.outputs.clone()));
-            done(env, run, this, ended, memory).await
+            done(env, run, this, ended).await
         }
         Ended::Skipped(_) => {
             let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
@@ -88,7 +88,7 @@ pub async fn conclude(
                 return Ok(progress);
             }
             memory.learn(run, this.unit, Produced::Skipped);
-            done(env, run, this, ended, memory).await
+            done(env, run, this, ended).await
         }
         Ended::Failed(failure) => failed(env, run, this, failure, memory).await,
         Ended::Cancelled(_) => {
@@ -111,12 +111,12 @@ async fn put_success(
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
-            reopen_if_sealed(env, run, this.unit, this.attempt, memory).await?;
+            reopen_if_sealed(env, run, this.unit).await?;
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
         }
         // The try was given up before its success arrived. The failure decides; the success is late.
         Put::Second(first) => {
-            late(env, run, this, memory).await?;
+            late(env, run, this).await?;
             if first.verdict == Verdict::Failed {
                 Box::pin(resume(env, run, this, &first, memory)).await?;
             }
@@ -126,13 +126,7 @@ async fn put_success(
 }
 
 /// Moves the head to done and follows.
-async fn done(
-    env: &Env,
-    run: &Run,
-    this: Try,
-    ended: &Ended,
-    memory: &Memory,
-) -> Result<Progress, FlowError> {
+async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     let patch = accept(Event::Succeeded { unit, attempt, epoch });
     match run.patch(env, &patch).await? {
@@ -149,7 +143,7 @@ async fn done(
                 // In the ledger before anything is acknowledged, even if there was nothing to keep.
                 let result = records::keep(env, run, unit, attempt, ended, None).await?;
                 env.store.put_result(&run.id, unit, attempt, &result).await?;
-                late(env, run, this, memory).await?;
+                late(env, run, this).await?;
                 Ok(Progress::late(Late::Recorded))
             }
         },
@@ -157,22 +151,16 @@ async fn done(
 }
 
 /// Notes a late success, and reopens its undo if that has begun to read.
-async fn late(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<(), FlowError> {
+async fn late(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> {
     let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt });
     env.store.patch_run(&run.id, &patch).await?;
-    reopen_if_sealed(env, run, this.unit, this.attempt, memory).await?;
+    reopen_if_sealed(env, run, this.unit).await?;
     // A run that settles waits for this.
     env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
     Ok(())
 }
 
-async fn reopen_if_sealed(
-    env: &Env,
-    run: &Run,
-    unit: Unit,
-    _attempt: Attempt,
-    _memory: &Memory,
-) -> Result<(), FlowError> {
+async fn reopen_if_sealed(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
     let view = run.look(env).await?;
     if !view.is_sealed(unit) {
         return Ok(());
@@ -236,7 +224,7 @@ pub async fn resume(
         Verdict::Cancelled => Ok(Progress::late(Late::Ignored)),
         Verdict::Skipped => {
             memory.learn(run, this.unit, Produced::Skipped);
-            done(env, run, this, &Ended::Skipped(String::new()), memory).await
+            done(env, run, this, &Ended::Skipped(String::new())).await
         }
         Verdict::Succeeded => {
             memory.learn(run, this.unit, records::produced(records::outputs(env, result).await?));

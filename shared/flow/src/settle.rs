@@ -26,8 +26,10 @@ use crate::ports::{Message, RelayError};
 use crate::records;
 use crate::run::{self, Run};
 
-/// While something of a cancelled run may still run, it is looked at this often.
+/// While something of a cancelled run may still run, it is looked at this often at first, and never less often than
+/// [`LOOK_AGAIN_MAX_MS`]: a cluster may be out of reach for days.
 const LOOK_AGAIN_MS: u64 = 1_000;
+const LOOK_AGAIN_MAX_MS: u64 = 60_000;
 
 /// Stops a run: bumps the epoch of every item, the root first. A run that is stopping or closed is left as it is.
 ///
@@ -53,7 +55,7 @@ pub async fn cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
 /// The store's.
 pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, FlowError> {
     let Some(stopped) = stop_all(env, run, view).await? else {
-        return again(env, run).await;
+        return again(env, run, env.now()).await;
     };
     // The items were read before some of them were stopped: what counts is their state from then on.
     let view = run.look(env).await?;
@@ -73,11 +75,23 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
     if settled && landed {
         return finish::settled(env, run).await;
     }
-    again(env, run).await
+    again(env, run, stopped).await
 }
 
-async fn again(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
-    dispatch::hasten(env, run, LOOK_AGAIN_MS).await?;
+async fn again(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<Work>, FlowError> {
+    let waited = env.now().since(stopped).0;
+    let landing = stopped.plus(env.settings.landing).since(env.now()).0;
+    let wait = (waited / 4).clamp(LOOK_AGAIN_MS, LOOK_AGAIN_MAX_MS);
+    // Where only the landing time is left, its end is the next thing that happens.
+    let wait = if landing > 0 { wait.min(landing) } else { wait };
+    let next = env.now().plus(ebb_engine::Millis(wait));
+    let Some(root) = env.store.read_root(&run.id).await? else { return Ok(None) };
+    let event = match root.head.due {
+        Some(seen) if seen <= next => Event::Rearmed { seen, version: root.head.version, next },
+        _ => Event::Hastened { due: next },
+    };
+    env.store.patch_run(&run.id, &accept(event)).await?;
+    env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait)).await;
     Ok(None)
 }
 

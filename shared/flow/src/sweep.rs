@@ -180,14 +180,16 @@ async fn look(
         looked.not_before(wait);
         return Ok(nothing);
     }
-    let Some(record) = record else {
-        // Sent or not, nobody knows: from now on its time runs, and sending it again asks.
+    let Some((record, begun)) = record.and_then(|record| Some((record, complete::begun(record)?))) else {
+        // Sent or not, nobody knows: from now on its time runs, and sending it again asks. What says that it goes on
+        // has been sent.
         env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(looked.now)).await?;
         looked.not_before(looked.now.plus(Millis(unit.timeout_ms)));
-        looked.work.push((this.unit, this.attempt));
+        if record.is_none_or(|record| record.beat.is_none()) {
+            looked.work.push((this.unit, this.attempt));
+        }
         return Ok(nothing);
     };
-    let begun = record.started.into_iter().chain(record.accepted).min().map_or(looked.now, Timestamp);
     let deadline = begun.plus(Millis(unit.timeout_ms));
     let is_pod = matches!(unit.work, Kind::Pod(_));
     let deadline = if is_pod { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
@@ -261,19 +263,20 @@ pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowE
         receive::delete(env, kind, name, &target.uid).await?;
         return Ok(());
     }
-    if let (TargetPhase::Stopping, Some(moment)) = (target.phase, target.moment) {
-        if matches!(moment, ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady) {
-            let life = ebb_wire::id::life(kind, name, &target.uid);
-            let run = RunId::new(&life, target.generation, moment);
-            if let Some(work) = settle::stop(env, &run).await? {
-                drive(env, work).await?;
-            }
-        }
-    }
-    if target.phase == TargetPhase::Gone {
-        if let Some(work) = finish::promote(env, kind, name).await? {
+    if target.phase == TargetPhase::Stopping
+        && let Some(moment @ (ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady)) =
+            target.moment
+    {
+        let life = ebb_wire::id::life(kind, name, &target.uid);
+        let run = RunId::new(&life, target.generation, moment);
+        if let Some(work) = settle::stop(env, &run).await? {
             drive(env, work).await?;
         }
+    }
+    if target.phase == TargetPhase::Gone
+        && let Some(work) = finish::promote(env, kind, name).await?
+    {
+        drive(env, work).await?;
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.due.is_some_and(|due| due <= env.now()) {

@@ -225,10 +225,10 @@ async fn bind(port: Option<u16>, asked: bool) -> Result<TcpListener, StackError>
 }
 
 async fn start_s3(folder: &Path, asked: Option<u16>, last: Option<u16>) -> Result<S3Server, StackError> {
-    if let (None, Some(port)) = (asked, last) {
-        if let Ok(server) = S3Server::start(folder, port).await {
-            return Ok(server);
-        }
+    if let (None, Some(port)) = (asked, last)
+        && let Ok(server) = S3Server::start(folder, port).await
+    {
+        return Ok(server);
     }
     S3Server::start(folder, asked.unwrap_or(0)).await.map_err(StackError::part("the S3 endpoint"))
 }

@@ -41,7 +41,7 @@ impl Args {
             for warning in &planned.warnings {
                 output::tell(warning.drawn(output::drawing()).trim_end());
             }
-            offline::preview(&name, planned)?
+            offline::preview(&name, offline::as_published(&sandbox, &plugins)?)?
         };
         self.output.write(&preview, |preview| text(&name, preview))?;
         Ok(Exit::Done)

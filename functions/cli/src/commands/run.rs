@@ -97,20 +97,24 @@ impl Args {
         let machine = Machine::start(machine::for_one_run(self.state.clone())).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
+        let then = if self.then_delete { Then::Delete } else { Then::Keep };
         let mut running = Running {
             machine: &machine,
             client,
             life,
-            interrupts,
+            interrupts: interrupts.clone(),
             timeout: self.wait_timeout,
             last: None,
             screen: Screen::new(),
         };
-        let then = if self.then_delete { Then::Delete } else { Then::Keep };
         let ended = running.live(&document, &plugins, then, self.output).await;
-        // Whoever pressed Ctrl-C twice does not wait.
+        // Whoever pressed Ctrl-C twice does not wait, nor whoever presses it now.
         if !matches!(ended, Ok(Ran::Left)) {
-            machine.stop().await;
+            let seen = interrupts.count();
+            tokio::select! {
+                () = machine.stop() => {}
+                () = interrupts.more_than(seen) => {}
+            }
         }
         match ended? {
             Ran::Ended(exit) => Ok(exit),
@@ -164,11 +168,11 @@ impl Running<'_> {
             }
         };
         let reached = self.last.clone();
-        if output.format().is_none()
-            && let Some(seen) = reached.as_deref().filter(|_| exit == Exit::Done)
-        {
-            output::print(&outputs(seen))?;
-        }
+        // A reader that went away is no reason to leave things behind.
+        let printed = match reached.as_deref() {
+            Some(seen) if exit == Exit::Done && output.format().is_none() => output::print(&outputs(seen)),
+            _ => Ok(()),
+        };
         let ran = match then {
             Then::Delete => self.take_away(exit, 0).await?,
             Then::Keep => {
@@ -176,6 +180,7 @@ impl Running<'_> {
                 Ran::Ended(exit)
             }
         };
+        printed?;
         if output.format().is_some()
             && let (Ran::Ended(_), Some(reached), Some(last)) = (&ran, &reached, &self.last)
         {

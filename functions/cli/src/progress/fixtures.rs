@@ -43,6 +43,7 @@ fn units() -> Vec<UnitDetail> {
         },
         UnitDetail {
             reason: Some(Reason { code: ReasonCode::Status, message: "the server answered 503".to_owned() }),
+            attempt: 2,
             next: at("09:00:14"),
             ..unit("billing/register", UnitState::Retrying)
         },
@@ -116,7 +117,7 @@ pub(crate) fn wide(count: usize) -> View {
             let state = match number {
                 7 => UnitState::Failed,
                 500..=502 => UnitState::Running,
-                ..=500 => UnitState::Succeeded,
+                ..500 => UnitState::Succeeded,
                 _ => UnitState::Waiting,
             };
             UnitDetail { attempts: 1, ..unit(&format!("fan/unit-{number}"), state) }

@@ -1,8 +1,11 @@
 //! Watching a target until it is where it should be.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebb_wire::api::{Phase, RunState, TargetDetail, UnitState};
+
+use jiff::Timestamp;
 
 use super::View;
 use super::screen::Screen;
@@ -79,6 +82,7 @@ pub(crate) async fn follow(
     let mut last: Option<Box<TargetDetail>> = None;
     let mut unanswered = 0;
     let mut told = false;
+    let mut running = Running::default();
     let ended = loop {
         match client.target(&life.target).await {
             Ok(seen) => {
@@ -87,6 +91,7 @@ pub(crate) async fn follow(
                     && seen.info.uid == life.uid
                 {
                     let mut view = View::new(seen);
+                    running.note(&mut view, timing::now());
                     if let Some(machine) = machine {
                         listen(machine, &mut view);
                     }
@@ -139,6 +144,22 @@ pub(crate) async fn follow(
     };
     screen.rest(timing::now());
     Ok(ended)
+}
+
+/// When tries were first seen to run: their start, as long as the server does not know it.
+#[derive(Default)]
+struct Running(HashMap<(String, String, u32), Timestamp>);
+
+impl Running {
+    fn note(&mut self, view: &mut View, now: Timestamp) {
+        for run in &mut view.runs {
+            for unit in run.units.iter_mut().filter(|unit| unit.state == UnitState::Running) {
+                let key = (run.id.clone(), unit.key.clone(), unit.attempt);
+                let first = *self.0.entry(key).or_insert(now);
+                unit.started.get_or_insert_with(|| first.to_string());
+            }
+        }
+    }
 }
 
 /// Asks the units of this machine what they have logged last.

@@ -19,23 +19,27 @@ pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Ve
     for run in &after.runs {
         let old = before.and_then(|view| view.runs.iter().find(|old| old.id == run.id));
         let begun = old.is_none();
+        if before.is_none() && !is_open(run) {
+            // It was over before anybody looked.
+            lines.push(ended(run));
+            continue;
+        }
         if begun {
             lines.push(format!("{}  begins: {}", run.event, words::units(run.units.len())));
         }
         lines.extend(of_units(old, run, now));
         if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
-            lines.push(format!(
-                "{}  {}: {}",
-                run.event,
-                words::run(run.state),
-                super::tree::counted(&run.units)
-            ));
+            lines.push(ended(run));
         }
     }
     if changed && !begins {
         lines.push(phase);
     }
     lines
+}
+
+fn ended(run: &RunDetail) -> String {
+    format!("{}  {}: {}", run.event, words::run(run.state), super::tree::counted(&run.units))
 }
 
 fn is_open(run: &RunDetail) -> bool {
@@ -73,6 +77,18 @@ mod tests {
         insta::assert_snapshot!(changes(None, &first, now).join("\n"));
         assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
         insta::assert_snapshot!(changes(Some(&first), &done(), now).join("\n"));
+    }
+
+    #[test]
+    fn what_was_over_before_is_summed_up() {
+        let view = done();
+        let text = changes(None, &view, NOW.parse().unwrap()).join("\n");
+        insta::assert_snapshot!(text, @r"
+        sandbox/pr-1  stopping
+        preStart  failed: 1 failed, 1 blocked, 4 succeeded, 1 skipped
+        postStop  begins: 1 unit
+        postStop  db/drop  running 1.0s, try 1/3
+        ");
     }
 
     #[test]

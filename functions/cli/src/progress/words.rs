@@ -62,12 +62,11 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
     let tries =
         if unit.attempts > 1 { format!(", try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
     match unit.state {
-        UnitState::Waiting if waiting_for.is_empty() => "is about to be sent".to_owned(),
+        UnitState::Waiting if waiting_for.is_empty() => "about to be sent".to_owned(),
         UnitState::Waiting => format!("waits for {}", some_of(waiting_for)),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
-            let since =
-                since.map_or("being sent".to_owned(), |time| format!("running {}", timing::length(time)));
+            let since = since.map_or("sent".to_owned(), |time| format!("running {}", timing::length(time)));
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
             let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
@@ -76,16 +75,16 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
-            let next = next
-                .map_or("next try soon".to_owned(), |time| format!("next try in {}", timing::length(time)));
-            format!("failed{tries}, {next}{}", why(unit))
+            let next = next.map_or("soon".to_owned(), |time| format!("in {}", timing::length(time)));
+            let after = unit.reason.as_ref().map(|cause| format!(", after: {}", reason(cause)));
+            format!("try {}/{} {next}{}", unit.attempt, unit.attempts, after.unwrap_or_default())
         }
         UnitState::Succeeded => {
             let tries = if unit.attempt > 1 { tries } else { String::new() };
-            format!("succeeded{tries}{}", took(unit))
+            format!("succeeded{}{tries}", took(unit))
         }
         UnitState::Skipped => format!("skipped{}", why(unit)),
-        UnitState::Failed => format!("failed{tries}{}{}", took(unit), why(unit)),
+        UnitState::Failed => format!("failed{}{tries}{}", took(unit), why(unit)),
         UnitState::Blocked => {
             let why = match (&unit.reason, waiting_for) {
                 (None, [_, ..]) => format!(": waits for {}", some_of(waiting_for)),

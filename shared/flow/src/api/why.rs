@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Moment, Status, TargetPhase, Unit};
+use ebb_engine::{Moment, Status, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
 use ebb_store::TargetHead;
@@ -16,7 +16,7 @@ use crate::cause::{self, FirstCause};
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::inputs::{self, Memory};
-use crate::records;
+
 use crate::run::Run;
 use crate::tell::output_value;
 

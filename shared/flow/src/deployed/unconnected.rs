@@ -21,7 +21,12 @@ impl Relay for Unconnected {
         Err(refused(cluster))
     }
 
-    async fn cancel(&self, cluster: Option<&str>, _: &WorkName, _: Duration) -> Result<WorkState, RelayError> {
+    async fn cancel(
+        &self,
+        cluster: Option<&str>,
+        _: &WorkName,
+        _: Duration,
+    ) -> Result<WorkState, RelayError> {
         Err(refused(cluster))
     }
 

@@ -81,12 +81,10 @@ async fn step(inner: &Inner, name: &WorkName) -> Result<Step, PodsError> {
             let Some(received) = folder::read_json::<Received>(&work.request())? else {
                 return Ok(Step::Again("the request is gone".to_owned()));
             };
+            let asked = inner.asked(name);
             Ok(match deliver(inner, name, &received, &result).await {
-                Delivery::Done => {
-                    folder::write_whole(&work.taken(), b"")?;
-                    work.tidy();
-                    Step::Leave
-                }
+                Delivery::Done if inner.take(name, asked)? => Step::Leave,
+                Delivery::Done => Step::Look,
                 Delivery::Later(why) => Step::Again(why),
             })
         }

@@ -61,6 +61,8 @@ struct Watch {
     /// Says that there is something to look at.
     wake: Arc<Notify>,
     task: AbortHandle,
+    /// How often it was asked for after its end: what was sent before the latest of them does not answer it.
+    asked: u64,
 }
 
 impl Drop for Open {
@@ -342,7 +344,7 @@ impl Inner {
         }
         let wake = Arc::new(Notify::new());
         let task = tokio::spawn(deliver::look_after(self.clone(), name.clone(), wake.clone())).abort_handle();
-        watches.insert(name.clone(), Watch { wake, task });
+        watches.insert(name.clone(), Watch { wake, task, asked: 0 });
     }
 
     fn wake(&self, name: &WorkName) {
@@ -363,9 +365,31 @@ impl Inner {
     }
 
     fn send_again(self: &Arc<Self>, name: &WorkName, work: &Work) {
-        // The task looks for this file under the same lock before it ends.
+        // Counted first: a result that is taken right now was sent before.
+        if let Some(watch) = self.watches().get_mut(name) {
+            watch.asked += 1;
+        }
+        // A task that is about to end looks for this file, under the lock that `watch` takes.
         let _ = std::fs::remove_file(work.taken());
         self.watch(name);
+    }
+
+    /// How often ended work was asked for.
+    pub(super) fn asked(&self, name: &WorkName) -> u64 {
+        self.watches().get(name).map_or(0, |watch| watch.asked)
+    }
+
+    /// Notes that the result which was sent when it had been asked for `asked` times was taken; says whether that was
+    /// the latest time.
+    pub(super) fn take(&self, name: &WorkName, asked: u64) -> Result<bool, PodsError> {
+        let watches = self.watches();
+        if watches.get(name).is_some_and(|watch| watch.asked != asked) {
+            return Ok(false);
+        }
+        let work = self.work(name);
+        folder::write_whole(&work.taken(), b"")?;
+        work.tidy();
+        Ok(true)
     }
 
     fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<WorkName, Watch>> {

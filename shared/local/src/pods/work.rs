@@ -164,7 +164,7 @@ impl Work {
         folder::write_whole(&self.tombstone(), b"")
     }
 
-    /// Removes what nobody needs any more once the result has been taken: the private root and what was asked. Log and
+    /// Removes what nobody needs any more once the result has been taken. The request, which a repeated one needs, log and
     /// result stay.
     pub(super) fn tidy(&self) {
         // Failures only cost space; `prune` comes again.

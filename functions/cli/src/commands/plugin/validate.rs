@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     sets: SetArgs,
     /// One JSON object per file and line
-    #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum)]
+    #[arg(short = 'o', long = "output", value_name = "json", value_enum, hide_possible_values = true)]
     output: Option<Json>,
 }
 

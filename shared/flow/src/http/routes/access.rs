@@ -18,7 +18,7 @@ pub enum Role {
 
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub(crate) enum Right {
     /// Read plugins, preview plans.
     ReadPlugins,
     /// Publish and withdraw plugins.
@@ -56,7 +56,7 @@ impl Access {
     ///
     /// # Errors
     /// 401 without a token that is known, 403 for one without the right.
-    pub fn check(&self, headers: &HeaderMap, right: Right) -> Result<(), HttpProblem> {
+    pub(crate) fn check(&self, headers: &HeaderMap, right: Right) -> Result<(), HttpProblem> {
         let Some(token) = bearer(headers) else {
             let detail = "this needs `Authorization: Bearer TOKEN`";
             return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "no-token", detail));
@@ -76,7 +76,7 @@ impl Access {
 }
 
 /// The bearer token of a request.
-pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())

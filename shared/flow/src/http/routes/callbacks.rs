@@ -22,7 +22,7 @@ use crate::http::{HttpProblem, Server};
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 503, body = Problem, description = "Try again."),
 ))]
-pub async fn complete(
+pub(crate) async fn complete(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,

@@ -25,7 +25,7 @@ use crate::receive::{self, NotTaken};
     (status = 422, body = Problem, description = "A kind of event or a document that cannot be used."),
     (status = 503, body = Problem, description = "Try again."),
 ))]
-pub async fn receive(
+pub(crate) async fn receive(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,

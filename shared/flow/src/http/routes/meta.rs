@@ -7,13 +7,13 @@ use crate::http::HttpProblem;
 
 /// This document.
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "OpenAPI 3.1")))]
-pub async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
+pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
     Json(crate::http::openapi())
 }
 
 /// Whether the server answers.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, body = String)))]
-pub async fn health() -> &'static str {
+pub(crate) async fn health() -> &'static str {
     "ok"
 }
 

@@ -15,7 +15,7 @@ use crate::http::{HttpProblem, Server};
     (status = 200, body = PlanPreview), (status = 401, body = Problem),
     (status = 422, body = Problem, description = "The document has errors."),
 ))]
-pub async fn preview(
+pub(crate) async fn preview(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,

@@ -14,7 +14,7 @@ use crate::http::{HttpProblem, Server};
 
 /// Published versions.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct PluginList {
+pub(crate) struct PluginList {
     /// By name, the highest version first.
     pub plugins: Vec<PluginInfo>,
 }
@@ -23,7 +23,10 @@ pub struct PluginList {
 #[utoipa::path(get, path = "/v1/plugins", tag = "plugins", responses(
     (status = 200, body = PluginList), (status = 401, body = Problem), (status = 403, body = Problem),
 ))]
-pub async fn list(State(server): State<Server>, headers: HeaderMap) -> Result<Json<PluginList>, HttpProblem> {
+pub(crate) async fn list(
+    State(server): State<Server>,
+    headers: HeaderMap,
+) -> Result<Json<PluginList>, HttpProblem> {
     server.access.check(&headers, Right::ReadPlugins)?;
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
@@ -34,7 +37,7 @@ pub async fn list(State(server): State<Server>, headers: HeaderMap) -> Result<Js
     (status = 409, body = Problem, description = "The version exists."),
     (status = 422, body = Problem, description = "The document has errors."),
 ))]
-pub async fn publish(
+pub(crate) async fn publish(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
@@ -53,7 +56,7 @@ pub async fn publish(
 #[utoipa::path(get, path = "/v1/plugins/{name}", tag = "plugins", responses(
     (status = 200, body = PluginList), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
-pub async fn versions(
+pub(crate) async fn versions(
     State(server): State<Server>,
     headers: HeaderMap,
     Path(name): Path<String>,
@@ -70,7 +73,7 @@ pub async fn versions(
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", tag = "plugins", responses(
     (status = 200, body = PluginDetail), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
-pub async fn get(
+pub(crate) async fn get(
     State(server): State<Server>,
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
@@ -85,7 +88,7 @@ pub async fn get(
     (status = 204), (status = 401, body = Problem), (status = 404, body = Problem),
     (status = 409, body = Problem, description = "Living targets hold it."),
 ))]
-pub async fn delete(
+pub(crate) async fn delete(
     State(server): State<Server>,
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,

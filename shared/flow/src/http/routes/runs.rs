@@ -23,7 +23,7 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
     (status = 200, body = RunDetail), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 404, body = Problem),
 ))]
-pub async fn get(
+pub(crate) async fn get(
     State(server): State<Server>,
     headers: HeaderMap,
     Path(run): Path<String>,
@@ -36,7 +36,7 @@ pub async fn get(
 /// Which log.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct LogQuery {
+pub(crate) struct LogQuery {
     /// `resource/unit`.
     unit: String,
     /// The try; the last one if left out.
@@ -48,7 +48,7 @@ pub struct LogQuery {
     (status = 200, body = String, content_type = "text/plain"), (status = 401, body = Problem),
     (status = 404, body = Problem),
 ))]
-pub async fn logs(
+pub(crate) async fn logs(
     State(server): State<Server>,
     headers: HeaderMap,
     Path(run): Path<String>,

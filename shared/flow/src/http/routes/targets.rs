@@ -14,7 +14,7 @@ use crate::http::{HttpProblem, Server};
 /// Which targets to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct ListQuery {
+pub(crate) struct ListQuery {
     /// Only those of this kind.
     kind: Option<String>,
     /// What `next` of the page before said.
@@ -25,7 +25,7 @@ pub struct ListQuery {
 #[utoipa::path(get, path = "/v1/targets", tag = "targets", params(ListQuery), responses(
     (status = 200, body = TargetPage), (status = 401, body = Problem), (status = 403, body = Problem),
 ))]
-pub async fn list(
+pub(crate) async fn list(
     State(server): State<Server>,
     headers: HeaderMap,
     Query(query): Query<ListQuery>,
@@ -43,7 +43,7 @@ fn unknown(kind: &str, name: &str) -> HttpProblem {
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}", tag = "targets", responses(
     (status = 200, body = TargetDetail), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
-pub async fn get(
+pub(crate) async fn get(
     State(server): State<Server>,
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
@@ -57,7 +57,7 @@ pub async fn get(
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", tag = "targets", responses(
     (status = 200, body = Why), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
-pub async fn why(
+pub(crate) async fn why(
     State(server): State<Server>,
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
@@ -72,7 +72,7 @@ pub async fn why(
     (status = 202, body = Retried), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 409, body = Problem, description = "Nothing has failed."),
 ))]
-pub async fn retry(
+pub(crate) async fn retry(
     State(server): State<Server>,
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,

@@ -1,0 +1,101 @@
+//! Commands that need no server, as somebody would type them.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+fn ebb() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    for variable in ["EBB_URL", "EBB_TOKEN", "EBB_WEBHOOK_SECRET"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+#[test]
+fn commands_print_what_they_should() {
+    // A server that the machine's owner has set would be asked.
+    let cases = trycmd::TestCases::new();
+    cases.env("NO_COLOR", "1").env("COLUMNS", "100");
+    cases.case("tests/cmd/*.trycmd");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_success() {
+    for arguments in [["schema", "plugin"], ["completions", "bash"]] {
+        let mut child = ebb().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_closed_standard_error_is_survived() {
+    // Closed before the program starts, so that its first message already fails.
+    let exit = Command::new("sh")
+        .args(["-c", "\"$0\" plugin versions x 2>&-", env!("CARGO_BIN_EXE_ebb")])
+        .env("EBB_URL", "http://127.0.0.1:9")
+        .status()
+        .unwrap();
+    assert_eq!(exit.code(), Some(2));
+}
+
+#[test]
+fn schemas_and_completions_are_complete() {
+    for document in ["plugin", "sandbox"] {
+        let out = ebb().args(["schema", document]).output().unwrap();
+        let schema: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(schema["properties"].is_object(), "{document}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let out = ebb().args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(out.stdout).unwrap();
+        assert!(out.status.success() && script.contains("then-delete"), "{shell}");
+    }
+}
+
+#[test]
+fn validation_prints_one_object_per_file() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/documents.in");
+    let out = ebb()
+        .current_dir(folder)
+        .args(["plugin", "validate", "-o", "json", "bucket.yaml", "broken.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let lines: Vec<serde_json::Value> =
+        out.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0], serde_json::json!({"file": "bucket.yaml", "valid": true, "errors": []}));
+    assert_eq!(lines[1]["valid"], false);
+    for error in lines[1]["errors"].as_array().unwrap() {
+        let keys: Vec<&String> = error.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["code", "message", "line", "column"]);
+    }
+}
+
+#[test]
+fn one_unit_runs_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/documents.in");
+    let run = |arguments: &[&str]| {
+        let out = ebb()
+            .current_dir(folder)
+            .args(["unit", "run", "bucket.yaml"])
+            .args(arguments)
+            .arg("--state")
+            .arg(state.path())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (out.status.code(), text(out.stdout), text(out.stderr))
+    };
+    let (code, out, err) = run(&["seed", "--input", "bucket-name=mine"]);
+    assert_eq!((code, out.as_str()), (Some(0), "base-prefix = data/\n"), "{err}");
+    assert!(err.contains("seeding mine, mine\n"), "{err}");
+    let (code, out, err) = run(&["seed"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("--input"), "{err}");
+}

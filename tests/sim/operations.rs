@@ -1,0 +1,293 @@
+//! The operations of the store over the [`Table`] in memory. Head items change by the engine's own
+//! [`ebb_engine::Patch::apply`].
+
+use async_trait::async_trait;
+use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
+use ebb_store::{
+    Due, ListTargets, MoveTarget, Note, NoteRecord, Objects, PatchRun, Patched, Plans, PluginItem, Put,
+    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead,
+    Tombstone, Transition, WritePlugins,
+};
+use ebb_wire::id::RunId;
+use ebb_wire::record::{Record, TryResult};
+
+use super::Table;
+
+#[async_trait]
+impl ReadRun for Table {
+    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
+        Ok(self
+            .read(|state| state.heads.get(run).map(|heads| heads.values().cloned().collect()))
+            .await
+            .unwrap_or_default())
+    }
+
+    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
+        Ok(self.read(|state| state.heads.get(run)?.get(&Shard::ROOT).cloned()).await)
+    }
+}
+
+#[async_trait]
+impl PatchRun for Table {
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched> {
+        self.write("UpdateItem", |state| {
+            let heads = state.heads.entry(run.clone()).or_default();
+            let seen = heads.get(&patch.shard).cloned();
+            let epoch = patch.conditions.iter().find_map(|condition| match condition {
+                Condition::EpochIs(epoch) => Some(*epoch),
+                _ => None,
+            });
+            // As in the table: no patch makes a root.
+            let after = match (&seen, patch.shard) {
+                (None, Shard::ROOT) => None,
+                (seen, _) => patch
+                    .apply(seen.as_ref().map(|head| &head.head), epoch.unwrap_or(Epoch::FIRST)),
+            };
+            let what = format!("{run} {patch:?} {}", if after.is_some() { "" } else { "REFUSED" });
+            let patched = match after {
+                None => Patched::Refused(seen),
+                Some(head) => {
+                    let facts = seen.and_then(|seen| seen.facts);
+                    let written = RunHead { shard: patch.shard, head, facts };
+                    heads.insert(patch.shard, written.clone());
+                    Patched::Written(written)
+                }
+            };
+            (patched, what)
+        })
+        .await
+    }
+}
+
+fn records_of(
+    state: &super::table::State,
+    run: &RunId,
+    wanted: impl Fn(Unit) -> bool,
+) -> Vec<(Unit, Attempt, Record)> {
+    let of_run = state.records.iter().filter(|((of, unit, _), _)| of == run && wanted(*unit));
+    of_run.map(|((_, unit, attempt), record)| (*unit, *attempt, record.clone())).collect()
+}
+
+#[async_trait]
+impl ReadRecords for Table {
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        Ok(self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await)
+    }
+
+    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        Ok(self.read(|state| records_of(state, run, |_| true)).await)
+    }
+}
+
+#[async_trait]
+impl NoteRecord for Table {
+    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
+        self.write("UpdateItem", |state| {
+            let record = state.records.entry((run.clone(), unit, attempt)).or_default();
+            if record.result.is_none() {
+                match note {
+                    Note::Started(at) => record.started = record.started.or(Some(at.0)),
+                    Note::Accepted(at) => record.accepted = record.accepted.or(Some(at.0)),
+                    Note::Again(at) => record.again = Some(at.0),
+                    Note::Beat(at, progress) => {
+                        record.beat = Some(at.0);
+                        record.progress = progress.clone().or(record.progress.take());
+                    }
+                }
+            }
+            (record.clone(), format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl PutResult for Table {
+    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
+        self.write("UpdateItem", |state| {
+            let record = state.records.entry((run.clone(), unit, attempt)).or_default();
+            let put = match &record.result {
+                None => {
+                    record.result = Some(result.clone());
+                    Put::First
+                }
+                Some(first) if first.digest == result.digest => Put::Repeated(first.clone()),
+                Some(first) => {
+                    let first = first.clone();
+                    record.others.retain(|other| other.digest != result.digest);
+                    record.others.push(result.clone());
+                    Put::Second(first)
+                }
+            };
+            let what = format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.verdict);
+            (put, what)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ReadTarget for Table {
+    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
+        let key = (kind.to_owned(), name.to_owned());
+        Ok(self.read(|state| state.targets.get(&key).cloned()).await)
+    }
+
+    async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
+        Ok(self.read(|state| state.tombstones.contains(uid)).await)
+    }
+}
+
+#[async_trait]
+impl MoveTarget for Table {
+    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+        self.write("TransactWriteItems", |state| {
+            let target = &transition.target;
+            let key = (target.kind.clone(), target.name.clone());
+            let seen = state.targets.get(&key).map(|target| target.version);
+            let absent = match &transition.tombstone {
+                Some(Tombstone::Absent(uid)) => !state.tombstones.contains(uid),
+                Some(Tombstone::Put(_)) | None => true,
+            };
+            let written = seen == transition.seen && absent;
+            if written {
+                state.targets.insert(key, target.clone());
+                if let Some(Tombstone::Put(uid)) = &transition.tombstone {
+                    state.tombstones.insert(uid.clone());
+                }
+                if let Some(new) = &transition.run {
+                    let mut head = Head::new(Epoch::FIRST);
+                    head.due = Some(new.due);
+                    let root = RunHead { shard: Shard::ROOT, head, facts: Some(new.facts.clone()) };
+                    state.heads.entry(new.id.clone()).or_default().entry(Shard::ROOT).or_insert(root);
+                }
+            }
+            let run = transition.run.as_ref().map(|run| run.id.to_string());
+            let refused = if written { "" } else { "REFUSED" };
+            (written, format!("{}/{} {:?} starts {run:?} {refused}", target.kind, target.name, target.phase))
+        })
+        .await
+    }
+
+    async fn put_tombstone(&self, uid: &str, _: Timestamp) -> Stored<()> {
+        self.write("PutItem", |state| {
+            state.tombstones.insert(uid.to_owned());
+            ((), format!("tombstone {uid}"))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl QueryDue for Table {
+    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
+        self.read(|state| {
+            let roots = state.heads.iter().filter_map(|(run, heads)| {
+                let due = heads.get(&Shard::ROOT)?.head.due?;
+                Some((due, Due::Run(run.clone())))
+            });
+            let targets = state.targets.values().filter_map(|target| {
+                Some((target.due?, Due::Target(target.kind.clone(), target.name.clone())))
+            });
+            let mut found: Vec<_> = roots.chain(targets).filter(|(due, _)| *due <= now).collect();
+            found.sort();
+            found.truncate(limit);
+            Ok(found)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Plans for Table {
+    async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
+        self.write("PutItem", |state| {
+            state.plans.insert(digest.to_owned(), json.to_vec());
+            ((), "plan".to_owned())
+        })
+        .await
+    }
+
+    async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>> {
+        Ok(self.read(|state| state.plans.get(digest).cloned()).await)
+    }
+}
+
+#[async_trait]
+impl ReadPlugins for Table {
+    async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>> {
+        let key = (name.to_owned(), version.to_owned());
+        Ok(self.read(|state| state.plugins.get(&key).cloned()).await)
+    }
+
+    async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>> {
+        let all = self.list_plugins().await?;
+        Ok(all.into_iter().filter(|plugin| plugin.name == name).collect())
+    }
+
+    async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
+        Ok(self.read(|state| state.plugins.values().cloned().collect()).await)
+    }
+}
+
+#[async_trait]
+impl WritePlugins for Table {
+    async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool> {
+        self.write("PutItem", |state| {
+            let key = (plugin.name.clone(), plugin.version.clone());
+            let new = !state.plugins.contains_key(&key);
+            state.plugins.entry(key).or_insert_with(|| plugin.clone());
+            (new, "plugin".to_owned())
+        })
+        .await
+    }
+
+    async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool> {
+        let key = (name.to_owned(), version.to_owned());
+        self.write("DeleteItem", |state| (state.plugins.remove(&key).is_some(), "plugin".to_owned())).await
+    }
+}
+
+#[async_trait]
+impl ListTargets for Table {
+    async fn list_targets(
+        &self,
+        kind: Option<&str>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Stored<Vec<TargetHead>> {
+        self.read(|state| {
+            let later = |key: &(String, String)| {
+                after.is_none_or(|(kind, name)| (key.0.as_str(), key.1.as_str()) > (kind, name))
+            };
+            let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
+            let found = state.targets.iter().filter(|(key, target)| later(key) && of_kind(target));
+            Ok(found.map(|(_, target)| target.clone()).take(limit).collect())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Objects for Table {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+        self.write("PutObject", |state| {
+            state.objects.insert(key.to_owned(), bytes);
+            ((), key.to_owned())
+        })
+        .await
+    }
+
+    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
+        Ok(self.read(|state| state.objects.get(key).cloned()).await)
+    }
+}
+
+impl Table {
+    /// Whether no run is open.
+    pub fn is_at_rest(&self) -> bool {
+        let state = self.state();
+        let mut roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
+        roots.all(|root| root.head.phase == RunPhase::Closed)
+    }
+}

@@ -1,0 +1,39 @@
+//! Numbers that follow from a seed.
+
+use std::sync::Mutex;
+
+/// A stream of numbers that is the same for the same seed (SplitMix64).
+pub struct Random(Mutex<u64>);
+
+impl Random {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(seed))
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&self) -> u64 {
+        let mut state = self.0.lock().expect("no panic while it is held");
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`; 0 for a bound of 0.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.bits().checked_rem(bound).unwrap_or(0)
+    }
+
+    /// True in `percent` of 100 cases.
+    pub fn in_percent(&self, percent: u8) -> bool {
+        self.below(100) < u64::from(percent)
+    }
+}
+
+impl ebb_flow::ports::Random for Random {
+    fn next(&self) -> u64 {
+        self.bits()
+    }
+}

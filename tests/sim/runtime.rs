@@ -1,0 +1,238 @@
+//! Tasks on one thread in virtual time: the clock moves only when no task can.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+use ebb_engine::Timestamp;
+
+/// When every world begins, in milliseconds since 1970.
+const BEGIN: u64 = 1_700_000_000_000;
+
+/// Names a task; later ones have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Default)]
+struct Inner {
+    now: AtomicU64,
+    current: AtomicU64,
+    next: AtomicU64,
+    steps: AtomicU64,
+    jobs: Mutex<BTreeMap<TaskId, Job>>,
+    killed: Mutex<Vec<TaskId>>,
+    ready: Mutex<VecDeque<TaskId>>,
+    timers: Mutex<BTreeMap<(u64, u64), Waker>>,
+}
+
+/// The tasks and the time of a world.
+#[derive(Clone, Default)]
+pub struct Runtime(Arc<Inner>);
+
+struct Alarm {
+    inner: Arc<Inner>,
+    task: TaskId,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        lock(&self.inner.ready).push_back(self.task);
+    }
+}
+
+/// Nothing here panics while a lock is held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic while it is held")
+}
+
+impl Runtime {
+    /// Milliseconds since the world began.
+    pub fn elapsed(&self) -> u64 {
+        self.0.now.load(Ordering::Relaxed)
+    }
+
+    /// The present.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(BEGIN + self.elapsed())
+    }
+
+    /// The task that runs.
+    pub fn current(&self) -> TaskId {
+        TaskId(self.0.current.load(Ordering::Relaxed))
+    }
+
+    /// Begins a task.
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Task<T> {
+        let id = TaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let result = Arc::new(Mutex::new(Outcome { value: None, over: false, waiting: None }));
+        let end = End(Arc::clone(&result));
+        let job = Box::pin(async move {
+            let value = work.await;
+            lock(&end.0).value = Some(value);
+            drop(end);
+        });
+        lock(&self.0.jobs).insert(id, job);
+        lock(&self.0.ready).push_back(id);
+        Task { id, result }
+    }
+
+    /// Ends a task where it stands, as a crash does. The task that runs is ended at its next wait.
+    pub fn kill(&self, task: TaskId) {
+        // Dropped outside of the lock: its end wakes others.
+        let job = lock(&self.0.jobs).remove(&task);
+        if job.is_none() {
+            lock(&self.0.killed).push(task);
+        }
+        drop(job);
+    }
+
+    /// Kills the task that runs: nothing after this happens in it.
+    pub async fn die(&self) -> ! {
+        self.kill(self.current());
+        std::future::pending::<()>().await;
+        unreachable!("a killed task is not polled again")
+    }
+
+    /// Waits.
+    pub fn sleep(&self, millis: u64) -> Sleep {
+        Sleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
+    }
+
+    /// Runs everything until `task` is over. `None`: it was killed, or nothing can move any more.
+    pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let task = self.spawn(work);
+        loop {
+            let next = lock(&self.0.ready).pop_front();
+            match next {
+                Some(next) => self.poll(next),
+                None if !self.advance() => break,
+                None => {}
+            }
+            if lock(&task.result).over {
+                break;
+            }
+        }
+        lock(&task.result).value.take()
+    }
+
+    /// Drops every task.
+    pub fn clear(&self) {
+        loop {
+            let jobs = std::mem::take(&mut *lock(&self.0.jobs));
+            if jobs.is_empty() {
+                break;
+            }
+            drop(jobs);
+        }
+        lock(&self.0.timers).clear();
+    }
+
+    fn poll(&self, task: TaskId) {
+        let Some(mut job) = lock(&self.0.jobs).remove(&task) else { return };
+        self.0.current.store(task.0, Ordering::Relaxed);
+        let waker = Waker::from(Arc::new(Alarm { inner: Arc::clone(&self.0), task }));
+        let polled = job.as_mut().poll(&mut Context::from_waker(&waker));
+        let killed = {
+            let mut killed = lock(&self.0.killed);
+            let found = killed.contains(&task);
+            killed.clear();
+            found
+        };
+        if polled.is_pending() && !killed {
+            lock(&self.0.jobs).insert(task, job);
+        }
+    }
+
+    /// Moves the clock to the next timer; false if there is none.
+    fn advance(&self) -> bool {
+        let Some(((at, _), waker)) = lock(&self.0.timers).pop_first() else { return false };
+        self.0.now.fetch_max(at, Ordering::Relaxed);
+        waker.wake();
+        true
+    }
+}
+
+struct Outcome<T> {
+    value: Option<T>,
+    over: bool,
+    waiting: Option<Waker>,
+}
+
+struct End<T>(Arc<Mutex<Outcome<T>>>);
+
+impl<T> Drop for End<T> {
+    fn drop(&mut self) {
+        let mut outcome = lock(&self.0);
+        outcome.over = true;
+        if let Some(waker) = outcome.waiting.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A task that was begun; waiting for it gives its value, or `None` if it was killed. It goes on without being waited
+/// for.
+pub struct Task<T> {
+    /// Its name.
+    pub id: TaskId,
+    result: Arc<Mutex<Outcome<T>>>,
+}
+
+impl<T> Future for Task<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut outcome = lock(&self.result);
+        if outcome.over {
+            return Poll::Ready(outcome.value.take());
+        }
+        outcome.waiting = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Waits until a point in virtual time.
+pub struct Sleep {
+    inner: Arc<Inner>,
+    until: u64,
+    timer: Option<(u64, u64)>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.timer.is_some() && self.inner.now.load(Ordering::Relaxed) >= self.until {
+            return Poll::Ready(());
+        }
+        let key = match self.timer {
+            Some(key) => key,
+            None => (self.until, self.inner.steps.fetch_add(1, Ordering::Relaxed)),
+        };
+        lock(&self.inner.timers).insert(key, context.waker().clone());
+        self.timer = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.timer {
+            lock(&self.inner.timers).remove(&key);
+        }
+    }
+}
+
+/// The virtual clock as the functions see it.
+pub struct Clock(pub Runtime);
+
+impl ebb_flow::ports::Clock for Clock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}

@@ -1,0 +1,156 @@
+//! The table and the bucket in memory, with every write numbered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ebb_engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_store::{PluginItem, RunHead, StoreError, TargetHead};
+use ebb_wire::id::RunId;
+use ebb_wire::record::Record;
+
+use super::{Random, Runtime};
+
+/// On which side of a write a hook is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// Nothing is written yet.
+    Before,
+    /// It is written; the writer does not know it yet.
+    After,
+}
+
+/// What a hook does to the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blow {
+    /// Nothing.
+    Go,
+    /// The invocation dies here.
+    Die,
+    /// The answer is lost: the writer is told that it may be written or not.
+    Lose,
+}
+
+/// Called on both sides of every write, with the write's number, counted from 1 over all writers.
+pub type Hook = Arc<dyn Fn(u64, Side) -> Pin<Box<dyn Future<Output = Blow> + Send>> + Send + Sync>;
+
+/// What the table and the bucket hold.
+#[derive(Default)]
+pub struct State {
+    /// Head items.
+    pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
+    /// Records.
+    pub records: BTreeMap<(RunId, Unit, Attempt), Record>,
+    /// Targets by kind and name.
+    pub targets: BTreeMap<(String, String), TargetHead>,
+    /// Uids that have ended.
+    pub tombstones: BTreeSet<String>,
+    /// Plans by digest.
+    pub plans: BTreeMap<String, Vec<u8>>,
+    /// Plugins by name and version.
+    pub plugins: BTreeMap<(String, String), PluginItem>,
+    /// The bucket.
+    pub objects: BTreeMap<String, Vec<u8>>,
+    /// What was written, in order: when and what.
+    pub writes: Vec<(u64, String)>,
+}
+
+/// Table and bucket.
+pub struct Table {
+    runtime: Runtime,
+    state: Mutex<State>,
+    begun: AtomicU64,
+    hook: Mutex<Option<Hook>>,
+    latency: Mutex<Option<(Random, u64)>>,
+}
+
+impl Table {
+    /// An empty table that answers at once.
+    pub fn new(runtime: Runtime) -> Self {
+        Self {
+            runtime,
+            state: Mutex::default(),
+            begun: AtomicU64::new(0),
+            hook: Mutex::default(),
+            latency: Mutex::default(),
+        }
+    }
+
+    /// Has `hook` called on both sides of every write from now on.
+    pub fn on_write(&self, hook: Hook) {
+        *self.hook.lock().expect("no panic while it is held") = Some(hook);
+    }
+
+    /// Every operation takes up to `millis` from now on, so that invocations overtake each other.
+    pub fn slow_down(&self, seed: u64, millis: u64) {
+        *self.latency.lock().expect("no panic while it is held") = Some((Random::new(seed), millis));
+    }
+
+    /// What is in it.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while it is held")
+    }
+
+    /// How many writes have begun.
+    pub fn writes(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    async fn wait(&self) {
+        let millis = {
+            let latency = self.latency.lock().expect("no panic while it is held");
+            latency.as_ref().map(|(random, most)| random.below(*most + 1))
+        };
+        if let Some(millis) = millis {
+            self.runtime.sleep(millis).await;
+        }
+    }
+
+    /// Reads.
+    pub(super) async fn read<T>(&self, read: impl FnOnce(&State) -> T + Send) -> T {
+        self.wait().await;
+        read(&self.state())
+    }
+
+    /// Writes, with the hooks around it.
+    pub(super) async fn write<T>(
+        &self,
+        operation: &'static str,
+        write: impl FnOnce(&mut State) -> (T, String) + Send,
+    ) -> Result<T, StoreError>
+    where
+        T: Send,
+    {
+        self.wait().await;
+        let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        self.blow(operation, number, Side::Before).await?;
+        let value = {
+            let mut state = self.state();
+            let (value, what) = write(&mut state);
+            let at = self.runtime.elapsed();
+            state.writes.push((at, format!("{number} {operation} {what}")));
+            value
+        };
+        self.blow(operation, number, Side::After).await?;
+        Ok(value)
+    }
+
+    async fn blow(&self, operation: &'static str, number: u64, side: Side) -> Result<(), StoreError> {
+        let hook = self.hook.lock().expect("no panic while it is held").clone();
+        let Some(hook) = hook else { return Ok(()) };
+        match hook(number, side).await {
+            Blow::Go => Ok(()),
+            Blow::Die => self.runtime.die().await,
+            Blow::Lose => {
+                Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() })
+            }
+        }
+    }
+
+    /// The present as the table's caller sees it, for what is due.
+    pub fn now(&self) -> Timestamp {
+        self.runtime.now()
+    }
+}

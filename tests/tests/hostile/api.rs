@@ -1,0 +1,240 @@
+//! The api, for those who may not and those who ask for what is not there.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use ebb_flow::http::{Access, Role, Server};
+use ebb_wire::api::Phase;
+use ebb_wire::limits;
+use serde_json::{Value, json};
+
+use crate::world::{Answered, World, plugin};
+
+const SIMPLE: &str = r#"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  hello:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        echo hello from the unit
+"#;
+
+/// A sandbox `a` that is ready.
+async fn ready() -> World {
+    let world = World::new().await;
+    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    world.create("a", "simple").await;
+    world.phase("a", Phase::Ready).await;
+    world
+}
+
+/// What each route answers to a request that is right in all but its token.
+fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
+    let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
+    let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
+    vec![
+        (Method::GET, "/v1/plugins".to_owned(), None),
+        (Method::POST, "/v1/plugins".to_owned(), Some(document)),
+        (Method::GET, "/v1/plugins/simple".to_owned(), None),
+        (Method::GET, "/v1/plugins/simple/versions/1.0.0".to_owned(), None),
+        (Method::DELETE, "/v1/plugins/simple/versions/1.0.0".to_owned(), None),
+        (Method::POST, "/v1/plans".to_owned(), Some(target)),
+        (Method::GET, "/v1/targets".to_owned(), None),
+        (Method::GET, "/v1/targets/sandbox/a".to_owned(), None),
+        (Method::GET, "/v1/targets/sandbox/a/why".to_owned(), None),
+        (Method::POST, "/v1/targets/sandbox/a/retry".to_owned(), None),
+        (Method::GET, format!("/v1/runs/{run}"), None),
+        (Method::GET, format!("/v1/runs/{run}/logs?unit=r/hello"), None),
+    ]
+}
+
+async fn ask(
+    world: &World,
+    base: &str,
+    token: Option<&str>,
+    (method, path, body): &(Method, String, Option<Value>),
+) -> Answered {
+    let mut request = world.http.request(method.clone(), format!("{base}{path}"));
+    if let Some(token) = token {
+        request = request.header("authorization", token);
+    }
+    if let Some(body) = body {
+        request = request.header("content-type", "application/json").body(body.to_string());
+    }
+    Answered::of(request.send().await.unwrap()).await
+}
+
+pub(crate) async fn tokens() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let own = world.stack().token().to_owned();
+    let base = world.stack().url().to_owned();
+    for route in routes(&run) {
+        let no = ask(&world, &base, None, &route).await;
+        assert_eq!(no.status, 401, "{route:?}: {no:?}");
+        no.is_problem(401, "no-token");
+        for token in [format!("Basic {own}"), own.clone(), String::new()] {
+            ask(&world, &base, Some(&token), &route).await.is_problem(401, "no-token");
+        }
+        for token in ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())] {
+            ask(&world, &base, Some(&token), &route).await.is_problem(401, "unknown-token");
+        }
+    }
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
+}
+
+pub(crate) async fn roles() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let access = Access::new([("user", Role::User), ("author", Role::Author), ("operator", Role::Operator)]);
+    let server = Server {
+        env: Arc::clone(world.stack().env()),
+        store: Arc::clone(world.stack().store()) as _,
+        access: Arc::new(access),
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, ebb_flow::http::api(server)).await.unwrap() });
+    for route in routes(&run) {
+        let (method, path, _) = &route;
+        let reads = *method == Method::GET || path == "/v1/plans";
+        let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
+        for (token, may) in [("user", reads), ("author", plugins)] {
+            let answer = ask(&world, &base, Some(&format!("Bearer {token}")), &route).await;
+            if may {
+                assert!(answer.status < 300 || answer.status == 409, "{token} {route:?}: {answer:?}");
+            } else {
+                assert_eq!(answer.status, 403, "{token} {route:?}: {answer:?}");
+                answer.is_problem(403, "not-allowed");
+            }
+        }
+        let answer = ask(&world, &base, Some("bearer operator"), &route).await;
+        assert!(!matches!(answer.status, 401 | 403), "{route:?}: {answer:?}");
+    }
+    // What only one function has is not at the address of another.
+    let event = (Method::POST, "/v1/events".to_owned(), Some(json!({})));
+    ask(&world, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
+}
+
+pub(crate) async fn unknown_routes_and_methods() {
+    let world = ready().await;
+    for path in ["/", "/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/runs"] {
+        world.get(path).await.is_problem(404, "not-found");
+    }
+    for (method, path) in [
+        (Method::PUT, "/v1/plugins"),
+        (Method::DELETE, "/v1/plugins/simple"),
+        (Method::GET, "/v1/events"),
+        (Method::GET, "/v1/callbacks"),
+        (Method::POST, "/v1/targets"),
+        (Method::GET, "/v1/targets/sandbox/a/retry"),
+        (Method::DELETE, "/v1/targets/sandbox/a"),
+    ] {
+        world.ask(method, path, None).await.is_problem(405, "method");
+    }
+    for path in [
+        "/v1/plugins/nothing",
+        "/v1/plugins/simple/versions/9.9.9",
+        "/v1/plugins/simple/versions/x",
+        "/v1/targets/sandbox/nobody",
+        "/v1/targets/room/a",
+        "/v1/targets/sandbox/nobody/why",
+        "/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start",
+    ] {
+        world.get(path).await.is_problem(404, "not-found");
+    }
+    world.get("/v1/runs/not-a-run").await.is_problem(400, "run-id");
+    world.ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None).await.is_problem(404, "not-found");
+    world.ask(Method::POST, "/v1/targets/sandbox/nobody/retry", None).await.is_problem(404, "not-found");
+    world.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is_problem(409, "nothing-failed");
+}
+
+pub(crate) async fn bodies() {
+    let world = World::new().await;
+    for path in ["/v1/plugins", "/v1/plans"] {
+        for body in [json!([]), json!({}), json!({"document": 1}), json!({"document": "", "force": true})] {
+            world.ask(Method::POST, path, Some(body)).await.is_problem(400, "json");
+        }
+        for document in ["", "x: [", "kind: Plugin", "- 1", "\u{0}"] {
+            let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
+            let problem = answer.is_problem(422, "document");
+            assert!(!problem.errors.is_empty(), "{problem:?}");
+        }
+        let token = format!("Bearer {}", world.stack().token());
+        let large = world.http.post(world.url(path)).header("authorization", token);
+        let large = large.body(vec![b' '; limits::API_BODY + 1]).send().await.unwrap();
+        Answered::of(large).await.is_problem(413, "too-large");
+    }
+    let two = format!("{}---\n{}", plugin("a@1.0.0", SIMPLE), plugin("b@1.0.0", SIMPLE));
+    let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": two }))).await;
+    assert_eq!(answer.is_problem(422, "document").errors[0].code, "several-documents");
+    let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
+    let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": wrong }))).await;
+    let problem = answer.is_problem(422, "document");
+    assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(9), true), "{problem:?}");
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+}
+
+pub(crate) async fn plugins_in_use() {
+    let world = ready().await;
+    let same = json!({"document": plugin("simple@1.0.0", SIMPLE)});
+    world.ask(Method::POST, "/v1/plugins", Some(same)).await.is_problem(409, "exists");
+    let other = json!({"document": plugin("simple@1.0.0", &SIMPLE.replace("hello", "hallo"))});
+    world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "exists");
+    let kept: Value = world.get("/v1/plugins/simple/versions/1.0.0").await.is(200).json();
+    assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
+    assert_eq!(kept["inUse"][0]["target"], "a");
+    let path = "/v1/plugins/simple/versions/1.0.0";
+    let problem = world.ask(Method::DELETE, path, None).await.is_problem(409, "in-use");
+    assert!(problem.detail.contains("sandbox/a (resource r)"), "{problem:?}");
+    let latest = "/v1/plugins/simple/versions/latest";
+    world.ask(Method::DELETE, latest, None).await.is_problem(409, "in-use");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    world.ask(Method::DELETE, path, None).await.is(204);
+    world.ask(Method::DELETE, path, None).await.is_problem(404, "not-found");
+    // The target is still known, with its frozen plan.
+    assert_eq!(world.target("a").await.unwrap().resources["r"].plugin, "simple@1.0.0");
+}
+
+pub(crate) async fn every_documented_route_answers() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let document: Value = world.get("/v1/openapi.json").await.is(200).json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() >= 12, "{:?}", paths.keys());
+    for (path, item) in paths {
+        let filled = path
+            .replace("{kind}", "sandbox")
+            .replace("{name}", if path.contains("plugins") { "simple" } else { "a" })
+            .replace("{version}", "1.0.0")
+            .replace("{run}", &run);
+        assert!(!filled.contains('{'), "{path}");
+        let query = if path.ends_with("/logs") { "?unit=r/hello" } else { "" };
+        for (method, operation) in item.as_object().unwrap() {
+            let Ok(method) = method.to_uppercase().parse::<Method>() else { continue };
+            let answer = world.ask(method.clone(), &format!("{filled}{query}"), None).await;
+            assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
+            let said = operation["responses"].as_object().unwrap();
+            assert!(said.contains_key(&answer.status.to_string()), "{method} {path} says nothing of {answer:?}");
+        }
+    }
+}
+
+pub(crate) async fn logs() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/hello")).await;
+    assert_eq!((log.status, log.body.trim_end()), (200, "hello from the unit"));
+    for query in ["unit=r/nothing", "unit=hello", "unit=", "unit=r/hello&attempt=7"] {
+        world.get(&format!("/v1/runs/{run}/logs?{query}")).await.is_problem(404, "not-found");
+    }
+    world.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
+    for query in ["", "?attempt=1", "?unit=r/hello&attempt=x", "?unit=r/hello&attempt=-1"] {
+        let answer = world.get(&format!("/v1/runs/{run}/logs{query}")).await;
+        assert_eq!((answer.status, answer.content_type.as_str()), (400, "application/problem+json"), "{answer:?}");
+    }
+}

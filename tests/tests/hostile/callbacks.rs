@@ -1,0 +1,294 @@
+//! `POST /v1/callbacks` from those who may not, cannot, or come too late.
+
+use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
+use ebb_wire::api::{Certainty, Phase, UnitState};
+use ebb_wire::limits;
+use ebb_wire::record::Verdict;
+use ebb_wire::token::{Claims, TokenKeys, TokenKind};
+use serde_json::{Value, json};
+
+use crate::world::{Call, Reply, World, now, plugin, run_id};
+
+const SETUP: Moment = Moment::BeforeReady;
+
+/// `make` is accepted and calls back with `id`, which `next` reads.
+const MAKE: &str = r#"
+preStart:
+  make:
+    timeout: 5m
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}}
+  next:
+    webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}
+postStop:
+  undo:
+    undoes: make
+    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+
+/// A sandbox `a` whose unit `make` was accepted.
+async fn accepted() -> (World, Call) {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(&plugin("waits@1.0.0", MAKE)).await;
+    world.create("a", "waits").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    (world, call)
+}
+
+fn succeeded(id: &str) -> Value {
+    json!({"status": "succeeded", "outputs": {"id": id}})
+}
+
+fn claims(world: &World, call: &Call) -> Claims {
+    world.stack().env().settings.token_keys.verify(call.token(), now()).unwrap()
+}
+
+fn mint(world: &World, claims: &Claims) -> String {
+    world.stack().env().settings.token_keys.mint(claims)
+}
+
+pub(crate) async fn tokens_that_are_not_ours() {
+    let (world, call) = accepted().await;
+    let before = world.state("a", SETUP).await;
+    let token = call.token();
+    let foreign = TokenKeys::from_bytes("local", &[7; 32]).unwrap().mint(&claims(&world, &call));
+    let other_key = TokenKeys::from_bytes("other", &[7; 32]).unwrap().mint(&claims(&world, &call));
+    let mut other_kind = token.split('.').map(str::to_owned).collect::<Vec<_>>();
+    other_kind[2] = "r".to_owned();
+    let mut other_unit = token.split('.').map(str::to_owned).collect::<Vec<_>>();
+    other_unit[4] = "1".to_owned();
+    let flipped = match token.strip_suffix('A') {
+        Some(rest) => format!("{rest}B"),
+        None => format!("{}A", &token[..token.len() - 2]),
+    };
+    let damaged = [
+        foreign,
+        other_key,
+        other_kind.join("."),
+        other_unit.join("."),
+        flipped,
+        token[..token.len() - 1].to_owned(),
+        format!("{token}x"),
+        token.to_uppercase(),
+        "ebb1".to_owned(),
+        "x".repeat(4096),
+    ];
+    for token in damaged {
+        world.callback(&token, &succeeded("x")).await.is_problem(403, "token");
+    }
+    let none = world.http.post(world.url("/v1/callbacks")).body(succeeded("x").to_string());
+    let none = crate::world::Answered::of(none.send().await.unwrap()).await;
+    none.is_problem(401, "no-token");
+    // The operator's token is for the api alone.
+    world.callback(world.stack().token(), &succeeded("x")).await.is_problem(403, "token");
+    assert_eq!(world.state("a", SETUP).await, before);
+    assert!(world.receiver.calls("POST /next").is_empty());
+    world.callback(call.token(), &succeeded("x")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+}
+
+pub(crate) async fn bodies_that_are_none() {
+    let (world, call) = accepted().await;
+    let before = world.state("a", SETUP).await;
+    let secret = json!({"name": "s", "key": "k"});
+    let wrong = [
+        json!([]),
+        json!("succeeded"),
+        json!({}),
+        json!({"status": "finished"}),
+        json!({"status": "SUCCEEDED"}),
+        json!({"status": 1}),
+        json!({"status": "succeeded", "outputs": ["x"]}),
+        json!({"status": "succeeded", "unit": 1}),
+        json!({"status": "succeeded", "v": 2}),
+        json!({"status": "succeeded", "binary": {"id": "not base64!"}}),
+        json!({"status": "succeeded", "outputs": {"id": "x"}, "binary": {"id": "eA=="}}),
+        json!({"status": "succeeded", "secrets": {"id": secret}}),
+        json!({"status": "failed", "secrets": {"id": secret}}),
+        json!({"status": "failed", "reason": {"code": "boredom", "message": "x"}}),
+        json!({"status": "again"}),
+        json!({"status": "again", "retryAfter": 86_401}),
+        json!({"status": "again", "retryAfter": -1}),
+    ];
+    for body in wrong {
+        world.callback(call.token(), &body).await.is_problem(400, "callback");
+    }
+    for bytes in [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"] {
+        world.callback_bytes(call.token(), bytes.to_vec()).await.is_problem(400, "callback");
+    }
+    let large = vec![b' '; limits::CALLBACK_BODY + 1];
+    world.callback_bytes(call.token(), large).await.is_problem(413, "too-large");
+    assert_eq!(world.state("a", SETUP).await, before);
+    assert!(world.receiver.calls("POST /next").is_empty());
+}
+
+pub(crate) async fn tokens_of_others() {
+    let (world, call) = accepted().await;
+    let before = world.state("a", SETUP).await;
+    let own = claims(&world, &call);
+    // A unit that the plan has not, a run that never was.
+    let no_unit = mint(&world, &Claims { unit: Unit(99), ..own.clone() });
+    world.callback(&no_unit, &succeeded("x")).await.is_problem(403, "token");
+    let no_run = mint(&world, &Claims { run: run_id("nobody", SETUP), ..own.clone() });
+    world.callback(&no_run, &succeeded("x")).await.is_problem(410, "gone");
+    let not_begun = mint(&world, &Claims { run: run_id("a", Moment::AfterStop), ..own.clone() });
+    world.callback(&not_begun, &succeeded("x")).await.is_problem(410, "gone");
+    assert_eq!(world.state("a", SETUP).await, before);
+    // A failure of a try that nobody waits for changes nothing of the one that is waited for.
+    let other_try = mint(&world, &Claims { attempt: Attempt(7), ..own.clone() });
+    world.callback(&other_try, &json!({"status": "failed"})).await.is_problem(409, "late");
+    let other_epoch = mint(&world, &Claims { epoch: Epoch(9), ..own.clone() });
+    world.callback(&other_epoch, &json!({"status": "heartbeat"})).await.is(204);
+    let after = world.state("a", SETUP).await;
+    assert_eq!(after.heads, before.heads);
+    // A success of another try is in the ledger, and is no progress.
+    world.callback(&other_try, &succeeded("other")).await.is_problem(409, "late");
+    let heads = world.state("a", SETUP).await.heads;
+    assert!(heads[0].head.done.is_empty(), "{heads:?}");
+    assert!(heads[0].head.late.contains(&(own.unit.0, Attempt(7))), "{heads:?}");
+    assert!(world.receiver.calls("POST /next").is_empty());
+    world.callback(call.token(), &succeeded("own")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(world.receiver.calls("POST /next")[0].body, json!({"id": "own"}));
+}
+
+pub(crate) async fn expired() {
+    let (world, call) = accepted().await;
+    let before = world.state("a", SETUP).await;
+    let old = Claims { expiry: Timestamp(now().0 - 1_000), ..claims(&world, &call) };
+    let old = mint(&world, &old);
+    for body in [
+        json!({"status": "failed"}),
+        json!({"status": "heartbeat"}),
+        json!({"status": "accepted"}),
+        json!({"status": "again", "retryAfter": 1}),
+        json!({"status": "succeeded"}),
+    ] {
+        world.callback(&old, &body).await.is_problem(403, "expired");
+    }
+    assert_eq!(world.state("a", SETUP).await, before);
+    // What was made has to be known all the same.
+    let answer = world.callback(&old, &succeeded("late")).await;
+    assert!(matches!(answer.status, 204 | 409), "{answer:?}");
+    let records = world.state("a", SETUP).await.records;
+    assert_eq!(records[0].2.result.as_ref().unwrap().verdict, Verdict::Succeeded);
+}
+
+pub(crate) async fn outputs_that_break_the_contract() {
+    let too_large = "x".repeat(limits::OUTPUT + 1);
+    for (outputs, code) in [
+        (json!({}), "outputMissing"),
+        (json!({"other": "x"}), "outputMissing"),
+        (json!({"id": too_large}), "outputTooLarge"),
+    ] {
+        let (world, call) = accepted().await;
+        let body = json!({"status": "succeeded", "outputs": outputs});
+        world.callback(call.token(), &body).await.is(204);
+        let target = world.phase("a", Phase::Failed).await;
+        let unit = crate::world::find(&target, "preStart", "make").unwrap();
+        assert_eq!(unit.state, UnitState::Failed);
+        let reason = serde_json::to_value(unit.reason.unwrap().code).unwrap();
+        assert_eq!(reason, code);
+        assert!(world.receiver.calls("POST /next").is_empty());
+    }
+    // What is not declared is left out.
+    let (world, call) = accepted().await;
+    let body = json!({"status": "succeeded", "outputs": {"id": "x", "more": "y"}});
+    world.callback(call.token(), &body).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    let kept = format!("{:?}", world.state("a", SETUP).await.records);
+    assert!(!kept.contains("more"), "{kept}");
+}
+
+pub(crate) async fn twice() {
+    let (world, call) = accepted().await;
+    world.callback(call.token(), &succeeded("one")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    let before = world.state("a", SETUP).await;
+    for _ in 0..3 {
+        world.callback(call.token(), &succeeded("one")).await.is(204);
+    }
+    assert_eq!(world.state("a", SETUP).await, before);
+    assert_eq!(world.receiver.calls("POST /next").len(), 1);
+    // A failure after the success: the first result stays.
+    let answer = world.callback(call.token(), &json!({"status": "failed"})).await;
+    assert!(matches!(answer.status, 204 | 409), "{answer:?}");
+    let after = world.state("a", SETUP).await;
+    assert_eq!(after.heads, before.heads);
+    assert_eq!(after.records[0].2.result, before.records[0].2.result);
+    // Another success is kept beside the first, and both are taken away.
+    let answer = world.callback(call.token(), &succeeded("two")).await;
+    assert!(matches!(answer.status, 204 | 409), "{answer:?}");
+    let record = world.state("a", SETUP).await.records[0].2.clone();
+    assert_eq!(record.result, before.records[0].2.result);
+    let others: Vec<Verdict> = record.others.iter().map(|result| result.verdict).collect();
+    assert!(others.contains(&Verdict::Succeeded), "{record:?}");
+    assert_eq!(world.receiver.calls("POST /next").len(), 1);
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let mut undone: Vec<String> =
+        world.receiver.calls("POST /undo").iter().map(|call| call.body["id"].to_string()).collect();
+    undone.sort();
+    assert_eq!(undone, ["\"one\"", "\"two\""]);
+}
+
+pub(crate) async fn after_a_failure() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    let once = MAKE.replace("timeout: 5m", "retry: {attempts: 1}");
+    world.publish(&plugin("waits@1.0.0", &once)).await;
+    world.create("a", "waits").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    let failure = json!({"status": "failed", "reason": {"code": "failed", "message": "no room"}});
+    world.callback(call.token(), &failure).await.is(204);
+    world.phase("a", Phase::Failed).await;
+    assert_eq!(world.why("a").await.exists[0].certainty, Certainty::Possible);
+    world.callback(call.token(), &failure).await.is(204);
+    world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late");
+    let target = world.phase("a", Phase::Failed).await;
+    assert_eq!(crate::world::find(&target, "preStart", "make").unwrap().state, UnitState::Failed);
+    assert!(world.receiver.calls("POST /next").is_empty());
+    let why = world.why("a").await;
+    assert_eq!(why.exists[0].certainty, Certainty::Exists, "{why:?}");
+    assert_eq!(why.cause.unwrap().reason.message, "no room");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /undo").last().unwrap().body, json!({"id": "x"}));
+}
+
+pub(crate) async fn after_a_cancel() {
+    let (world, call) = accepted().await;
+    world.delete("a").await;
+    world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late");
+    let stored = world.state("a", SETUP).await;
+    assert!(stored.heads[0].head.done.is_empty(), "{stored:?}");
+    assert!(stored.heads[0].head.late.contains(&(0, Attempt(1))), "{stored:?}");
+    assert_eq!(stored.records[0].2.result.as_ref().unwrap().verdict, Verdict::Succeeded);
+    world.phase("a", Phase::Gone).await;
+    assert!(world.receiver.calls("POST /next").is_empty());
+    assert_eq!(world.receiver.calls("POST /undo").last().unwrap().body, json!({"id": "x"}));
+    assert!(world.why("a").await.exists.is_empty());
+    // The same success again is in the ledger already.
+    let undone = world.receiver.calls("POST /undo").len();
+    let answer = world.callback(call.token(), &succeeded("x")).await;
+    assert!(matches!(answer.status, 204 | 409), "{answer:?}");
+    world.phase("a", Phase::Gone).await;
+    assert!(world.receiver.calls("POST /undo").len() <= undone + 1);
+}
+
+/// A repeated callback sends the successors again, for its writer may have died before it did; but not one that has
+/// said already that it will call back.
+pub(crate) async fn said_again_after_the_successor_was_accepted() {
+    let (world, call) = accepted().await;
+    world.receiver.on("POST /next", |_, _| Reply::status(202));
+    world.callback(call.token(), &succeeded("one")).await.is(204);
+    let next = world.receiver.call("POST /next", 1).await;
+    for _ in 0..3 {
+        world.callback(call.token(), &succeeded("one")).await.is(204);
+    }
+    assert_eq!(world.receiver.calls("POST /next").len(), 1);
+    world.callback(next.token(), &json!({"status": "succeeded"})).await.is(204);
+    world.phase("a", Phase::Ready).await;
+}
