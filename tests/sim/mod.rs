@@ -28,4 +28,4 @@ pub use runtime::{Clock, Runtime, Task, TaskId};
 pub use scenario::{Fate, Kind, Makes, Scenario, SetupUnit, Stage, UndoUnit, scenarios};
 pub use table::{Blow, Hook, Side, Table};
 pub use work::CallbackFaults;
-pub use world::{End, World};
+pub use world::{End, Faults, World};

@@ -1,4 +1,5 @@
 //! `ebb run` from its start to its end, as a person would use it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what fails here fails the test")]
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

@@ -4,7 +4,7 @@ use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
 use ebb_wire::api::{Certainty, Phase, UnitState};
 use ebb_wire::limits;
 use ebb_wire::record::Verdict;
-use ebb_wire::token::{Claims, TokenKeys, TokenKind};
+use ebb_wire::token::{Claims, TokenKeys};
 use serde_json::{Value, json};
 
 use crate::world::{Call, Reply, World, now, plugin, run_id};

@@ -126,10 +126,8 @@ impl Receiver {
 
     /// Waits for the request of this kind with this number, from 1.
     pub(crate) async fn call(&self, what: &str, number: usize) -> Call {
-        let found = eventually(&format!("{what}, number {number}"), async || {
-            self.calls(what).into_iter().nth(number - 1)
-        });
-        found.await
+        let name = format!("{what}, number {number}");
+        eventually(&name, async || self.calls(what).into_iter().nth(number - 1)).await
     }
 }
 

@@ -235,7 +235,11 @@ impl Running<'_> {
             }
             Ended::Failed(_) => {
                 explain(&self.client, &self.life.target).await;
-                output::tell(&self.how_to_delete());
+                let target = &self.life.target;
+                output::tell(&format!(
+                    "{target} is stuck; to go on: `ebb dev` and then `ebb retry {}`",
+                    named(target)
+                ));
                 Ok(Ran::Ended(Exit::Failed))
             }
             Ended::TimedOut(_) => {

@@ -16,8 +16,10 @@ use crate::machine::Machine;
 use crate::target::Target;
 use crate::timing;
 
-/// Between two questions.
+/// Between two questions, at least.
 const EVERY: Duration = Duration::from_millis(200);
+/// A question that took long is asked again after so many times as long: watching must not be what keeps a server busy.
+const SPARING: u32 = 5;
 /// So many questions in a row may stay without answer: a server that restarts.
 const PATIENCE: u32 = 25;
 
@@ -84,7 +86,10 @@ pub(crate) async fn follow(
     let mut told = false;
     let mut running = Running::default();
     let ended = loop {
-        match client.target(&life.target).await {
+        let asked = Instant::now();
+        let answer = client.target(&life.target).await;
+        let pause = EVERY.max(asked.elapsed() * SPARING);
+        match answer {
             Ok(seen) => {
                 unanswered = 0;
                 if let Some(seen) = &seen
@@ -131,10 +136,10 @@ pub(crate) async fn follow(
         }
         let wait = match limits.timeout {
             Some(timeout) => match timeout.checked_sub(begun.elapsed()) {
-                Some(left) => left.min(EVERY),
+                Some(left) => left.min(pause),
                 None => break Ended::TimedOut(last),
             },
-            None => EVERY,
+            None => pause,
         };
         let (interrupts, seen) = limits.interrupts;
         tokio::select! {

@@ -1,0 +1,98 @@
+//! What really happened outside, whatever the table says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
+use super::TaskId;
+
+/// A request to start a try of a unit, as its receiver got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The unit's name.
+    pub unit: String,
+    /// The try.
+    pub attempt: u32,
+    /// When, in milliseconds of virtual time.
+    pub at: u64,
+    /// The invocation that sent it.
+    pub by: TaskId,
+    /// What it read, by the name of the unit that made it.
+    pub inputs: BTreeMap<String, String>,
+    /// Whether it started something, or found it there.
+    pub fresh: bool,
+}
+
+/// How a try really ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The unit's name.
+    pub unit: String,
+    /// The try.
+    pub attempt: u32,
+    /// When.
+    pub at: u64,
+    /// Whether it succeeded.
+    pub well: bool,
+}
+
+/// All of it.
+#[derive(Default)]
+pub struct State {
+    /// What exists: the name of the unit that made it, and its id.
+    pub things: BTreeSet<(String, String)>,
+    /// Requests, in order.
+    pub sent: Vec<Sent>,
+    /// Ends, in order.
+    pub finished: Vec<Finished>,
+    /// Work that runs and callbacks that are not taken yet.
+    pub active: usize,
+    /// Callbacks that were refused as wrong.
+    pub refused: Vec<String>,
+    /// What the platform was told, in order, with the time.
+    pub told: Vec<(u64, String)>,
+}
+
+/// Keeps it.
+#[derive(Default)]
+pub struct Ledger(Mutex<State>);
+
+impl Ledger {
+    /// What happened so far.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no panic while it is held")
+    }
+
+    /// The requests that started the first try of each unit.
+    pub fn starts(&self) -> BTreeMap<String, Sent> {
+        let mut starts = BTreeMap::new();
+        for sent in &self.state().sent {
+            starts.entry(sent.unit.clone()).or_insert_with(|| sent.clone());
+        }
+        starts
+    }
+
+    /// When each unit first ended well.
+    pub fn successes(&self) -> BTreeMap<String, u64> {
+        let mut ends = BTreeMap::new();
+        for end in self.state().finished.iter().filter(|end| end.well) {
+            ends.entry(end.unit.clone()).or_insert(end.at);
+        }
+        ends
+    }
+}
+
+/// Counts something as active for as long as it lives.
+pub(super) struct Active(std::sync::Arc<Ledger>);
+
+impl Active {
+    pub(super) fn new(ledger: &std::sync::Arc<Ledger>) -> Self {
+        ledger.state().active += 1;
+        Self(std::sync::Arc::clone(ledger))
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.state().active -= 1;
+    }
+}

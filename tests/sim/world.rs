@@ -1,0 +1,298 @@
+//! Everything together, and the life of one target in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_engine::{Millis, RunPhase, Shard, TargetPhase};
+use ebb_flow::{Env, Settings, Warm};
+use ebb_store::{PluginItem, TargetHead};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+
+use super::work::Work;
+use super::{
+    CallbackFaults, Clock, Functions, Ledger, Outside, Platform, Queue, QueueFaults, Random, Relay, Runtime,
+    Scenario, Table,
+};
+
+/// The schedule's interval.
+const SWEEP_MS: u64 = 60_000;
+/// The platform looks, and repeats what was not answered, this often.
+const LOOK_MS: u64 = 1_000;
+/// After this much virtual time a life that has not come to rest is given up.
+const PATIENCE_MS: u64 = 6 * 3_600_000;
+/// How long the world is watched after the end: longer than the queue can hold a message.
+const LINGER_MS: u64 = 1_200_000;
+
+/// What goes wrong in a world, and its settings that matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// With messages of the queue.
+    pub queue: QueueFaults,
+    /// With callbacks.
+    pub callbacks: CallbackFaults,
+    /// Percent of requests to the relay that it does not answer.
+    pub relay: u8,
+    /// Percent of requests to webhook units that do not arrive.
+    pub outside: u8,
+    /// Longest time of an operation of the table, in milliseconds.
+    pub latency_ms: u64,
+    /// `L` of the protocol, in milliseconds.
+    pub landing_ms: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            queue: QueueFaults::default(),
+            callbacks: CallbackFaults::default(),
+            relay: 0,
+            outside: 0,
+            latency_ms: 0,
+            landing_ms: 30_000,
+        }
+    }
+}
+
+/// How a life ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Where the target stood when its setup had come to rest; `None`: there was no target.
+    pub setup: Option<TargetPhase>,
+    /// Where it stands at last.
+    pub phase: Option<TargetPhase>,
+    /// Units that are done, by event and position.
+    pub done: BTreeSet<(String, u32)>,
+    /// Units that have failed for good.
+    pub failed: BTreeSet<(String, u32)>,
+    /// What still exists outside.
+    pub left: BTreeSet<(String, String)>,
+    /// What must never be: unanswered waits, refused callbacks, errors that no repetition mends.
+    pub wrong: Vec<String>,
+}
+
+/// A world with one target.
+pub struct World {
+    /// Time and tasks.
+    pub runtime: Runtime,
+    /// Table and bucket.
+    pub table: Arc<Table>,
+    /// What really happened.
+    pub ledger: Arc<Ledger>,
+    /// The functions.
+    pub functions: Arc<Functions>,
+    /// The queue.
+    pub queue: Arc<Queue>,
+    /// What is done in it.
+    pub scenario: Arc<Scenario>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.functions.surround(None);
+        self.runtime.clear();
+    }
+}
+
+fn settings(faults: &Faults) -> Settings {
+    let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
+    Settings {
+        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
+        source: "https://ebb.test".to_owned(),
+        platform_url: Some("https://platform.test/events".to_owned()),
+        platform_secret: secret(1),
+        webhook_keys: Keys::new(secret(2), vec![]).expect("one key"),
+        unit_secret: secret(3),
+        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        landing: Millis(faults.landing_ms),
+        grace: Duration::from_secs(10),
+        answer: Duration::from_secs(20),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(3),
+    }
+}
+
+impl World {
+    /// A world in which `scenario`'s plugin is published and nothing else has happened.
+    pub fn new(scenario: &Scenario, faults: Faults) -> Self {
+        let runtime = Runtime::default();
+        let scenario = Arc::new(scenario.clone());
+        let table = Arc::new(Table::new(runtime.clone()));
+        let ledger = Arc::new(Ledger::default());
+        let functions = Arc::new(Functions::new(runtime.clone(), Arc::clone(&table)));
+        let work = Arc::new(Work::new(
+            Arc::clone(&functions),
+            runtime.clone(),
+            Arc::clone(&ledger),
+            Arc::clone(&scenario),
+            faults.callbacks,
+        ));
+        let queue = Arc::new(Queue::new(
+            runtime.clone(),
+            Arc::clone(&functions),
+            scenario.seed ^ 0x9e0e,
+            faults.queue,
+        ));
+        functions.surround(Some(Env {
+            store: table.clone(),
+            clock: Arc::new(Clock(runtime.clone())),
+            random: Arc::new(Random::new(scenario.seed)),
+            relay: Arc::new(Relay::new(Arc::clone(&work), faults.relay)),
+            outside: Arc::new(Outside::new(work, faults.outside)),
+            platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
+            queue: queue.clone(),
+            settings: settings(&faults),
+            warm: Warm::default(),
+        }));
+        let document = scenario.plugin();
+        let plugin = PluginItem {
+            name: "world".to_owned(),
+            version: "1.0.0".to_owned(),
+            dialect: "ebb".to_owned(),
+            digest: ebb_wire::id::digest(document.as_bytes()),
+            document,
+            created: runtime.now(),
+        };
+        table.state().plugins.insert((plugin.name.clone(), plugin.version.clone()), plugin);
+        if faults.latency_ms > 0 {
+            table.slow_down(scenario.seed, faults.latency_ms);
+        }
+        Self { runtime, table, ledger, functions, queue, scenario }
+    }
+
+    fn event(&self, asked: Asked) -> Lifecycle {
+        Lifecycle {
+            kind: "sandbox".to_owned(),
+            name: "s".to_owned(),
+            uid: "uid-1".to_owned(),
+            generation: 1,
+            document: (asked == Asked::Created).then(|| self.scenario.document()),
+            routing_key: None,
+        }
+    }
+
+    /// The target.
+    pub fn target(&self) -> Option<TargetHead> {
+        self.table.state().targets.get(&("sandbox".to_owned(), "s".to_owned())).cloned()
+    }
+
+    /// Sends a lifecycle webhook until it is answered. Gives what was wrong with it, if anything.
+    pub fn ask(&self, asked: Asked) -> impl Future<Output = Option<String>> + Send + 'static {
+        let (functions, runtime, event) = (Arc::clone(&self.functions), self.runtime.clone(), self.event(asked));
+        async move {
+            loop {
+                match functions.lifecycle(asked, event.clone()).await {
+                    Ok(Ok(_)) => return None,
+                    Ok(Err(refused)) => return Some(format!("{asked:?}: {refused:?}")),
+                    Err(_) => runtime.sleep(LOOK_MS).await,
+                }
+            }
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let target = self.target();
+        let moving = target.as_ref().is_some_and(|target| {
+            matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping) || target.tell.is_some()
+        });
+        !moving && self.table.is_at_rest() && self.ledger.state().active == 0
+    }
+
+    /// Lets time pass until nothing moves; false: it still does after hours.
+    fn rest(self: &Arc<Self>) -> bool {
+        let world = Arc::clone(self);
+        let waited = self.runtime.run(async move {
+            let until = world.runtime.elapsed() + PATIENCE_MS;
+            while !world.is_at_rest() {
+                if world.runtime.elapsed() >= until {
+                    return false;
+                }
+                world.runtime.sleep(LOOK_MS).await;
+            }
+            true
+        });
+        waited == Some(true)
+    }
+
+    /// Asks for the target, lets its setup come to rest, deletes it, lets that come to rest, and watches for a while.
+    pub fn live(self: &Arc<Self>) -> End {
+        let mut wrong = Vec::new();
+        let sweeper = Arc::clone(self);
+        self.runtime.spawn(async move {
+            loop {
+                sweeper.runtime.sleep(SWEEP_MS).await;
+                // A sweep that died is followed by the next one.
+                sweeper.functions.sweep().await.ok();
+            }
+        });
+        // A target that was deleted before it was created is refused as stale.
+        wrong.extend(self.runtime.run(self.ask(Asked::Created)).flatten().filter(|why| !why.contains("stale")));
+        if !self.rest() {
+            wrong.push("the setup does not end".to_owned());
+        }
+        let setup = self.target().map(|target| target.phase);
+        wrong.extend(self.runtime.run(self.ask(Asked::Deleted)).flatten());
+        if !self.rest() {
+            wrong.push("the teardown does not end".to_owned());
+        }
+        let watch = self.runtime.clone();
+        self.runtime.run(async move { watch.sleep(LINGER_MS).await });
+        if !self.rest() {
+            wrong.push("it comes to life again".to_owned());
+        }
+        self.end(setup, wrong)
+    }
+
+    fn end(&self, setup: Option<TargetPhase>, mut wrong: Vec<String>) -> End {
+        let ledger = self.ledger.state();
+        wrong.extend(ledger.refused.iter().cloned());
+        wrong.extend(self.functions.broken());
+        let mut done = BTreeSet::new();
+        let mut failed = BTreeSet::new();
+        for (run, heads) in &self.table.state().heads {
+            let event = ebb_wire::id::event_name(run.moment()).to_owned();
+            for (shard, head) in heads {
+                let name = |slot: &u32| (event.clone(), shard.unit(*slot).0);
+                done.extend(head.head.done.iter().map(name));
+                failed.extend(head.head.failed.iter().map(name));
+                if *shard == Shard::ROOT && head.head.phase != RunPhase::Closed {
+                    wrong.push(format!("{run} is {:?}", head.head.phase));
+                }
+            }
+        }
+        let phase = self.target().map(|target| target.phase);
+        End { setup, phase, done, failed, left: ledger.things.clone(), wrong }
+    }
+
+    /// What happened, for people.
+    pub fn story(&self) -> String {
+        let mut lines: BTreeMap<(u64, usize), String> = BTreeMap::new();
+        let state = self.table.state();
+        let ledger = self.ledger.state();
+        let mut add = |at: u64, line: String| {
+            let number = lines.len();
+            lines.insert((at, number), format!("{at:>9} {line}"));
+        };
+        for (at, what) in &state.writes {
+            add(*at, format!("write {what}"));
+        }
+        for sent in &ledger.sent {
+            add(sent.at, format!("sent {sent:?}"));
+        }
+        for end in &ledger.finished {
+            add(end.at, format!("finished {end:?}"));
+        }
+        for (at, what) in &ledger.told {
+            add(*at, format!("told {what}"));
+        }
+        for (at, what) in self.queue.sent() {
+            add(at, format!("queued {what}"));
+        }
+        lines.into_values().collect::<Vec<_>>().join("\n")
+    }
+}

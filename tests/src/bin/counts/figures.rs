@@ -1,0 +1,163 @@
+//! What a run costs, the figures that are promised for it, and both as a table.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::shapes::{Answers, Case, Outputs};
+use crate::world::Cost;
+
+/// *Honest figures*: a warm completion is one write, two with outputs.
+const WRITES: [(Outputs, usize); 2] = [(Outputs::Nothing, 1), (Outputs::Kept, 2)];
+/// *Honest figures*: an accepted 202 costs one.
+const ACCEPTED: usize = 1;
+/// *Honest figures*: a run costs about nine write units beside its units'. Here the plan, its start, its close, the
+/// target's way to ready and the outcome's acceptance are all in it, with index entries.
+const RUN_UNITS: usize = 18;
+/// Requests beside those of units: reads and writes of the target, the plan and the run's ends.
+const RUN_REQUESTS: usize = 30;
+/// Units that one invocation sends; the next one reads what they read, and says that it goes on.
+const SLICE: usize = 50;
+/// Units per head item; whoever completes the last one of an item looks at the others.
+const ITEM: usize = 256;
+/// *State*: the head of a run stays below 1 KB, and so its update at one write unit.
+const HEAD_BYTES: usize = 1024;
+/// A record of a result that waits for nothing is below 1 KB: one page of a query holds a thousand of them.
+const PAGE: usize = 1000;
+
+/// One line.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    case: Case,
+    requests: u64,
+    writes: u64,
+    reads: u64,
+    read_units: f64,
+    /// As the table reports them.
+    write_units: f64,
+    /// By our own sizing.
+    sized_write_units: u64,
+    largest_head: usize,
+    messages: usize,
+    webhooks: usize,
+    begun_ms: u128,
+    took_ms: u128,
+    by_operation: std::collections::BTreeMap<&'static str, u64>,
+}
+
+const READS: [&str; 3] = ["GetItem", "Query", "BatchGetItem"];
+
+impl Row {
+    pub(crate) fn new(case: Case, cost: Cost) -> Self {
+        let figures = cost.figures;
+        let requests: u64 = figures.requests.values().sum();
+        let reads = READS.iter().filter_map(|operation| figures.requests.get(operation)).sum();
+        Self {
+            case,
+            requests,
+            writes: requests - reads,
+            reads,
+            read_units: figures.read_units,
+            write_units: figures.write_units,
+            sized_write_units: figures.sized_write_units,
+            largest_head: figures.largest_head,
+            messages: cost.messages,
+            webhooks: cost.webhooks,
+            begun_ms: cost.begun.as_millis(),
+            took_ms: cost.took.as_millis(),
+            by_operation: figures.requests,
+        }
+    }
+
+    /// What does not hold of the figures that are promised.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let Case { units, outputs, answers, shape } = self.case;
+        let writes = WRITES.iter().find(|row| row.0 == outputs).map_or(0, |row| row.1);
+        let accepted = if answers == Answers::Later { ACCEPTED } else { 0 };
+        let of_units = units * (writes + accepted);
+        let invocations = units.div_ceil(SLICE);
+        let items = units.div_ceil(ITEM);
+        let joined = if shape.joins() { units.div_ceil(PAGE) } else { 0 };
+        // The outcome's outputs are read by everybody who tells one.
+        let told = units.div_ceil(PAGE);
+        let reads = RUN_REQUESTS + invocations + 2 * items + joined + told;
+        let bounds = [
+            ("write units", self.sized_write_units as usize, of_units + RUN_UNITS + invocations),
+            ("writes", self.writes as usize, of_units + RUN_REQUESTS + invocations),
+            ("reads", self.reads as usize, reads),
+            ("bytes of the largest head", self.largest_head, HEAD_BYTES),
+            ("webhooks", self.webhooks, units),
+        ];
+        let named = self.name();
+        let broken = bounds.iter().filter(|(_, is, most)| is > most);
+        broken.map(|(what, is, most)| format!("{named}: {is} {what}, promised are {most} at most")).collect()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let Case { shape, units, outputs, answers } = self.case;
+        format!(
+            "{} of {units}, outputs {}, answered {}",
+            shape.name(),
+            outputs.name(),
+            answers.name()
+        )
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let Case { shape, units, outputs, answers } = self.case;
+        let each = |all: f64| format!("{:.3}", all / units as f64);
+        vec![
+            shape.name().to_owned(),
+            units.to_string(),
+            outputs.name().to_owned(),
+            answers.name().to_owned(),
+            self.requests.to_string(),
+            each(self.requests as f64),
+            self.writes.to_string(),
+            self.reads.to_string(),
+            self.write_units.to_string(),
+            each(self.write_units),
+            self.sized_write_units.to_string(),
+            each(self.sized_write_units as f64),
+            self.largest_head.to_string(),
+            self.messages.to_string(),
+            format!("{:.2}", self.begun_ms as f64 / 1000.0),
+            format!("{:.2}", self.took_ms as f64 / 1000.0),
+        ]
+    }
+}
+
+const HEADER: [&str; 16] = [
+    "shape",
+    "units",
+    "outputs",
+    "answered",
+    "requests",
+    "per unit",
+    "writes",
+    "reads",
+    "write units",
+    "per unit",
+    "sized",
+    "per unit",
+    "head bytes",
+    "messages",
+    "begun s",
+    "took s",
+];
+
+/// The rows for people.
+pub(crate) fn drawn(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(HEADER);
+    for row in rows {
+        table.add_row(row.cells());
+    }
+    for (number, column) in table.column_iter_mut().enumerate() {
+        if number == 1 || number > 3 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}

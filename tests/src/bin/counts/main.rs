@@ -1,0 +1,94 @@
+//! Counts what runs of some shapes and sizes ask of the table, through the real functions and a real HTTP server.
+//!
+//! Progress goes to standard error, the table or JSON to standard output.
+
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+mod figures;
+mod receiver;
+mod shapes;
+mod surroundings;
+mod world;
+
+use figures::Row;
+use shapes::{Answers, Case, LEAST, Outputs, Shape};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask counts", about = "Counts what runs ask of the table, and what that costs")]
+struct Arguments {
+    /// Units per run
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
+    sizes: Vec<usize>,
+    /// How the units hang together; without it all shapes
+    #[arg(long, value_delimiter = ',')]
+    shapes: Vec<Shape>,
+    /// When the units' server says how they ended; without it both ways
+    #[arg(long, value_delimiter = ',')]
+    answers: Vec<Answers>,
+    /// Fail where a figure is worse than promised
+    #[arg(long)]
+    check: bool,
+    /// Write JSON instead of a table
+    #[arg(short = 'o', long = "output", value_name = "json")]
+    output: Option<Format>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Json,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match measured(&arguments) {
+        Ok(broken) if broken.is_empty() || !arguments.check => ExitCode::SUCCESS,
+        Ok(broken) => {
+            for line in broken {
+                eprintln!("{line}");
+            }
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs every case, prints the rows, and gives what does not hold.
+fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let rows = runtime.block_on(all(arguments))?;
+    match arguments.output {
+        Some(Format::Json) => println!("{}", serde_json::to_string_pretty(&rows)?),
+        None => println!("{}", figures::drawn(&rows)),
+    }
+    Ok(rows.iter().flat_map(Row::broken).collect())
+}
+
+async fn all(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+    if let Some(small) = arguments.sizes.iter().find(|&&size| size < LEAST) {
+        anyhow::bail!("a run of {small} units has no shape: the least is {LEAST}");
+    }
+    let mut rows = Vec::new();
+    for outputs in [Outputs::Kept, Outputs::Nothing] {
+        for &answers in chosen(&arguments.answers) {
+            for &shape in chosen(&arguments.shapes) {
+                for &units in &arguments.sizes {
+                    let case = Case { shape, units, outputs, answers };
+                    let row = Row::new(case, Box::pin(world::run(case)).await?);
+                    eprintln!("{}: done", row.name());
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What was asked for, or everything.
+fn chosen<T: ValueEnum>(asked: &[T]) -> &[T] {
+    if asked.is_empty() { T::value_variants() } else { asked }
+}

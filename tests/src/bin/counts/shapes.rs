@@ -1,0 +1,135 @@
+//! What is run: graphs of webhook units, as documents.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// How the units of a run hang together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Shape {
+    /// Each unit waits for the one before.
+    Chain,
+    /// All units but the first wait for the first.
+    FanOut,
+    /// The last unit waits for all others.
+    FanIn,
+    /// The first, then all others, then the last.
+    Diamond,
+}
+
+/// What units make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Outputs {
+    /// One value each, which those that wait for it read.
+    Kept,
+    /// Nothing: edges are order alone.
+    Nothing,
+}
+
+/// When the receiver of the units' webhooks says how a unit has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answers {
+    /// In the answer to the webhook.
+    AtOnce,
+    /// By a callback, after an answer of 202.
+    Later,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Case {
+    pub(crate) shape: Shape,
+    pub(crate) units: usize,
+    pub(crate) outputs: Outputs,
+    pub(crate) answers: Answers,
+}
+
+/// Smallest size: every shape has a first, a last and something between them.
+pub(crate) const LEAST: usize = 3;
+
+impl Shape {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chain => "chain",
+            Self::FanOut => "fan-out",
+            Self::FanIn => "fan-in",
+            Self::Diamond => "diamond",
+        }
+    }
+
+    /// Whether some unit waits for several others.
+    pub(crate) fn joins(self) -> bool {
+        matches!(self, Self::FanIn | Self::Diamond)
+    }
+
+    /// What `unit` of `units` waits for.
+    fn dependencies(self, unit: usize, units: usize) -> std::ops::Range<usize> {
+        let last = units - 1;
+        match self {
+            Self::Chain => unit.saturating_sub(1)..unit,
+            Self::FanOut => 0..unit.min(1),
+            Self::FanIn if unit == last => 0..last,
+            Self::FanIn => 0..0,
+            Self::Diamond if unit == last => 1..last,
+            Self::Diamond => 0..unit.min(1),
+        }
+    }
+}
+
+impl Outputs {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Nothing => "none",
+        }
+    }
+}
+
+impl Answers {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AtOnce => "at once",
+            Self::Later => "later",
+        }
+    }
+}
+
+/// The plugin of a case; its units are asked for at `url`.
+pub(crate) fn plugin(case: Case, url: &str) -> String {
+    let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {PLUGIN}\npreStart:\n");
+    for unit in 0..case.units {
+        let dependencies = case.shape.dependencies(unit, case.units);
+        let read: Vec<String> = match case.outputs {
+            Outputs::Kept => {
+                dependencies.clone().map(|unit| format!("\"${{units.u{unit}.outputs.id}}\"")).collect()
+            }
+            Outputs::Nothing => Vec::new(),
+        };
+        // Writing to a string does not fail.
+        let _ = write!(text, "  u{unit}:\n    webhook: {{url: \"{url}\", body: {{unit: u{unit}, ");
+        let _ = writeln!(text, "read: [{}]}}}}", read.join(", "));
+        match case.outputs {
+            Outputs::Kept => text.push_str("    outputs: {id: {value: \"${response.body.id}\"}}\n"),
+            Outputs::Nothing if !dependencies.is_empty() => {
+                let names: Vec<String> = dependencies.map(|unit| format!("u{unit}")).collect();
+                let _ = writeln!(text, "    after: [{}]", names.join(", "));
+            }
+            Outputs::Nothing => {}
+        }
+    }
+    text
+}
+
+const PLUGIN: &str = "measured@1.0.0";
+
+/// The target that binds the plugin.
+pub(crate) fn sandbox(name: &str) -> String {
+    format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: local\nresources:\n  measured: {{plugin: {PLUGIN}}}\n"
+    )
+}

@@ -1,0 +1,213 @@
+//! One run from the lifecycle webhook to the outcome that the platform has taken, and what it cost.
+//!
+//! The functions are the real ones, over an in-process table and bucket of their own for each run. `sweep` looks every
+//! second at what is due. Its questions to the index are not counted: they are those of the schedule, whether or not
+//! anything runs. What it does to a run is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use ebb_engine::{Millis, Moment, TargetPhase};
+use ebb_flow::http::{Access, Server};
+use ebb_flow::{Env, Settings, Warm};
+use ebb_local::embedded::{Bucket, Table};
+use ebb_outbound::{Client, Policy};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Figures, Meter, ReadRun as _, ReadTarget as _, Store};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::engine::RunPhase;
+use ebb_wire::id::{self, RunId};
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::receiver::Receiver;
+use crate::shapes::{self, Case};
+use crate::surroundings::{self, NoCluster, SystemClock, SystemRandom, Traffic};
+
+const TABLE: &str = "ebb";
+const BUCKET: &str = "ebb";
+const KIND: &str = "sandbox";
+const NAME: &str = "measured";
+const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+/// A run that takes longer than this has come to a halt.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// What one run cost.
+pub(crate) struct Cost {
+    pub(crate) figures: Figures,
+    /// Messages to the queue.
+    pub(crate) messages: usize,
+    /// Requests to the units' server.
+    pub(crate) webhooks: usize,
+    /// From the lifecycle webhook to the closed run.
+    pub(crate) took: Duration,
+    /// Of it, until the document was compiled and the run had begun.
+    pub(crate) begun: Duration,
+}
+
+struct World {
+    env: Arc<Env>,
+    store: Arc<Store>,
+    unmetered: Arc<Store>,
+    meter: Arc<Meter>,
+    traffic: Arc<Traffic>,
+    tasks: Vec<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Runs a case.
+///
+/// # Errors
+/// Whatever keeps the target from becoming ready.
+pub(crate) async fn run(case: Case) -> anyhow::Result<Cost> {
+    let receiver = Receiver::start(case).await?;
+    let world = World::start(receiver.outcomes()).await?;
+    let plugin = shapes::plugin(case, &receiver.work());
+    let published = ebb_flow::api::plugins::publish(world.unmetered.as_ref(), &plugin, world.env.now()).await?;
+    if let Err(refused) = published {
+        bail!("the plugin is refused: {refused:?}");
+    }
+    world.meter.take();
+    let began = Instant::now();
+    let event = Lifecycle {
+        kind: KIND.to_owned(),
+        name: NAME.to_owned(),
+        uid: UID.to_owned(),
+        generation: 1,
+        document: Some(shapes::sandbox(NAME)),
+        routing_key: None,
+    };
+    let asked = async {
+        let answer = ebb_flow::receive::receive(&world.env, world.store.as_ref(), Asked::Created, &event);
+        match Box::pin(answer).await? {
+            Ok(_) => Ok(()),
+            Err(refused) => bail!("the target is refused: {refused:?}"),
+        }
+    };
+    let begun = async {
+        let run = world.run();
+        while world.unmetered.read_root(&run).await?.is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if began.elapsed() > PATIENCE {
+                bail!("the run has not begun after {PATIENCE:?}");
+            }
+        }
+        anyhow::Ok(began.elapsed())
+    };
+    let ((), begun) = tokio::try_join!(asked, begun)?;
+    world.wait(&receiver, began).await?;
+    let took = began.elapsed();
+    if let Some(error) = world.traffic.failed().first() {
+        bail!("a message was not dealt with: {error}");
+    }
+    if receiver.failed() > 0 {
+        bail!("{} callbacks were not taken", receiver.failed());
+    }
+    let figures = world.meter.take();
+    Ok(Cost { figures, messages: world.traffic.sent(), webhooks: receiver.asked(), took, begun })
+}
+
+impl World {
+    async fn start(outcomes: String) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let dynamo = Table::memory()?;
+        ebb_store::table::create(&dynamo, TABLE).await?;
+        let bucket = Bucket::open(&folder.path().join("bucket"))?;
+        bucket.create_bucket().bucket(BUCKET).send().await?;
+        let unmetered = Store::new(Dynamo::new(dynamo, TABLE), StoreBucket::new(bucket, BUCKET));
+        let meter = Arc::new(Meter::new());
+        let store = Arc::new(unmetered.clone().metered(Arc::clone(&meter)));
+        let unmetered = Arc::new(unmetered);
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("the functions' port")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let (queue, traffic, messages) = surroundings::channel();
+        let client = Arc::new(Client::new(Policy::with_loopback())?);
+        let env = Arc::new(Env {
+            store: store.clone(),
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandom),
+            relay: Arc::new(NoCluster),
+            outside: client.clone(),
+            platform: client,
+            queue: Arc::new(queue),
+            settings: settings(&url, outcomes)?,
+            warm: Warm::default(),
+        });
+        let server = Server { env: Arc::clone(&env), store: store.clone(), access: Arc::new(Access::default()) };
+        let router = ebb_flow::http::complete(server);
+        let tasks = vec![
+            tokio::spawn(async move {
+                // It ends with the case.
+                axum::serve(listener, router).await.ok();
+            }),
+            tokio::spawn(surroundings::work(Arc::clone(&env), Arc::clone(&traffic), messages)),
+            tokio::spawn(sweep(Arc::clone(&env), Arc::clone(&unmetered))),
+        ];
+        Ok(Self { env, store, unmetered, meter, traffic, tasks, _folder: folder })
+    }
+
+    fn run(&self) -> RunId {
+        RunId::new(&id::life(KIND, NAME, UID), 1, Moment::BeforeReady)
+    }
+
+    /// Waits until the target is ready, the platform has taken that, and nothing is under way any more.
+    async fn wait(&self, receiver: &Receiver, began: Instant) -> anyhow::Result<()> {
+        let run = self.run();
+        loop {
+            let target = self.unmetered.read_target(KIND, NAME).await?.context("the target is gone")?;
+            if target.phase == TargetPhase::Failed {
+                bail!("the target has failed: {:?}", ebb_flow::tell::first_cause(&self.env, &target).await?);
+            }
+            let root = self.unmetered.read_root(&run).await?.context("the run is gone")?;
+            let over = target.phase == TargetPhase::Ready && target.tell.is_none();
+            let closed = root.head.phase == RunPhase::Closed;
+            if over && closed && receiver.under_way() == 0 && self.traffic.pending() == 0 {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("after {PATIENCE:?} the target is {:?}, its run {:?}", target.phase, root.head.phase);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+async fn sweep(env: Arc<Env>, index: Arc<Store>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Err(error) = Box::pin(ebb_flow::sweep::sweep(&env, index.as_ref())).await {
+            eprintln!("the index could not be asked: {error}");
+        }
+    }
+}
+
+/// As a deployment has them.
+fn settings(url: &str, outcomes: String) -> anyhow::Result<Settings> {
+    Ok(Settings {
+        callback_url: format!("{url}/v1/callbacks"),
+        source: url.to_owned(),
+        platform_url: Some(outcomes),
+        platform_secret: Secret::from_bytes(&[1; 32])?,
+        webhook_keys: Keys::new(Secret::from_bytes(&[2; 32])?, Vec::new())?,
+        unit_secret: Secret::from_bytes(&[3; 32])?,
+        token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
+        landing: Millis(500),
+        grace: Duration::from_secs(10),
+        answer: Duration::from_secs(20),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(3),
+    })
+}

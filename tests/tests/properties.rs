@@ -1,0 +1,3 @@
+//! What holds of every plan and every schedule.
+
+fn main() {}
