@@ -1,3 +1,228 @@
-//! What holds of every plan and every schedule.
+//! What holds of every plan and every schedule, over the simulated world.
+//!
+//! `EBB_SIM_CASES` sets how many random cases each property sees. A case that fails is printed whole, seed included.
 
-fn main() {}
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ebb_engine::TargetPhase;
+use ebb_tests::sim::{
+    CallbackFaults, End, Fate, Faults, Kind, Makes, QueueFaults, Scenario, SetupUnit, Stage, World, scenarios,
+};
+use proptest::prelude::*;
+
+mod points;
+
+/// Random cases per property.
+const CASES: u32 = 64;
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("EBB_SIM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn name(unit: usize) -> String {
+    format!("u{unit}")
+}
+
+/// Whether `unit` can start: everything that it waits for, and all that its event waits for, succeeds.
+fn runs(scenario: &Scenario, unit: usize) -> bool {
+    let own = &scenario.units[unit];
+    let before = |other: &usize| comes_good(scenario, *other);
+    let pre_is_good = own.stage == Stage::Pre
+        || (0..scenario.units.len())
+            .filter(|&other| scenario.units[other].stage == Stage::Pre)
+            .all(|other| comes_good(scenario, other));
+    pre_is_good && scenario.waits_for(unit).iter().all(before)
+}
+
+/// Whether `unit` is done in the end.
+fn comes_good(scenario: &Scenario, unit: usize) -> bool {
+    runs(scenario, unit) && (scenario.is_skipped(unit) || scenario.succeeds(unit))
+}
+
+/// Where the setup has to come to rest.
+fn expected_setup(scenario: &Scenario) -> TargetPhase {
+    match (0..scenario.units.len()).all(|unit| comes_good(scenario, unit)) {
+        true => TargetPhase::Ready,
+        false => TargetPhase::Failed,
+    }
+}
+
+/// What every world has to end with, whatever went wrong on the way.
+fn check_end(world: &World, end: &End) -> Result<(), TestCaseError> {
+    let scenario = &world.scenario;
+    prop_assert_eq!(&end.wrong, &Vec::<String>::new(), "{}", world.story());
+    prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", world.story());
+    prop_assert_eq!(&end.left, &BTreeSet::new(), "left over\n{}", world.story());
+    // Every start had what it waits for.
+    for sent in &world.ledger.state().sent {
+        let Some(unit) = sent.unit.strip_prefix('u').and_then(|unit| unit.parse::<usize>().ok()) else { continue };
+        prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, world.story());
+    }
+    Ok(())
+}
+
+/// Every unit that can run did, and ended as it had to.
+fn check_setup(world: &World, end: &End) -> Result<(), TestCaseError> {
+    let scenario = &world.scenario;
+    prop_assert_eq!(end.setup, Some(expected_setup(scenario)), "{}", world.story());
+    let position = |unit: usize| {
+        let stage = scenario.units[unit].stage;
+        let before = scenario.units[..unit].iter().filter(|other| other.stage == stage).count();
+        let event = if stage == Stage::Pre { "preStart" } else { "postStart" };
+        (event.to_owned(), u32::try_from(before).expect("few units"))
+    };
+    for unit in 0..scenario.units.len() {
+        let at = position(unit);
+        prop_assert_eq!(end.done.contains(&at), comes_good(scenario, unit), "u{}\n{}", unit, world.story());
+        let fails = runs(scenario, unit) && !comes_good(scenario, unit);
+        prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, world.story());
+    }
+    Ok(())
+}
+
+/// What each unit read is what its producer's counting try made.
+fn check_inputs(world: &World) -> Result<(), TestCaseError> {
+    let scenario = &world.scenario;
+    let state = world.ledger.state();
+    let made = |unit: usize| match scenario.units[unit].makes {
+        Makes::Once => Some(name(unit)),
+        Makes::PerTry => {
+            let name = name(unit);
+            let success = state.finished.iter().find(|end| end.unit == name && end.well);
+            success.map(|end| format!("{name}.{}", end.attempt))
+        }
+    };
+    for sent in &state.sent {
+        let (letter, position) = sent.unit.split_at(1);
+        let position: usize = position.parse().expect("a position");
+        let reads: Vec<usize> = match letter {
+            "u" => scenario.units[position].reads.clone(),
+            _ if comes_good(scenario, position) => vec![position],
+            // Without a success there is nothing to read, and the undo runs all the same.
+            _ => vec![],
+        };
+        let expected: BTreeMap<String, String> =
+            reads.iter().filter_map(|&read| Some((name(read), made(read)?))).collect();
+        prop_assert_eq!(&sent.inputs, &expected, "{:?}\n{}", sent, world.story());
+    }
+    Ok(())
+}
+
+/// Every unit starts when the last thing that it waits for has ended, to the millisecond.
+fn check_starts(world: &World) -> Result<(), TestCaseError> {
+    let scenario = &world.scenario;
+    let (starts, ends) = (world.ledger.starts(), world.ledger.successes());
+    let mut over: BTreeMap<usize, u64> = BTreeMap::new();
+    let all_good = (0..scenario.units.len()).filter(|&unit| scenario.units[unit].stage == Stage::Pre);
+    let pre: Vec<usize> = all_good.collect();
+    for unit in 0..scenario.units.len() {
+        if !runs(scenario, unit) {
+            continue;
+        }
+        let event = match scenario.units[unit].stage {
+            Stage::Pre => 0,
+            Stage::Post => pre.iter().map(|unit| over[unit]).max().unwrap_or(0),
+        };
+        let ready = scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(event).max(event);
+        if scenario.is_skipped(unit) {
+            over.insert(unit, ready);
+            continue;
+        }
+        let start = starts.get(&name(unit)).map(|sent| sent.at);
+        prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, world.story());
+        if let Some(&end) = ends.get(&name(unit)) {
+            over.insert(unit, end);
+        }
+    }
+    Ok(())
+}
+
+/// Every try was sent once, and one success counts.
+fn check_sends(world: &World) -> Result<(), TestCaseError> {
+    let state = world.ledger.state();
+    let mut sent: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    for one in &state.sent {
+        *sent.entry((one.unit.clone(), one.attempt)).or_default() += 1;
+    }
+    for (of, times) in sent {
+        prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, world.story());
+    }
+    let mut successes: BTreeMap<String, usize> = BTreeMap::new();
+    for end in state.finished.iter().filter(|end| end.well) {
+        *successes.entry(end.unit.clone()).or_default() += 1;
+    }
+    for (unit, times) in successes {
+        prop_assert_eq!(times, 1, "{} succeeded twice\n{}", unit, world.story());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn without_faults_everything_starts_at_its_earliest_and_once(scenario in scenarios(7, 15)) {
+        let world = Arc::new(World::new(&scenario, Faults::default()));
+        let end = world.live();
+        check_end(&world, &end)?;
+        check_setup(&world, &end)?;
+        check_inputs(&world)?;
+        check_starts(&world)?;
+        check_sends(&world)?;
+    }
+
+    #[test]
+    fn lost_and_doubled_messages_change_nothing(
+        scenario in scenarios(6, 15),
+        lost in 0..=100_u8,
+        latency_ms in 0..40_u64,
+    ) {
+        let faults = Faults {
+            queue: QueueFaults { lost, doubled: 50, late_ms: 600_000 },
+            callbacks: CallbackFaults { doubled: 50, late_ms: 600_000 },
+            latency_ms,
+            ..Faults::default()
+        };
+        let world = Arc::new(World::new(&scenario, faults));
+        let end = world.live();
+        check_end(&world, &end)?;
+        check_setup(&world, &end)?;
+        check_inputs(&world)?;
+    }
+
+    #[test]
+    fn a_relay_and_servers_that_do_not_always_answer_are_asked_again(
+        scenario in scenarios(5, 10),
+        relay in 0..60_u8,
+        lost in 0..=100_u8,
+    ) {
+        let faults = Faults {
+            queue: QueueFaults { lost, doubled: 20, late_ms: 60_000 },
+            relay,
+            ..Faults::default()
+        };
+        let world = Arc::new(World::new(&scenario, faults));
+        let end = world.live();
+        check_end(&world, &end)?;
+        check_setup(&world, &end)?;
+        check_inputs(&world)?;
+    }
+}
+
+/// Failing units, as the random ones rarely have them.
+#[test]
+fn an_undo_that_fails_for_good_leaves_the_target_stuck() {
+    for kind in [Kind::Pod, Kind::AtOnce, Kind::Later] {
+        let mut units = vec![SetupUnit::plain(kind, 100, &[]), SetupUnit::plain(kind, 100, &[0])];
+        units[1].undo.fate = Fate::Never;
+        let world = Arc::new(World::new(&Scenario::of(units), Faults::default()));
+        let end = world.live();
+        assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
+        assert_eq!(end.setup, Some(TargetPhase::Ready));
+        assert_eq!(end.phase, Some(TargetPhase::Stuck), "{}", world.story());
+        let left: Vec<&str> = end.left.iter().map(|(unit, _)| unit.as_str()).collect();
+        assert_eq!(left, ["u0", "u1"], "what waits for a failed undo stays");
+    }
+}

@@ -1,10 +1,12 @@
 //! The chores of the repository: `cargo xtask CHORE`.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 mod check;
+mod counts;
 mod packages;
 mod run;
 mod summary;
@@ -24,12 +26,19 @@ enum Chore {
     Test,
     /// Everything that a change has to pass: format, lints, tests, documentation, dependencies
     Ci,
+    /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
+    #[command(disable_help_flag = true)]
+    Counts {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
         Chore::Ci => check::all(),
+        Chore::Counts { arguments } => counts::all(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use crate::graph::Unit;
 use crate::patch::{Change, Condition, Patch};
-use crate::state::{Attempt, Epoch, Head, RunPhase, Shard};
+use crate::state::{Attempt, Epoch, Head, Late, RunPhase, Shard};
 use crate::time::Timestamp;
 
 /// Something that happened to a run.
@@ -17,14 +17,16 @@ pub enum Event {
         /// The epoch in which the try was started.
         epoch: Epoch,
     },
-    /// A try failed and the next one is to start at `retry_at`.
+    /// A try is over and another one is to start: it failed, or there is more to do.
     Retried {
         /// The unit.
         unit: Unit,
-        /// The try that failed.
+        /// The try that is over.
         attempt: Attempt,
         /// The epoch in which the try was started.
         epoch: Epoch,
+        /// The try that is to start; higher than `attempt`.
+        to: Attempt,
     },
     /// A try failed and there is no other.
     Failed {
@@ -41,6 +43,8 @@ pub enum Event {
         unit: Unit,
         /// Its try.
         attempt: Attempt,
+        /// A part of the result's digest.
+        mark: u32,
     },
     /// The undo of `unit` is about to read what the unit left.
     Sealed {
@@ -71,18 +75,29 @@ pub enum Event {
         attempt: Attempt,
         /// The epoch of the run that it belongs to.
         epoch: Epoch,
+        /// The try that is to start; higher than `attempt`.
+        to: Attempt,
     },
     /// `sweep` has to look at `due` at the latest, which is earlier than what it knows of.
     Hastened {
         /// The new wake-up time.
         due: Timestamp,
     },
+    /// The run is due earlier than somebody wanted: whoever looks then must not put it off without another look.
+    Noticed,
     /// The run, closed or not, has something to do again from `due` on.
     Reawoken {
         /// The new wake-up time.
         due: Timestamp,
         /// The version that was seen.
         version: u64,
+        /// The epoch that was seen.
+        epoch: Epoch,
+    },
+    /// A run that is closed already is not to be opened again by whoever has seen it in this epoch.
+    Outdated {
+        /// The epoch that ends.
+        epoch: Epoch,
     },
     /// `sweep` has acted and wants to look again at `next`.
     Rearmed {
@@ -112,18 +127,22 @@ pub fn accept(event: Event) -> Patch {
             let (shard, slot) = Shard::of(unit);
             Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![Change::AddDone(slot)] }
         }
-        Event::Retried { unit, attempt, epoch } => {
+        Event::Retried { unit, attempt, epoch, to } => {
             let (shard, slot) = Shard::of(unit);
-            let changes = vec![Change::SetAttempt(slot, attempt.next())];
+            let mut changes = vec![Change::SetAttempt(slot, to)];
+            // Whoever is about to put the wake-up off has not seen this try.
+            if shard == Shard::ROOT {
+                changes.push(Change::BumpVersion);
+            }
             Patch { shard, conditions: open(slot, attempt, epoch), changes }
         }
         Event::Failed { unit, attempt, epoch } => {
             let (shard, slot) = Shard::of(unit);
             Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![Change::AddFailed(slot)] }
         }
-        Event::Late { unit, attempt } => {
+        Event::Late { unit, attempt, mark } => {
             let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: vec![], changes: vec![Change::AddLate(slot, attempt)] }
+            Patch { shard, conditions: vec![], changes: vec![Change::AddLate(Late { slot, attempt, mark })] }
         }
         Event::Sealed { unit } => {
             let (shard, slot) = Shard::of(unit);
@@ -145,12 +164,12 @@ pub fn accept(event: Event) -> Patch {
             conditions: vec![Condition::EpochIs(epoch)],
             changes: vec![Change::SetStopped(now)],
         },
-        Event::Reopened { unit, attempt, epoch } => {
+        Event::Reopened { unit, attempt, epoch, to } => {
             let (shard, slot) = Shard::of(unit);
             Patch {
                 shard,
                 conditions: vec![Condition::EpochIs(epoch), Condition::AttemptIs(slot, attempt)],
-                changes: vec![Change::Reopen(slot), Change::SetAttempt(slot, attempt.next())],
+                changes: vec![Change::Reopen(slot), Change::SetAttempt(slot, to)],
             }
         }
         Event::Hastened { due } => Patch {
@@ -158,9 +177,17 @@ pub fn accept(event: Event) -> Patch {
             conditions: vec![Condition::DueAfter(due)],
             changes: vec![Change::SetDue(due), Change::BumpVersion],
         },
-        Event::Reawoken { due, version } => Patch {
+        Event::Noticed => {
+            Patch { shard: Shard::ROOT, conditions: vec![], changes: vec![Change::BumpVersion] }
+        }
+        Event::Outdated { epoch } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::VersionIs(version)],
+            conditions: vec![Condition::EpochIs(epoch)],
+            changes: vec![Change::SetEpoch(epoch.next()), Change::BumpVersion],
+        },
+        Event::Reawoken { due, version, epoch } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::VersionIs(version), Condition::EpochIs(epoch)],
             changes: vec![Change::SetPhase(RunPhase::Running), Change::SetDue(due), Change::BumpVersion],
         },
         Event::Rearmed { seen, version, next } => Patch {
@@ -184,7 +211,10 @@ pub fn accept_waking(event: Event, due: Timestamp) -> Option<Patch> {
         return None;
     }
     patch.conditions.push(Condition::DueAfter(due));
-    patch.changes.extend([Change::SetDue(due), Change::BumpVersion]);
+    patch.changes.push(Change::SetDue(due));
+    if !patch.changes.contains(&Change::BumpVersion) {
+        patch.changes.push(Change::BumpVersion);
+    }
     Some(patch)
 }
 

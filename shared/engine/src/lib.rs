@@ -21,6 +21,6 @@ pub use follow::{Cause, Follow, Next, Outcome, follow};
 pub use graph::{Graph, GraphError, MAX_UNITS, Unit};
 pub use patch::{Change, Condition, Patch};
 pub use retry::{Backoff, Millis};
-pub use state::{Attempt, Epoch, Head, RunPhase, SHARD, Shard, Status, View};
+pub use state::{Attempt, Epoch, Head, Late, RunPhase, SHARD, Shard, Status, View};
 pub use target::{Moment, Moments, Target, TargetPhase};
 pub use time::Timestamp;

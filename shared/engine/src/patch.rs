@@ -4,7 +4,7 @@
 //! values are absolute except the additions to sets and the version: a lost reply makes the SDK send a write
 //! twice, and the second must find its condition false or change nothing that matters.
 
-use crate::state::{Attempt, Epoch, Head, RunPhase, Shard};
+use crate::state::{Attempt, Epoch, Head, Late, RunPhase, Shard};
 use crate::time::Timestamp;
 
 /// What must hold of the item, or nothing is written.
@@ -36,7 +36,7 @@ pub enum Change {
     /// Adds the position to the failed ones.
     AddFailed(u32),
     /// Notes a success that came too late.
-    AddLate(u32, Attempt),
+    AddLate(Late),
     /// Notes that the undo of this position begins to read.
     AddSealed(u32),
     /// Sets the try of the unit at this position.
@@ -108,8 +108,8 @@ impl Patch {
                 Change::AddFailed(slot) => {
                     after.failed.insert(slot);
                 }
-                Change::AddLate(slot, attempt) => {
-                    after.late.insert((slot, attempt));
+                Change::AddLate(late) => {
+                    after.late.insert(late);
                 }
                 Change::AddSealed(slot) => {
                     after.sealed.insert(slot);

@@ -1,4 +1,6 @@
-//! Arithmetic of waiting.
+//! Arithmetic of waiting and of tries.
+
+use crate::state::Attempt;
 
 /// A span of time in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +30,18 @@ impl Backoff {
     }
 }
 
+/// How many of `tries` a unit has used up with the try `attempt`, 1 to `tries`. Tries are numbered on when a unit is
+/// reopened, which begins a new block of `tries` ([`next_block`]).
+pub fn used(attempt: Attempt, tries: u32) -> u32 {
+    attempt.0.saturating_sub(1) % tries.max(1) + 1
+}
+
+/// The first try of the block after that of `attempt`: a unit that is reopened gets all its tries again.
+pub fn next_block(attempt: Attempt, tries: u32) -> Attempt {
+    let tries = tries.max(1);
+    Attempt(attempt.0.div_ceil(tries).saturating_mul(tries).saturating_add(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +59,14 @@ mod tests {
         assert_eq!(backoff.wait(1, 0), Millis(0));
         assert_eq!(backoff.wait(1, u64::MAX), Millis(10));
         assert_eq!(backoff.wait(1, u64::MAX / 2), Millis(5));
+    }
+
+    #[test]
+    fn a_reopened_unit_gets_all_its_tries_again() {
+        let used: Vec<u32> = (1..=7).map(|n| used(Attempt(n), 3)).collect();
+        assert_eq!(used, [1, 2, 3, 1, 2, 3, 1]);
+        let blocks: Vec<u32> = [1, 2, 3, 4].map(|n| next_block(Attempt(n), 3).0).to_vec();
+        assert_eq!(blocks, [4, 4, 4, 7]);
+        assert_eq!(next_block(Attempt(1), 1), Attempt(2));
     }
 }

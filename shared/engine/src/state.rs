@@ -51,6 +51,17 @@ pub enum RunPhase {
     Closed,
 }
 
+/// A success that came too late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Late {
+    /// The unit's position in its item.
+    pub slot: u32,
+    /// The try that succeeded.
+    pub attempt: Attempt,
+    /// Tells different results of one try apart: a part of the result's digest.
+    pub mark: u32,
+}
+
 /// One head item's share of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -64,8 +75,8 @@ pub struct Head {
     pub done: BTreeSet<u32>,
     /// Positions that have failed for good.
     pub failed: BTreeSet<u32>,
-    /// Successes that came too late to count as progress, by position and try.
-    pub late: BTreeSet<(u32, Attempt)>,
+    /// Successes that came too late to count as progress.
+    pub late: BTreeSet<Late>,
     /// Positions whose undo has begun to read.
     pub sealed: BTreeSet<u32>,
     /// When `sweep` has to look. Root only; `None` once closed.
@@ -215,11 +226,10 @@ impl View {
         self.head(shard).is_some_and(|head| head.sealed.contains(&slot))
     }
 
-    /// The successes of `unit` that came too late.
-    pub fn late(&self, unit: Unit) -> Vec<Attempt> {
+    /// Whether this success of `unit` is known to have come too late.
+    pub fn is_late(&self, unit: Unit, attempt: Attempt, mark: u32) -> bool {
         let (shard, slot) = Shard::of(unit);
-        let late = self.head(shard).map(|head| &head.late);
-        late.into_iter().flatten().filter(|(at, _)| *at == slot).map(|&(_, attempt)| attempt).collect()
+        self.head(shard).is_some_and(|head| head.late.contains(&Late { slot, attempt, mark }))
     }
 
     /// Whether any known unit has failed for good.
@@ -227,9 +237,14 @@ impl View {
         self.heads.iter().flatten().any(|head| !head.failed.is_empty())
     }
 
-    /// The units of the known items, in ascending order.
+    /// The units of the known items, in ascending order. Looks at these items alone: a completion in a large run must
+    /// not cost a walk over the whole plan.
     pub(crate) fn known_units(&self, graph: &Graph) -> impl Iterator<Item = Unit> + use<'_> {
-        graph.units().filter(|&unit| self.head(Shard::of(unit).0).is_some())
+        let size = u32::try_from(graph.len()).unwrap_or(u32::MAX);
+        let known = self.heads.iter().enumerate().filter(|(_, head)| head.is_some());
+        known
+            .map(|(position, _)| shard(position))
+            .flat_map(move |shard| (shard.unit(0).0..shard.unit(SHARD).0.min(size)).map(Unit))
     }
 }
 

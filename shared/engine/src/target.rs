@@ -121,7 +121,9 @@ pub fn create(existing: Option<&Target>, uid: &str, generation: u64, moments: Mo
             _ if generation > target.generation => Creation::Changed,
             _ => Creation::Same,
         },
-        Some(target) if target.phase == TargetPhase::Gone => Creation::Begin(begin(moments)),
+        Some(target) if target.phase == TargetPhase::Gone && target.waiting.is_none() => {
+            Creation::Begin(begin(moments))
+        }
         Some(target) => match &target.waiting {
             Some(waiting) if waiting == uid => Creation::Same,
             Some(_) => Creation::Crowded,

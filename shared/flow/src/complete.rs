@@ -153,13 +153,14 @@ pub fn checked(unit: &UnitPlan, ended: Ended) -> Ended {
 
 fn parse_ended(callback: Callback, from: From) -> Result<Ended, String> {
     let took_ms = callback.took_ms;
+    let retry_after = callback.retry_after.map(|seconds| seconds.min(LONGEST_WAIT));
     let log = callback.log.filter(|_| from == From::Relay);
     if callback.status == CallbackStatus::Failed {
         let reason = match callback.reason {
             Some(reason) => Failure::new(code(reason.code, from), &reason.message),
             None => Failure::new(ReasonCode::Failed, "the unit says that it failed, and not why"),
         };
-        return Ok(Ended::Failed(Failure { took_ms, log, retry_after: callback.retry_after, ..reason }));
+        return Ok(Ended::Failed(Failure { took_ms, log, retry_after, ..reason }));
     }
     let mut outputs = Outputs::new();
     for (name, json) in callback.outputs {

@@ -120,7 +120,8 @@ fn settings() -> Result<Settings, DeployedError> {
         // The functions' timeout (29 s), the relay's transport (15 s), and a minute of clock skew.
         landing: Millis(104_000),
         grace: Duration::from_secs(30),
-        answer: Duration::from_secs(20),
+        // With the budget below the 25 s in which `complete` has to answer.
+        answer: Duration::from_secs(15),
         first_look: Millis(60_000),
         horizon: Millis(3_600_000),
         sends: 50,

@@ -6,7 +6,7 @@ use ebb_engine::{Attempt, Epoch, Unit};
 use ebb_outbound::{CallError, Request, Response};
 use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
 use ebb_spec::render::{self, InputValue, Rendered, RenderedInput, SkipReason};
-use ebb_store::Note;
+use ebb_store::{Note, Patched};
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::{event_name, unit_key};
 use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
@@ -221,15 +221,22 @@ async fn start(env: &Env, run: &Run, request: Ensure) -> Result<Sent, FlowError>
     }
 }
 
-/// Has `sweep` look at the run in `millis`: the table first, then the hint.
+/// Has `sweep` look at the run in `millis`: the table first, then the hint. One write, one hint: a run that is due
+/// earlier has its own, and whoever looks then looks once more before it puts the run off.
 ///
 /// # Errors
 /// The store's.
 pub async fn hasten(env: &Env, run: &Run, millis: u64) -> Result<(), FlowError> {
     let due = env.now().plus(ebb_engine::Millis(millis));
-    let patch = ebb_engine::accept(ebb_engine::Event::Hastened { due });
-    env.store.patch_run(&run.id, &patch).await?;
-    env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(millis)).await;
+    match env.store.patch_run(&run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await? {
+        Patched::Written(_) => {
+            env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(millis)).await;
+        }
+        Patched::Refused(Some(_)) => {
+            env.store.patch_run(&run.id, &ebb_engine::accept(ebb_engine::Event::Noticed)).await?;
+        }
+        Patched::Refused(None) => {}
+    }
     Ok(())
 }
 
@@ -294,7 +301,7 @@ pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> 
     env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
     // Only a hint: `sweep` wakes often enough to find the deadline by itself, somewhat later.
     let delay = Duration::from_millis(unit.timeout_ms).min(Duration::from_secs(900));
-    env.queue.send(Message::Run(run.id.clone()), delay).await;
+    env.queue.send(Message::unit(&run.id, this.unit, this.attempt), delay).await;
     Ok(())
 }
 
@@ -303,6 +310,8 @@ pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> 
 /// # Errors
 /// The store's.
 pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), FlowError> {
+    // Whoever asks to be asked at once would be asked without end.
+    let seconds = seconds.max(1);
     let at = env.now().plus(ebb_engine::Millis(seconds.saturating_mul(1000)));
     let started = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
     if started.result.is_none() {

@@ -3,10 +3,11 @@
 //! One invocation sends a bounded number of units for a bounded time; what is left goes through the queue in slices.
 //! Every send is joined before the invocation returns: Lambda freezes what is left behind.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use ebb_engine::{Attempt, Epoch, Outcome, Unit};
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Attempt, Epoch, Outcome, RunPhase, Unit};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
@@ -14,7 +15,7 @@ use crate::dispatch::{self, Sent, Try};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::finish;
-use crate::inputs::Memory;
+use crate::inputs::{self, Memory};
 use crate::ports::Message;
 use crate::results::{self, Progress};
 use crate::run::Run;
@@ -96,7 +97,7 @@ async fn send_all(
         }
         if !batch.is_empty() {
             let units: Vec<Unit> = batch.iter().map(|(unit, _)| *unit).collect();
-            if let Err(failed) = undo::seal(env, &work.run, &units, &work.memory).await {
+            if let Err(failed) = prepare(env, work, &units).await {
                 error = Some(failed);
                 ready.extend(batch.drain(..));
             }
@@ -127,6 +128,12 @@ async fn send_all(
     Ok(over)
 }
 
+/// What comes before a batch is sent: once for all of it.
+async fn prepare(env: &Env, work: &Work, units: &[Unit]) -> Result<(), FlowError> {
+    undo::seal(env, &work.run, units, &work.memory).await?;
+    inputs::prepare(env, &work.run, units, &work.memory).await
+}
+
 /// One try: sent, and concluded if it was answered at once.
 async fn one(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progress, FlowError> {
     let sent = Box::pin(dispatch::send(env, run, this, memory)).await?;
@@ -151,8 +158,7 @@ fn log(run: &Run, this: Try, sent: &Sent) {
 
 /// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only.
 async fn pass_on(env: &Env, work: &Work, units: &[(Unit, Attempt)]) -> Result<(), FlowError> {
-    let due = env.now().plus(env.settings.first_look);
-    env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await?;
+    dispatch::hasten(env, &work.run, env.settings.first_look.0).await?;
     for slice in units.chunks(SLICE) {
         env.queue.send(Message::dispatch(&work.run.id, work.epoch, slice), Duration::ZERO).await;
     }
@@ -170,6 +176,13 @@ pub async fn slice(
     units: &[(Unit, Attempt)],
 ) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, run).await? else { return Ok(()) };
-    let ready = units.to_vec();
+    let view = run.look(env).await?;
+    let running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == epoch);
+    if !running {
+        return Ok(());
+    }
+    let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &view).into_iter().collect();
+    let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
+    let ready = results::unsent(env, &run, ready).await?;
     drive(env, Work { run, epoch, ready, over: None, memory: Memory::default() }).await
 }

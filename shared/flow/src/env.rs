@@ -71,6 +71,16 @@ pub struct Settings {
     pub budget: Duration,
 }
 
+impl Settings {
+    /// How long after a decision to send a webhook unit its answer may still be taken: an invocation's sends begin
+    /// within its budget, and each waits for its answer.
+    pub fn sending(&self) -> Millis {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let all = self.landing.0.saturating_add(millis(self.budget)).saturating_add(millis(self.answer));
+        Millis(all)
+    }
+}
+
 /// What a function is given.
 pub struct Env {
     /// Table and bucket.
@@ -170,7 +180,7 @@ impl Env {
         let json = self.store.get_plan(digest).await?;
         let json = json.ok_or_else(|| FlowError::Broken(format!("plan {digest} is not in the store")))?;
         let loaded = Arc::new(Loaded::read(digest, &json)?);
-        lock(&self.warm.plans).put(digest, Arc::clone(&loaded));
+        lock(&self.warm.plans).put(digest, Arc::clone(&loaded), json.len());
         Ok(loaded)
     }
 
@@ -191,12 +201,13 @@ impl Env {
 
     /// Keeps the facts of a run in memory.
     pub fn remember_facts(&self, run: &RunId, facts: &RunFacts) {
-        lock(&self.warm.facts).put(run.as_str(), facts.clone());
+        lock(&self.warm.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
     /// Keeps a plan in memory.
     pub fn remember_plan(&self, loaded: &Arc<Loaded>) {
-        lock(&self.warm.plans).put(&loaded.digest, Arc::clone(loaded));
+        let units: usize = loaded.plan.events.iter().map(|event| event.units.len()).sum();
+        lock(&self.warm.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
 }
 
@@ -205,35 +216,44 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last entries that were put, two generations of at most [`RECENT`] each.
+/// The last entries that were put: two generations, each at most [`RECENT`] entries or [`RECENT_BYTES`].
 struct Recent<T> {
-    young: HashMap<String, T>,
-    old: HashMap<String, T>,
+    young: HashMap<String, (T, usize)>,
+    weight: usize,
+    old: HashMap<String, (T, usize)>,
 }
 
-/// Entries per generation: plans of some kilobytes, so some megabytes in all.
+/// Entries per generation.
 const RECENT: usize = 512;
+/// Bytes of stored JSON per generation; in memory it is a few times that, in a function of 256 MB.
+const RECENT_BYTES: usize = 8 << 20;
+/// About what one unit of a plan takes in JSON.
+const UNIT_BYTES: usize = 1 << 10;
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
-        Self { young: HashMap::new(), old: HashMap::new() }
+        Self { young: HashMap::new(), weight: 0, old: HashMap::new() }
     }
 }
 
 impl<T: Clone> Recent<T> {
     fn get(&mut self, key: &str) -> Option<T> {
-        if let Some(value) = self.young.get(key) {
+        if let Some((value, _)) = self.young.get(key) {
             return Some(value.clone());
         }
-        let value = self.old.remove(key)?;
-        self.put(key, value.clone());
+        let (value, weight) = self.old.remove(key)?;
+        self.put(key, value.clone(), weight);
         Some(value)
     }
 
-    fn put(&mut self, key: &str, value: T) {
-        if self.young.len() >= RECENT {
+    fn put(&mut self, key: &str, value: T, weight: usize) {
+        if self.young.len() >= RECENT || self.weight.saturating_add(weight) > RECENT_BYTES {
             self.old = std::mem::take(&mut self.young);
+            self.weight = 0;
         }
-        self.young.insert(key.to_owned(), value);
+        if let Some((_, before)) = self.young.insert(key.to_owned(), (value, weight)) {
+            self.weight = self.weight.saturating_sub(before);
+        }
+        self.weight = self.weight.saturating_add(weight);
     }
 }

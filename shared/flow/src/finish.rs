@@ -1,7 +1,10 @@
 //! The end of a run: the target moves on, the run is closed, the next one begins, the platform is told.
 
+use std::time::Duration;
+
+use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, Step, Tell};
-use ebb_engine::{Attempt, Epoch, Event, Outcome, RunPhase, TargetPhase, accept};
+use ebb_engine::{Attempt, Epoch, Event, Head, Outcome, RunPhase, TargetPhase, accept};
 use ebb_store::{NewRun, RunFacts, TargetHead, TellState, Tombstone, Transition};
 use ebb_wire::id::{self, RunId};
 
@@ -9,8 +12,9 @@ use crate::drive::Work;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::inputs::Memory;
+use crate::ports::Message;
+use crate::reopen;
 use crate::run::Run;
-use crate::tell;
 
 /// Ends `run`, in which nothing can move any more. Gives what begins after it.
 ///
@@ -32,7 +36,15 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
         _ => target::run_over(engine, run.moment(), outcome, run.loaded.moments()),
     })
     .await?;
-    close(env, &run.id).await?;
+    let view = run.look(env).await?;
+    if in_flight(run.graph(), &view).is_empty() {
+        if let Some(root) = view.root() {
+            close_seen(env, &run.id, root).await?;
+        }
+    } else {
+        // A late success has reopened an undo since: the run stays due, and the target is not done with it.
+        reopen::give_back(env, run).await?;
+    }
     after(env, run, moved).await
 }
 
@@ -152,16 +164,21 @@ pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
 pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
-        let (RunPhase::Running | RunPhase::Stopping, Some(seen)) = (root.head.phase, root.head.due) else {
-            return Ok(());
-        };
-        let patch = accept(Event::Closed { seen, version: root.head.version });
-        if let ebb_store::Patched::Written(_) = env.store.patch_run(run, &patch).await? {
+        if close_seen(env, run, &root.head).await? {
             return Ok(());
         }
     }
     // It stays due: `sweep` finds it over and closes it.
     Ok(())
+}
+
+/// Closes a run that is still as `root` says; false: it is not, and stays due.
+async fn close_seen(env: &Env, run: &RunId, root: &Head) -> Result<bool, FlowError> {
+    let (RunPhase::Running | RunPhase::Stopping, Some(seen)) = (root.phase, root.due) else {
+        return Ok(true);
+    };
+    let patch = accept(Event::Closed { seen, version: root.version });
+    Ok(matches!(env.store.patch_run(run, &patch).await?, ebb_store::Patched::Written(_)))
 }
 
 async fn after(env: &Env, run: &Run, moved: Option<Moved>) -> Result<Option<Work>, FlowError> {
@@ -181,7 +198,9 @@ pub async fn begin(
     loaded: &std::sync::Arc<Loaded>,
 ) -> Result<Option<Work>, FlowError> {
     if target.tell.is_some() {
-        tell::tell(env, &target.kind, &target.name).await?;
+        // The platform's server may be slow, and units do not wait for it. The target is due, should this be lost.
+        let message = Message::Target(target.kind.clone(), target.name.clone());
+        env.queue.send(message, Duration::ZERO).await;
     }
     if let Some((id, facts)) = begun {
         env.remember_plan(loaded);

@@ -66,9 +66,23 @@ impl Memory {
 /// # Errors
 /// The store's.
 pub async fn known(env: &Env, run: &Run, unit: &UnitPlan, memory: &Memory) -> Result<Known, FlowError> {
+    read(env, run, unit.reads.iter().map(|read| read.at).collect(), memory).await
+}
+
+/// Reads what any of `units` reads, all at once: those that are sent side by side would each read the same.
+///
+/// # Errors
+/// The store's.
+pub async fn prepare(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Result<(), FlowError> {
+    let plans = units.iter().filter_map(|&unit| run.unit(unit));
+    let wanted = plans.flat_map(|unit| unit.reads.iter().map(|read| read.at)).collect();
+    read(env, run, wanted, memory).await.map(drop)
+}
+
+async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -> Result<Known, FlowError> {
     let mut known = Known::new();
     let mut missing: BTreeMap<Moment, Vec<Unit>> = BTreeMap::new();
-    for at in unit.reads.iter().map(|read| read.at).collect::<BTreeSet<_>>() {
+    for at in wanted {
         match memory.recall(at) {
             Some(produced) => {
                 known.insert(at, produced);
@@ -129,15 +143,15 @@ async fn current(
     Ok(produced)
 }
 
-/// All distinct outputs with which any try of a unit has succeeded, the one of the highest try first.
+/// All distinct outputs with which any try of a unit has succeeded, in the order in which they came to light: what
+/// comes later does not change the places of the others.
 ///
 /// # Errors
 /// The store's.
 pub async fn successes(env: &Env, tries: &[&Record]) -> Result<Vec<Outputs>, FlowError> {
-    let mut results: Vec<&TryResult> = Vec::new();
-    for record in tries.iter().rev() {
-        results.extend(record.result.iter().chain(&record.others));
-    }
+    let mut results: Vec<&TryResult> =
+        tries.iter().flat_map(|record| record.result.iter().chain(&record.others)).collect();
+    results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
     let mut all = Vec::new();
     for result in results.into_iter().filter(|result| result.verdict == Verdict::Succeeded) {
         let outputs = records::outputs(env, result).await?;

@@ -1,6 +1,7 @@
 //! How a try ended, before it is recorded; and whether it is worth another.
 
 use ebb_engine::Attempt;
+use ebb_engine::retry::used;
 use ebb_spec::plan::UnitPlan;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::limits;
@@ -54,11 +55,10 @@ impl Failure {
 
     /// Whether `unit` is tried again after this failure of `attempt`.
     ///
-    /// The number of tries counts from the last time that an operator or a late success reopened the unit, which
-    /// continues the numbering: so each multiple of it is a last try.
+    /// The number of tries counts from the last time that an operator or a late success reopened the unit.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let tries = unit.retry.attempts.max(1);
-        !attempt.0.is_multiple_of(tries) && self.is_worth_retrying(&unit.retry.on)
+        used(attempt, tries) < tries && self.is_worth_retrying(&unit.retry.on)
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {

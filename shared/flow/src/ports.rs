@@ -65,8 +65,19 @@ pub enum Message {
         /// Units and tries.
         units: Vec<(u32, u32)>,
     },
-    /// `sweep` is to look at a run.
+    /// `sweep` is to look at a run, if it is due.
     Run(RunId),
+    /// `sweep` is to look at one try of a unit, whose time may be up.
+    Unit {
+        /// The run.
+        run: RunId,
+        /// The unit.
+        unit: u32,
+        /// The try.
+        attempt: u32,
+    },
+    /// `sweep` is to look at a run, due or not: whoever was to act on it may have died.
+    Recover(RunId),
     /// `sweep` is to look at a target, by kind and name.
     Target(String, String),
 }
@@ -76,6 +87,11 @@ impl Message {
     pub fn dispatch(run: &RunId, epoch: Epoch, units: &[(Unit, Attempt)]) -> Self {
         let units = units.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
         Self::Dispatch { run: run.clone(), epoch: epoch.0, units }
+    }
+
+    /// The message that looks at one try.
+    pub fn unit(run: &RunId, unit: Unit, attempt: Attempt) -> Self {
+        Self::Unit { run: run.clone(), unit: unit.0, attempt: attempt.0 }
     }
 }
 

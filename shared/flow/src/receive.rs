@@ -319,7 +319,16 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
         };
         let moments = loaded.as_ref().map(|loaded| loaded.moments()).unwrap_or_default();
         match (decide_delete(known.as_ref(), uid, moments), seen, loaded) {
-            (Deletion::Remember, _, _) => return Ok(env.store.put_tombstone(uid, env.now()).await?),
+            (Deletion::Remember, _, _) => {
+                env.store.put_tombstone(uid, env.now()).await?;
+                // A creation may have come in between; one that comes later finds the tombstone.
+                let seen = env.store.read_target(kind, name).await?;
+                let waits =
+                    |target: &TargetHead| target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
+                if !seen.is_some_and(|target| target.uid == uid || waits(&target)) {
+                    return Ok(());
+                }
+            }
             (Deletion::Same, Some(target), _) => return see_through(env, &target).await,
             (Deletion::Unqueue, Some(target), _) => {
                 let mut after = target.clone();

@@ -2,6 +2,7 @@
 
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_spec::render::{Produced, SecretRef, Value as Rendered};
+use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id;
 use ebb_wire::limits;
 use ebb_wire::record::{Kept, TryResult, Verdict};
@@ -29,8 +30,10 @@ pub async fn keep(
         Ended::Succeeded(success) => {
             (Verdict::Succeeded, Some(&success.outputs), None, success.took_ms, success.log.as_deref())
         }
-        Ended::Skipped(why) => (Verdict::Skipped, None, Some(said(why)), None, None),
-        Ended::Cancelled(why) => (Verdict::Cancelled, None, Some(said(why)), None, None),
+        Ended::Skipped(why) => (Verdict::Skipped, None, Some(said(ReasonCode::Skipped, why)), None, None),
+        Ended::Cancelled(why) => {
+            (Verdict::Cancelled, None, Some(said(ReasonCode::Cancelled, why)), None, None)
+        }
         Ended::Failed(failure) => {
             (Verdict::Failed, None, Some(failure.reason.clone()), failure.took_ms, failure.log.as_deref())
         }
@@ -49,12 +52,8 @@ pub async fn keep(
     Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, next: next.map(|at| at.0), log, digest })
 }
 
-/// Words without a class of failure: why something was skipped or cancelled.
-fn said(why: &str) -> ebb_wire::callback::Reason {
-    ebb_wire::callback::Reason {
-        code: ebb_wire::callback::ReasonCode::Cancelled,
-        message: limits::message(why),
-    }
+fn said(code: ReasonCode, why: &str) -> Reason {
+    Reason { code, message: limits::message(why) }
 }
 
 async fn keep_outputs(

@@ -1,9 +1,14 @@
 //! Units that have to run once more: undos after a late success, and what an operator retries.
+//!
+//! Flow: the target first (a life that has moved on is left alone), then the units, then the run is made due. A crash
+//! in between leaves a target in the phase of its run with a closed run: [`crate::api::retry`] and the sender's
+//! repetition go on from there.
 
 use std::time::Duration;
 
-use ebb_engine::{Event, RunPhase, Shard, TargetPhase, Unit, accept};
-use ebb_store::Transition;
+use ebb_engine::retry::next_block;
+use ebb_engine::{Event, Moment, RunPhase, TargetPhase, Unit, accept};
+use ebb_store::{TargetHead, Transition};
 use ebb_wire::id::RunId;
 
 use crate::env::Env;
@@ -12,36 +17,37 @@ use crate::ports::Message;
 use crate::run::{self, Run};
 
 /// Starts the next try of `units` of a run, even if the run is closed, and moves a target that was given up or gone
-/// back to where its run belongs. False: there is no such run.
+/// back to where its run belongs. False: there is no such run, or the target's life has moved on from it.
 ///
 /// # Errors
 /// The store's; safe to repeat.
 pub async fn reopen(env: &Env, id: &RunId, units: &[Unit]) -> Result<bool, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(false) };
+    // Before the target: a delete that comes later cancels this epoch, and with it what follows here.
     let view = run.look(env).await?;
+    if give_back(env, &run).await? == Belongs::No {
+        return Ok(false);
+    }
     let epoch = run::epoch(&view);
     for &unit in units {
         let attempt = run::attempt(&view, unit);
-        run.patch(env, &accept(Event::Reopened { unit, attempt, epoch })).await?.ok();
+        let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
+        run.patch(env, &accept(Event::Reopened { unit, attempt, epoch, to })).await?.ok();
     }
-    target(env, &run).await?;
-    wake(env, &run).await?;
+    wake(env, &run, epoch).await?;
     Ok(true)
 }
 
-/// Has the run looked at now; a closed one is opened for it.
-async fn wake(env: &Env, run: &Run) -> Result<(), FlowError> {
+/// Has the run looked at now; a closed one is opened for it. Whoever is about to close it or to put it off has not
+/// seen this, and is refused.
+async fn wake(env: &Env, run: &Run, epoch: ebb_engine::Epoch) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(&run.id).await? else { return Ok(()) };
-        let due = env.now();
-        let event = match root.head.phase {
-            RunPhase::Closed => Event::Reawoken { due, version: root.head.version },
-            RunPhase::Running | RunPhase::Stopping => Event::Hastened { due },
-        };
-        let patch = accept(event);
-        debug_assert_eq!(patch.shard, Shard::ROOT);
-        let earlier = root.head.due.is_some_and(|at| at <= due);
-        if run.patch(env, &patch).await?.is_ok() || earlier {
+        if root.head.epoch != epoch || root.head.phase == RunPhase::Stopping {
+            return Ok(());
+        }
+        let event = Event::Reawoken { due: env.now(), version: root.head.version, epoch };
+        if run.patch(env, &accept(event)).await?.is_ok() {
             env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
             return Ok(());
         }
@@ -49,29 +55,50 @@ async fn wake(env: &Env, run: &Run) -> Result<(), FlowError> {
     Err(FlowError::Contended(format!("run {}", run.id)))
 }
 
-/// A target that is stuck, failed or gone gets back to the phase in which `run` runs.
-async fn target(env: &Env, run: &Run) -> Result<(), FlowError> {
+/// Whether a run may go on for its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Belongs {
+    /// Yes: the target is in the run's phase, or the run takes away what a life has left that is over.
+    Yes,
+    /// No: the target has moved on to taking away what the run makes.
+    No,
+}
+
+/// Gives a target that is stuck, failed or gone back to `run`.
+///
+/// # Errors
+/// The store's.
+pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
     let facts = &run.facts;
+    let takes_away = matches!(run.moment(), Moment::BeforeStop | Moment::AfterStop);
+    let otherwise = if takes_away { Belongs::Yes } else { Belongs::No };
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(()) };
-        let same = seen.uid == facts.uid && seen.generation == facts.generation;
-        if !same || seen.moment != Some(run.moment()) {
-            return Ok(());
+        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };
+        if seen.uid != facts.uid || seen.generation != facts.generation {
+            return Ok(otherwise);
         }
         let phase = match (seen.phase, run.moment()) {
-            (TargetPhase::Stuck | TargetPhase::Gone, _) => TargetPhase::Stopping,
-            (TargetPhase::Failed, ebb_engine::Moment::BeforeReady) => TargetPhase::Starting,
-            (TargetPhase::Failed, ebb_engine::Moment::AfterReady) => TargetPhase::Ready,
-            _ => return Ok(()),
+            (TargetPhase::Stuck | TargetPhase::Gone, Moment::BeforeStop | Moment::AfterStop)
+                if seen.moment == Some(run.moment()) =>
+            {
+                TargetPhase::Stopping
+            }
+            (TargetPhase::Failed, Moment::BeforeReady) if seen.moment == Some(Moment::BeforeReady) => {
+                TargetPhase::Starting
+            }
+            (TargetPhase::Failed, Moment::AfterReady) if seen.moment == Some(Moment::AfterReady) => {
+                TargetPhase::Ready
+            }
+            (TargetPhase::Starting, Moment::BeforeReady) | (TargetPhase::Ready, Moment::AfterReady) => {
+                return Ok(if seen.moment == Some(run.moment()) { Belongs::Yes } else { Belongs::No });
+            }
+            _ => return Ok(otherwise),
         };
-        let mut target = seen.clone();
-        target.phase = phase;
-        target.since = env.now();
-        target.tell = None;
-        target.version += 1;
+        let now = env.now();
+        let target = TargetHead { phase, since: now, tell: None, version: seen.version + 1, ..seen.clone() };
         let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
-            return Ok(());
+            return Ok(Belongs::Yes);
         }
     }
     Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))

@@ -9,16 +9,17 @@
 use std::time::Duration;
 
 use ebb_engine::accept::accept_waking;
+use ebb_engine::retry::{next_block, used};
 use ebb_engine::{
-    Attempt, Cause, Epoch, Event, Follow, Moment, Next, Outcome, Refusal, Status, Timestamp, Unit, accept,
-    follow, refusal,
+    Attempt, Cause, Epoch, Event, Follow, Moment, Next, Outcome, Refusal, Shard, Status, Timestamp, Unit,
+    accept, follow, refusal,
 };
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::Produced;
 use ebb_store::{Put, RunHead};
 use ebb_wire::record::{TryResult, Verdict};
 
-use crate::dispatch::Try;
+use crate::dispatch::{self, Try};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::Memory;
@@ -71,7 +72,9 @@ pub async fn conclude(
         Ended::Succeeded(success) => {
             let kept = !success.outputs.is_empty() || success.log.is_some() || more > 0;
             if kept {
-                let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
+                // That there is more to take away has to outlive this invocation.
+                let next = (more > 0).then(|| env.now());
+                let result = records::keep(env, run, this.unit, this.attempt, ended, next).await?;
                 if let Some(progress) = put_success(env, run, this, &result, memory).await? {
                     return Ok(progress);
                 }
@@ -111,12 +114,12 @@ async fn put_success(
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
-            reopen_if_sealed(env, run, this.unit).await?;
+            late(env, run, this, &result.digest).await?;
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
         }
         // The try was given up before its success arrived. The failure decides; the success is late.
         Put::Second(first) => {
-            late(env, run, this).await?;
+            late(env, run, this, &result.digest).await?;
             if first.verdict == Verdict::Failed {
                 Box::pin(resume(env, run, this, &first, memory)).await?;
             }
@@ -130,7 +133,7 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
     let Try { unit, attempt, epoch } = this;
     let patch = accept(Event::Succeeded { unit, attempt, epoch });
     match run.patch(env, &patch).await? {
-        Ok(head) => next(env, run, &head, Cause::Fresh(unit)).await,
+        Ok(head) => fresh(env, run, this, &head).await,
         Err(image) => match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
             Refusal::AlreadyDone => match image {
                 // A run that was cancelled meanwhile goes nowhere from here.
@@ -143,28 +146,52 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
                 // In the ledger before anything is acknowledged, even if there was nothing to keep.
                 let result = records::keep(env, run, unit, attempt, ended, None).await?;
                 env.store.put_result(&run.id, unit, attempt, &result).await?;
-                late(env, run, this).await?;
+                late(env, run, this, &result.digest).await?;
                 Ok(Progress::late(Late::Recorded))
             }
         },
     }
 }
 
-/// Notes a late success, and reopens its undo if that has begun to read.
-async fn late(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> {
-    let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt });
+/// What follows from a unit's success that has just been written.
+async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progress, FlowError> {
+    let Try { unit, attempt, .. } = this;
+    if head.head.sealed.contains(&Shard::of(unit).1) {
+        // Its undo has begun although it could still succeed: it has to read again.
+        reopen_undos(env, run, unit).await?;
+    }
+    // After a reopening, what follows may be done already.
+    let cause = if attempt == Attempt::FIRST { Cause::Fresh(unit) } else { Cause::Again(unit) };
+    next(env, run, head, cause).await
+}
+
+/// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
+///
+/// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
+async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<(), FlowError> {
+    let view = run.look(env).await?;
+    let mark = mark(digest);
+    if view.is_late(this.unit, this.attempt, mark) {
+        return Ok(());
+    }
+    if view.is_sealed(this.unit) {
+        reopen_undos(env, run, this.unit).await?;
+    }
+    let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt, mark });
     env.store.patch_run(&run.id, &patch).await?;
-    reopen_if_sealed(env, run, this.unit).await?;
     // A run that settles waits for this.
     env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
     Ok(())
 }
 
-async fn reopen_if_sealed(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
-    let view = run.look(env).await?;
-    if !view.is_sealed(unit) {
-        return Ok(());
-    }
+/// What tells different results of one try apart in the head: 32 bits of the digest.
+fn mark(digest: &str) -> u32 {
+    use sha2::Digest as _;
+    let [a, b, c, d, ..] = <[u8; 32]>::from(sha2::Sha256::digest(digest.as_bytes()));
+    u32::from_be_bytes([a, b, c, d])
+}
+
+async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
     let undone = UnitAt { moment: run.moment().into(), unit: unit.0 };
     for moment in [Moment::BeforeStop, Moment::AfterStop] {
         let undos = undo::undoing(run, moment, undone);
@@ -178,9 +205,9 @@ async fn reopen_if_sealed(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowEr
 /// An undo that has taken away one thing and has more to take away: the next try starts at once.
 async fn again_for_more(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
-    let patch = accept(Event::Retried { unit, attempt, epoch });
-    match run.patch(env, &patch).await? {
-        Ok(_) => Ok(Progress { ready: vec![(unit, attempt.next())], ..Progress::default() }),
+    let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
+    match run.patch(env, &accept(Event::Retried { unit, attempt, epoch, to })).await? {
+        Ok(_) => Ok(Progress { ready: vec![(unit, to)], ..Progress::default() }),
         Err(_) => Ok(Progress::default()),
     }
 }
@@ -194,8 +221,7 @@ async fn failed(
 ) -> Result<Progress, FlowError> {
     let Some(unit) = run.unit(this.unit) else { return Ok(Progress::default()) };
     let next = failure.is_retried(unit, this.attempt).then(|| {
-        let tries = unit.retry.attempts.max(1);
-        let failures = (this.attempt.0.saturating_sub(1) % tries) + 1;
+        let failures = used(this.attempt, unit.retry.attempts);
         let wait = unit.retry.backoff().wait(failures, env.random.next());
         let asked = ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000));
         env.now().plus(wait.max(asked))
@@ -226,6 +252,7 @@ pub async fn resume(
             memory.learn(run, this.unit, Produced::Skipped);
             done(env, run, this, &Ended::Skipped(String::new())).await
         }
+        Verdict::Succeeded if result.next.is_some() => again_for_more(env, run, this).await,
         Verdict::Succeeded => {
             memory.learn(run, this.unit, records::produced(records::outputs(env, result).await?));
             done_as_recorded(env, run, this).await
@@ -240,7 +267,7 @@ pub async fn resume(
 async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     match run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await? {
-        Ok(head) => next(env, run, &head, Cause::Fresh(unit)).await,
+        Ok(head) => fresh(env, run, this, &head).await,
         Err(Some(head)) if head.head.epoch == epoch => {
             match refusal(unit, attempt, epoch, Some(&head.head)) {
                 Refusal::AlreadyDone => next(env, run, &head, Cause::Again(unit)).await,
@@ -254,25 +281,21 @@ async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, F
 /// Moves the unit to its next try, which starts at `due`.
 async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
-    let event = Event::Retried { unit, attempt, epoch };
-    let written = match accept_waking(event, due) {
-        Some(patch) => match run.patch(env, &patch).await? {
-            Ok(_) => true,
-            // Refused for its wake-up alone (it comes earlier anyway), or for good: the plain write tells.
-            Err(_) => run.patch(env, &accept(event)).await?.is_ok(),
-        },
-        None => {
-            // The wake-up first: a crash in between costs an idle look.
-            env.store.patch_run(&run.id, &accept(Event::Hastened { due })).await?;
-            run.patch(env, &accept(event)).await?.is_ok()
-        }
-    };
-    if !written {
-        return Ok(Progress::late(Late::Ignored));
-    }
+    let event = Event::Retried { unit, attempt, epoch, to: attempt.next() };
     let wait = due.since(env.now());
-    env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
-    Ok(Progress::default())
+    if let Some(patch) = accept_waking(event, due)
+        && run.patch(env, &patch).await?.is_ok()
+    {
+        env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
+        return Ok(Progress::default());
+    }
+    // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
+    // crash in between costs an idle look; then the plain write tells.
+    dispatch::hasten(env, run, wait.0).await?;
+    match run.patch(env, &accept(event)).await? {
+        Ok(_) => Ok(Progress::default()),
+        Err(_) => Ok(Progress::late(Late::Ignored)),
+    }
 }
 
 /// Moves the unit to failed for good, and follows.
@@ -307,7 +330,38 @@ async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Prog
             }
         }
     };
-    Ok(Progress { ready: known.dispatch, over: known.over, late: None })
+    let ready = match cause {
+        Cause::Fresh(_) => known.dispatch,
+        // They may have been sent, and answered that they will call back.
+        Cause::Again(_) => unsent(env, run, known.dispatch).await?,
+    };
+    Ok(Progress { ready, over: known.over, late: None })
+}
+
+/// Those of `units` that have neither a result nor the promise of one: what is accepted is never sent again.
+///
+/// # Errors
+/// The store's.
+pub async fn unsent(
+    env: &Env,
+    run: &Run,
+    units: Vec<(Unit, Attempt)>,
+) -> Result<Vec<(Unit, Attempt)>, FlowError> {
+    if units.is_empty() {
+        return Ok(units);
+    }
+    let positions: Vec<Unit> = units.iter().map(|(unit, _)| *unit).collect();
+    let sent: std::collections::BTreeSet<(Unit, Attempt)> = env
+        .store
+        .read_records(&run.id, &positions)
+        .await?
+        .into_iter()
+        .filter(|(_, _, record)| {
+            record.result.is_some() || record.accepted.is_some() || record.again.is_some()
+        })
+        .map(|(unit, attempt, _)| (unit, attempt))
+        .collect();
+    Ok(units.into_iter().filter(|one| !sent.contains(one)).collect())
 }
 
 /// Whether a unit is over in a view.

@@ -14,6 +14,7 @@ use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 use ebb_wire::relay::WorkState;
+use futures::StreamExt as _;
 
 use crate::complete;
 use crate::dispatch;
@@ -26,22 +27,27 @@ use crate::ports::{Message, RelayError};
 use crate::records;
 use crate::run::{self, Run};
 
+/// Units that are settled at a time.
+const AT_ONCE: usize = 16;
 /// While something of a cancelled run may still run, it is looked at this often at first, and never less often than
 /// [`LOOK_AGAIN_MAX_MS`]: a cluster may be out of reach for days.
 const LOOK_AGAIN_MS: u64 = 1_000;
 const LOOK_AGAIN_MAX_MS: u64 = 60_000;
 
-/// Stops a run: bumps the epoch of every item, the root first. A run that is stopping or closed is left as it is.
+/// Stops a run: bumps the epoch of the root; [`settle`] sees to the other items. A run that is closed gets a new epoch
+/// only, so that nobody who saw it before opens it again.
 ///
 /// # Errors
 /// The store's; safe to repeat, and has to be repeated until it succeeds.
 pub async fn cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(id).await? else { return Ok(()) };
-        if root.head.phase != RunPhase::Running {
-            return Ok(());
-        }
-        let event = Event::Cancelled { shard: Shard::ROOT, epoch: root.head.epoch, now: env.now() };
+        let epoch = root.head.epoch;
+        let event = match root.head.phase {
+            RunPhase::Running => Event::Cancelled { shard: Shard::ROOT, epoch, now: env.now() },
+            RunPhase::Closed if root.head.stopped.is_none() => Event::Outdated { epoch },
+            RunPhase::Stopping | RunPhase::Closed => return Ok(()),
+        };
         if let ebb_store::Patched::Written(_) = env.store.patch_run(id, &accept(event)).await? {
             return Ok(());
         }
@@ -66,10 +72,14 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
         let list = env.store.read_records(&run.id, &units).await?;
         found.extend(list.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)));
     }
+    // What does not die by itself takes its grace: all of it at the same time.
+    let found = &found;
+    let each =
+        open.into_iter().map(|one| async move { settle_one(env, run, one, found.get(&one), stopped).await });
+    let mut each = futures::stream::iter(each).buffer_unordered(AT_ONCE);
     let mut settled = true;
-    for (unit, attempt) in open {
-        let record = found.get(&(unit, attempt));
-        settled &= settle_one(env, run, (unit, attempt), record, stopped).await?;
+    while let Some(one) = each.next().await {
+        settled &= one?;
     }
     let landed = env.now() >= stopped.plus(env.settings.landing);
     if settled && landed {
@@ -152,7 +162,7 @@ async fn settle_one(
             let grace = ebb_engine::Millis(u64::try_from(env.settings.grace.as_millis()).unwrap_or(u64::MAX));
             let until = match accepted {
                 Some(_) => stopped.plus(grace.max(env.settings.landing)),
-                None => stopped.plus(env.settings.landing),
+                None => stopped.plus(env.settings.sending()),
             };
             if now < until {
                 return Ok(false);

@@ -10,10 +10,11 @@ use std::time::Duration;
 use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::{Attempt, Epoch, Event, Millis, RunPhase, TargetPhase, Timestamp, Unit, View, accept};
 use ebb_spec::plan::Work as Kind;
-use ebb_store::{Due, Note, RunHead, Transition};
+use ebb_store::{Due, Note, Patched, RunHead, Transition};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, Verdict};
 use ebb_wire::relay::WorkState;
+use futures::StreamExt as _;
 
 use crate::complete;
 use crate::dispatch::{self, Try};
@@ -29,9 +30,16 @@ use crate::results;
 use crate::run::{self, Run};
 use crate::settle;
 use crate::tell;
+use crate::undo;
 
 /// Things that one sweep looks at.
 const AT_ONCE: usize = 200;
+/// Of these, so many at a time.
+const TOGETHER: usize = 16;
+/// How often a run is looked at anew because it changed meanwhile.
+const LOOKS: usize = 4;
+/// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
+const LONGEST_HINT: Duration = Duration::from_secs(900);
 /// A pod's deadline is its relay's; `sweep` steps in when the relay is this late.
 const RELAY_LATE_MS: u64 = 15_000;
 
@@ -44,22 +52,34 @@ pub struct Swept {
     pub failed: usize,
 }
 
+/// Whether a look has to wait until the run is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Yes.
+    Due,
+    /// No: whoever was sending may have died, and nothing is under way from here.
+    Anyway,
+}
+
 /// Looks at everything that is due.
 ///
 /// # Errors
 /// The index cannot be asked. What fails later stays due and is counted.
 pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError> {
     let mut swept = Swept::default();
-    for (_, due) in store.query_due(env.now(), AT_ONCE).await? {
-        swept.looked += 1;
+    let due = store.query_due(env.now(), AT_ONCE).await?;
+    // One server that hangs must not keep everybody else waiting.
+    let looks = due.into_iter().map(|(_, due)| async move {
         let done = match &due {
-            Due::Run(run) => sweep_run(env, run).await,
+            Due::Run(run) => sweep_run(env, run, When::Due).await,
             Due::Target(kind, name) => sweep_target(env, kind, name).await,
         };
-        if let Err(error) = done {
-            swept.failed += 1;
-            tracing::warn!(?due, %error, "stays due");
-        }
+        done.inspect_err(|error| tracing::warn!(?due, %error, "stays due")).is_ok()
+    });
+    let mut looks = futures::stream::iter(looks).buffer_unordered(TOGETHER);
+    while let Some(done) = looks.next().await {
+        swept.looked += 1;
+        swept.failed += usize::from(!done);
     }
     Ok(swept)
 }
@@ -70,7 +90,9 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError
 /// The store's; the message may be delivered again.
 pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowError> {
     match message {
-        Message::Run(run) => sweep_run(env, run).await,
+        Message::Run(run) => sweep_run(env, run, When::Due).await,
+        Message::Recover(run) => sweep_run(env, run, When::Anyway).await,
+        Message::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
         Message::Target(kind, name) => sweep_target(env, kind, name).await,
         Message::Dispatch { run, epoch, units } => {
             let units: Vec<(Unit, Attempt)> =
@@ -80,15 +102,39 @@ pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowErr
     }
 }
 
-/// Looks at one run.
+/// Looks at one run. A hint that comes before the run is due finds nothing to do: each wake-up has its own.
 ///
 /// # Errors
 /// The store's; the run stays due.
-pub async fn sweep_run(env: &Env, id: &RunId) -> Result<(), FlowError> {
+pub async fn sweep_run(env: &Env, id: &RunId, when: When) -> Result<(), FlowError> {
+    let mut when = when;
+    for _ in 0..LOOKS {
+        match sweep_once(env, id, when).await? {
+            Looked::Done => return Ok(()),
+            Looked::Changed => {}
+        }
+        // What is under way now may be from here.
+        when = When::Due;
+    }
+    Ok(())
+}
+
+/// What became of a look at a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// The run sleeps, is over, or somebody else sees to it.
+    Done,
+    /// While it was looked at, somebody wanted it to be looked at earlier than was known.
+    Changed,
+}
+
+async fn sweep_once(env: &Env, id: &RunId, when: When) -> Result<Looked, FlowError> {
     let heads = env.store.read_run(id).await?;
-    let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else { return Ok(()) };
+    let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {
+        return Ok(Looked::Done);
+    };
     if root.phase == RunPhase::Closed {
-        return Ok(());
+        return Ok(Looked::Done);
     }
     let run = Run::of(env, id, facts).await?;
     let view = View::whole(run.graph(), run::heads(heads));
@@ -96,31 +142,64 @@ pub async fn sweep_run(env: &Env, id: &RunId) -> Result<(), FlowError> {
         if let Some(work) = settle::settle(env, &run, &view).await? {
             drive(env, work).await?;
         }
-        return Ok(());
+        return Ok(Looked::Done);
     }
     let now = env.now();
-    let mut looked = Looked { now, work: Vec::new(), next: now.plus(interval(env, &run, &view)) };
+    if when == When::Due && root.due.is_some_and(|due| due > now) {
+        return Ok(Looked::Done);
+    }
     let memory = Memory::default();
     let open = in_flight(run.graph(), &view);
     let epoch = run::epoch(&view);
     if open.is_empty() {
         drive(env, Work { run, epoch, ready: Vec::new(), over: Some(outcome(&view)), memory }).await?;
-        return Ok(());
+        return Ok(Looked::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
     let found = env.store.read_records(id, &units).await?;
-    let records: BTreeMap<(Unit, Attempt), Record> =
+    let records: Records =
         found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
+    let mut look = Look { now, when, work: Vec::new(), next: now.plus(interval(env, &run, &view)) };
     let mut over = None;
     for (unit, attempt) in open {
         let this = Try { unit, attempt, epoch };
-        let progress = look(env, &run, this, &records, &memory, &mut looked).await?;
-        looked.work.extend(progress.ready);
+        let progress = look_at(env, &run, this, &records, &memory, &mut look).await?;
+        look.work.extend(progress.ready);
         over = over.or(progress.over);
     }
-    let next = looked.next;
-    drive(env, Work { run, epoch, ready: looked.work, over, memory }).await?;
-    rearm(env, id, &root, next).await
+    drive(env, Work { run, epoch, ready: look.work, over, memory }).await?;
+    rearm(env, id, &root, look.next).await
+}
+
+/// Looks at one try whose time may be up.
+///
+/// # Errors
+/// The store's; the deadline is found when the run is due.
+pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
+    let view = run.look(env).await?;
+    let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
+    if !running || view.status(unit) != ebb_engine::Status::Open(attempt) {
+        return Ok(());
+    }
+    let found = env.store.read_records(id, &[unit]).await?;
+    let records: Records =
+        found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
+    let epoch = run::epoch(&view);
+    let memory = Memory::default();
+    let this = Try { unit, attempt, epoch };
+    let mut look = Look { now: env.now(), when: When::Due, work: Vec::new(), next: Timestamp(u64::MAX) };
+    let mut progress = look_at(env, &run, this, &records, &memory, &mut look).await?;
+    if progress.ready.is_empty() && progress.over.is_none() && look.work.is_empty() {
+        // Woken too early, or its time was given to it later than when this was sent.
+        if look.next < Timestamp(u64::MAX) && look.next > look.now {
+            let wait = Duration::from_millis(look.next.since(look.now).0).min(LONGEST_HINT);
+            env.queue.send(Message::unit(id, unit, attempt), wait).await;
+        }
+        return Ok(());
+    }
+    progress.ready.append(&mut look.work);
+    drive(env, Work::of(run, epoch, progress, memory)).await
 }
 
 /// Until when an open run may be left alone: no longer than the shortest time that any of its open units may take, so
@@ -132,39 +211,47 @@ fn interval(env: &Env, run: &Run, view: &View) -> Millis {
     shortest.min(env.settings.horizon)
 }
 
-async fn rearm(env: &Env, id: &RunId, seen: &ebb_engine::Head, next: Timestamp) -> Result<(), FlowError> {
-    let Some(due) = seen.due else { return Ok(()) };
-    // Refused: somebody has made it due earlier, or it is closed.
+/// Makes the run due at `next`, unless somebody has changed when it is due since it was seen.
+async fn rearm(env: &Env, id: &RunId, seen: &ebb_engine::Head, next: Timestamp) -> Result<Looked, FlowError> {
+    let Some(due) = seen.due else { return Ok(Looked::Done) };
     let event = Event::Rearmed { seen: due, version: seen.version, next };
-    env.store.patch_run(id, &accept(event)).await?;
-    let wait = next.since(env.now());
-    if wait < Millis(900_000) {
-        env.queue.send(Message::Run(id.clone()), Duration::from_millis(wait.0)).await;
+    match env.store.patch_run(id, &accept(event)).await? {
+        Patched::Written(_) => {
+            let wait = Duration::from_millis(next.since(env.now()).0);
+            if wait < LONGEST_HINT {
+                env.queue.send(Message::Run(id.clone()), wait).await;
+            }
+            Ok(Looked::Done)
+        }
+        Patched::Refused(Some(image)) if image.head.due == Some(due) => Ok(Looked::Changed),
+        Patched::Refused(_) => Ok(Looked::Done),
     }
-    Ok(())
 }
 
-/// What a sweep of one run has found so far.
-struct Looked {
+type Records = BTreeMap<(Unit, Attempt), Record>;
+
+/// What a look at one run has found so far.
+struct Look {
     now: Timestamp,
+    when: When,
     work: Vec<(Unit, Attempt)>,
     next: Timestamp,
 }
 
-impl Looked {
+impl Look {
     fn not_before(&mut self, at: Timestamp) {
         self.next = self.next.min(at);
     }
 }
 
 /// Looks at one unit that may be running.
-async fn look(
+async fn look_at(
     env: &Env,
     run: &Run,
     this: Try,
-    records: &BTreeMap<(Unit, Attempt), Record>,
+    records: &Records,
     memory: &Memory,
-    looked: &mut Looked,
+    look: &mut Look,
 ) -> Result<results::Progress, FlowError> {
     let nothing = results::Progress::default();
     let Some(unit) = run.unit(this.unit) else { return Ok(nothing) };
@@ -176,38 +263,54 @@ async fn look(
         }
         return Ok(nothing);
     }
-    if let Some(wait) = waits_until(this, records).filter(|&until| until > looked.now) {
-        looked.not_before(wait);
+    let waits = waits_until(this, records);
+    if let Some(wait) = waits.filter(|&until| until > look.now) {
+        look.not_before(wait);
         return Ok(nothing);
     }
+    let is_pod = matches!(unit.work, Kind::Pod(_));
     let Some((record, begun)) = record.and_then(|record| Some((record, complete::begun(record)?))) else {
-        // Sent or not, nobody knows: from now on its time runs, and sending it again asks. What says that it goes on
-        // has been sent.
-        env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(looked.now)).await?;
-        looked.not_before(looked.now.plus(Millis(unit.timeout_ms)));
-        if record.is_none_or(|record| record.beat.is_none()) {
-            looked.work.push((this.unit, this.attempt));
+        // From now on its time runs.
+        let noted = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(look.now)).await?;
+        look.not_before(look.now.plus(Millis(unit.timeout_ms)));
+        let first = noted.started == Some(look.now.0);
+        let says_so = record.is_some_and(|record| record.beat.is_some());
+        // Sent or not, nobody knows. Asking a relay is harmless; a request may be under way right now, except that of
+        // a try which only `sweep` begins.
+        let only_here = look.when == When::Anyway || (waits.is_some() && first);
+        if !says_so && (is_pod || only_here) {
+            look.work.push((this.unit, this.attempt));
+        } else if !says_so {
+            look.not_before(look.now.plus(env.settings.sending()));
         }
         return Ok(nothing);
     };
     let deadline = begun.plus(Millis(unit.timeout_ms));
-    let is_pod = matches!(unit.work, Kind::Pod(_));
     let deadline = if is_pod { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
-    if deadline <= looked.now {
-        return expire(env, run, this, is_pod, memory, looked).await;
+    if deadline <= look.now {
+        return expire(env, run, this, is_pod, memory, look).await;
     }
-    looked.not_before(deadline);
+    look.not_before(deadline);
     match record.again.map(Timestamp) {
-        Some(again) if again > looked.now => looked.not_before(again),
+        Some(again) if again > look.now => look.not_before(again),
+        Some(_) => look.work.push((this.unit, this.attempt)),
         // An accepted request is never sent again: its callback or the deadline decides.
-        _ if record.accepted.is_some() && record.again.is_none() => {}
-        _ => looked.work.push((this.unit, this.attempt)),
+        None if record.accepted.is_some() => {}
+        None if is_pod || look.when == When::Anyway => look.work.push((this.unit, this.attempt)),
+        None => {
+            let answered = begun.plus(env.settings.sending());
+            if answered <= look.now {
+                look.work.push((this.unit, this.attempt));
+            } else {
+                look.not_before(answered);
+            }
+        }
     }
     Ok(nothing)
 }
 
 /// When a try may start that follows a failed one.
-fn waits_until(this: Try, records: &BTreeMap<(Unit, Attempt), Record>) -> Option<Timestamp> {
+fn waits_until(this: Try, records: &Records) -> Option<Timestamp> {
     let before = Attempt(this.attempt.0.checked_sub(1)?);
     let next = records.get(&(this.unit, before))?.result.as_ref()?.next?;
     Some(Timestamp(next))
@@ -220,7 +323,7 @@ async fn expire(
     this: Try,
     is_pod: bool,
     memory: &Memory,
-    looked: &mut Looked,
+    look: &mut Look,
 ) -> Result<results::Progress, FlowError> {
     let timeout = run.unit(this.unit).map_or(0, |unit| unit.timeout_ms / 1000);
     let mut ended = Ended::Failed(settle::timed_out(timeout));
@@ -235,7 +338,7 @@ async fn expire(
             }
             Ok(WorkState::Tombstoned) | Err(crate::ports::RelayError::Refused(_)) => {}
             Ok(_) | Err(crate::ports::RelayError::Unreachable(_)) => {
-                looked.not_before(looked.now.plus(Millis(RELAY_LATE_MS)));
+                look.not_before(look.now.plus(Millis(RELAY_LATE_MS)));
                 return Ok(results::Progress::default());
             }
         }
@@ -244,7 +347,11 @@ async fn expire(
         Some(unit) => complete::checked(unit, ended),
         None => ended,
     };
-    results::conclude(env, run, this, &ended, 0, memory).await
+    let more = match run.unit(this.unit).filter(|unit| !unit.undoes.is_empty()) {
+        Some(unit) => undo::more(env, run, unit, this.unit, memory).await?,
+        None => 0,
+    };
+    results::conclude(env, run, this, &ended, more, memory).await
 }
 
 /// Looks at one target: tells its outcome, ends its time to live, sees its stop through.
@@ -253,8 +360,11 @@ async fn expire(
 /// The store's; the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    if target.tell.is_some() {
-        tell::tell(env, kind, name).await?;
+    if target.tell.is_some()
+        && let Err(error) = tell::tell(env, kind, name).await
+    {
+        // What cannot be told must not keep the target from its end.
+        tracing::warn!(kind, name, %error, "the outcome could not be told");
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);

@@ -9,8 +9,10 @@ use ebb_outbound::{Delivery, Message as Outgoing, deliver};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, Known};
 use ebb_store::{TargetHead, TellState, Transition};
+use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{OutcomeData, OutputValue};
+use ebb_wire::limits;
 use ebb_wire::record::Verdict;
 use ebb_wire::sign::MessageId;
 use ebb_wire::value::Value;
@@ -49,7 +51,11 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let (content_type, body) = ebb_wire::cloudevents::outcome(
         message.as_str(),
         &env.settings.source,
-        finish::event_type(tell.what),
+        finish::event_type(if data.reason.is_some() && tell.what == Tell::Ready {
+            Tell::Failed
+        } else {
+            tell.what
+        }),
         &subject,
         target.since,
         &data,
@@ -110,6 +116,8 @@ async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeDa
             let given = given(env, target, &loaded).await?;
             data.outputs = given.outputs;
             data.env = given.env;
+            // The units are done, and what they made cannot be handed on as the documents say.
+            data.reason = given.problem.map(|message| Reason { code: ReasonCode::Render, message });
         }
         Tell::Failed | Tell::Stuck => {
             if let Some((unit, reason)) = first_cause(env, target).await? {
@@ -128,6 +136,8 @@ pub struct Given {
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     /// The document's own.
     pub env: BTreeMap<String, OutputValue>,
+    /// Why some of it has no value.
+    pub problem: Option<String>,
 }
 
 /// What the resources of a target give, as far as it was made.
@@ -158,13 +168,18 @@ pub async fn given(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Gi
         cluster: loaded.plan.target.cluster.clone(),
         labels: loaded.plan.target.labels.clone(),
     };
-    let broken = |error: render::RenderError| FlowError::Broken(format!("outputs: {error}"));
-    let values = render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known).map_err(broken)?;
-    let env_values = render::env(&loaded.plan, &loaded.compiled, &facts, &known).map_err(broken)?;
-    Ok(Given {
-        outputs: values.into_iter().map(|(name, values)| (name, output_values(values))).collect(),
-        env: output_values(env_values),
-    })
+    let mut given = Given::default();
+    match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known) {
+        Ok(values) => {
+            given.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
+        }
+        Err(error) => given.problem = Some(limits::message(&error.to_string())),
+    }
+    match render::env(&loaded.plan, &loaded.compiled, &facts, &known) {
+        Ok(values) => given.env = output_values(values),
+        Err(error) => given.problem = Some(limits::message(&error.to_string())),
+    }
+    Ok(given)
 }
 
 fn output_values(values: BTreeMap<String, render::Value>) -> BTreeMap<String, OutputValue> {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use ebb_engine::{Change, Moment, Patch, Shard, Unit};
 use ebb_spec::plan::{UnitAt, UnitPlan};
 use ebb_spec::render::{Known, Produced};
-use ebb_wire::record::{Record, Verdict};
+use ebb_wire::callback::ReasonCode;
+use ebb_wire::record::{Record, TryResult, Verdict};
 use ebb_wire::value::Outputs;
 
 use crate::env::Env;
@@ -108,21 +109,45 @@ pub async fn decide(
     Ok(Undo::Something { known, more })
 }
 
+/// Whether a try surely did nothing: skipped, or never sent because it could not be.
 fn is_skipped(record: &Record) -> bool {
-    let skipped = |verdict| verdict == Verdict::Skipped;
-    record.others.is_empty() && record.result.as_ref().is_some_and(|result| skipped(result.verdict))
+    let unsent = |result: &TryResult| {
+        let code = result.reason.as_ref().map(|reason| reason.code);
+        result.verdict == Verdict::Failed
+            && matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable))
+    };
+    let nothing = |result: &TryResult| result.verdict == Verdict::Skipped || unsent(result);
+    record.others.is_empty() && record.result.as_ref().is_some_and(nothing)
+}
+
+/// How many further things the undo has to take away after its present try. What it undoes is sealed already.
+///
+/// # Errors
+/// The store's.
+pub async fn more(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    position: Unit,
+    memory: &Memory,
+) -> Result<u32, FlowError> {
+    Ok(match decide(env, run, unit, position, memory).await? {
+        Undo::Something { more, .. } => more,
+        Undo::Nothing(_) => 0,
+    })
 }
 
 fn key(run: &Run, at: UnitAt) -> Option<&str> {
     Some(run.loaded.plan.unit(at)?.key.as_str())
 }
 
-/// How many things the undo has taken away by earlier tries: each success of a try took away one.
+/// How many things the undo has taken away in this pass: the successes since the last one that had nothing after it. A
+/// reopened undo begins a new pass, for more may have come to light.
 async fn taken_away(env: &Env, run: &Run, position: Unit) -> Result<usize, FlowError> {
     let tries = env.store.read_records(&run.id, &[position]).await?;
-    let succeeded =
-        |record: &Record| record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Succeeded);
-    Ok(tries.iter().filter(|(_, _, record)| succeeded(record)).count())
+    let results = tries.iter().rev().filter_map(|(_, _, record)| record.result.as_ref());
+    let successes = results.filter(|result| result.verdict == Verdict::Succeeded);
+    Ok(successes.take_while(|result| result.next.is_some()).count())
 }
 
 /// The undo units of `undone`, as far as they belong to the run of `moment`.

@@ -312,7 +312,7 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::Flo
     let all = ebb_store::QueryDue::query_due(store.as_ref(), Timestamp(u64::MAX / 2), RECOVERED).await?;
     for (_, due) in all {
         let message = match due {
-            ebb_store::Due::Run(run) => Message::Run(run),
+            ebb_store::Due::Run(run) => Message::Recover(run),
             ebb_store::Due::Target(kind, name) => Message::Target(kind, name),
         };
         env.queue.send(message, Duration::ZERO).await;

@@ -100,6 +100,8 @@ pub enum ReasonCode {
     Failed,
     /// The run was cancelled before the unit could end.
     Cancelled,
+    /// Nothing was to be done.
+    Skipped,
 }
 
 impl ReasonCode {
@@ -113,7 +115,8 @@ impl ReasonCode {
             | Self::OutputInvalid
             | Self::Render
             | Self::NotStartable
-            | Self::Cancelled => false,
+            | Self::Cancelled
+            | Self::Skipped => false,
         }
     }
 }

@@ -185,8 +185,8 @@ pub(crate) async fn documents() {
         // Errors of meaning come together.
         (
             sandbox("name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n"),
-            &["unknown-key", "unknown-key", "missing"],
-            &[4, 5, 5],
+            &["unknown-key", "missing-key", "unknown-key"],
+            &[5, 6, 6],
         ),
         (sandbox("name: a\nresources: {r: {plugin: simpel}}\n"), &["unknown-plugin"], &[4]),
         (sandbox("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &["unknown-version"], &[4]),
@@ -261,18 +261,9 @@ pub(crate) async fn repetitions() {
         assert_eq!((again.status, &again.body), (first.status, &first.body));
     }
     // At the same time.
-    let several = (0..5).map(|_| create(&world, "b", "b1"));
-    let mut answers = Vec::new();
-    for answer in several.map(|future| Box::pin(future)) {
-        answers.push(answer);
-    }
-    let mut bodies = Vec::new();
-    let (one, two, three) = {
-        let mut list = answers.into_iter();
-        tokio::join!(list.next().unwrap(), list.next().unwrap(), list.next().unwrap())
-    };
-    bodies.extend([one, two, three].map(|answer| result(&answer)));
-    assert_eq!(bodies, ["starting"; 3]);
+    let one = || create(&world, "b", "b1");
+    let (one, two, three) = tokio::join!(one(), one(), one());
+    assert_eq!([one, two, three].map(|answer| result(&answer)), ["starting"; 3]);
     world.phase("b", Phase::Ready).await;
     assert_eq!(world.receiver.calls("POST /make").len(), 2);
     let target = world.target("a").await.unwrap();

@@ -1,1 +1,45 @@
-fn main() {}
+//! Lives of targets in a whole stack on one machine, from the webhook that begins them to the outcome that ends them:
+//! over HTTP, with servers that answer and scripts that run. The test program plays the supervisor of pod units too,
+//! by re-execution.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod large;
+mod late;
+mod platform;
+mod setup;
+mod teardown;
+#[allow(dead_code)]
+mod world;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// Tests mostly wait for a stack of their own.
+const AT_A_TIME: usize = 6;
+
+macro_rules! tests {
+    ($($module:ident: $($name:ident)*;)*) => {
+        vec![$($(Trial::test(concat!(stringify!($module), "::", stringify!($name)), || {
+            world::block_on($module::$name());
+            Ok(())
+        }),)*)*]
+    };
+}
+
+fn main() {
+    ebb_local::pods::supervise_if_asked();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_A_TIME);
+    let tests = tests! {
+        // Those that wait longest come first.
+        late: after_the_teardown two_tries_after_the_undo two_tries_after_a_scripts_undo both_tries_count
+            two_tries_while_settling;
+        teardown: a_script_that_is_deaf what_never_started_is_left_alone before_and_after_the_stop gives_up_and_is_retried
+            not_there_counts_as_done;
+        setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again
+            asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready;
+        platform: time_to_live outcomes_until_they_are_taken a_restart_in_between;
+        large: out_and_in_over_three_hundred out_and_in_over_six_hundred;
+    };
+    libtest_mimic::run(&arguments, tests).exit();
+}

@@ -1,6 +1,7 @@
 //! An operator's retry.
 
-use ebb_engine::{Status, TargetPhase, Unit};
+use ebb_engine::follow::in_flight;
+use ebb_engine::{RunPhase, Status, TargetPhase, Unit};
 use ebb_wire::api::Retried;
 use ebb_wire::id::{self, RunId};
 
@@ -26,8 +27,8 @@ pub enum Answer {
 /// The store's; safe to repeat.
 pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<Answer, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(Answer::Unknown) };
-    let (TargetPhase::Failed | TargetPhase::Stuck, Some(moment)) = (target.phase, target.moment) else {
-        return Ok(Answer::NothingFailed(format!("{kind}/{name} is neither failed nor stuck")));
+    let Some(moment) = target.moment.filter(|_| target.phase != TargetPhase::Gone) else {
+        return Ok(Answer::NothingFailed(format!("{kind}/{name} has nothing to try again")));
     };
     let run = RunId::new(&id::life(kind, name, &target.uid), target.generation, moment);
     let Some(run) = Run::load(env, &run).await? else {
@@ -35,11 +36,19 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<Answer, FlowErro
     };
     let view = run.look(env).await?;
     let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed).collect();
-    if failed.is_empty() {
-        return Ok(Answer::NothingFailed(format!("no unit of run {} has failed", run.id)));
+    let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    let given_up = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
+    // A retry that died half-way left units open in a closed run.
+    let forgotten = closed && !in_flight(run.graph(), &view).is_empty();
+    if !forgotten && (failed.is_empty() || !given_up) {
+        let text =
+            format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
+        return Ok(Answer::NothingFailed(text));
     }
     tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");
-    reopen(env, &run.id, &failed).await?;
+    if !reopen(env, &run.id, &failed).await? {
+        return Ok(Answer::NothingFailed(format!("{kind}/{name} is being taken away")));
+    }
     let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
     Ok(Answer::Retried(Retried { run: run.id.to_string(), units }))
 }

@@ -1,6 +1,6 @@
 //! Runs and their units as people see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Outcome, RunPhase, Status, Timestamp, Unit, View};
@@ -25,11 +25,10 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
     for (unit, attempt, record) in env.store.read_all_records(id).await? {
         records.entry(unit).or_default().push((attempt, record));
     }
-    let open: std::collections::BTreeSet<Unit> =
-        in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
+    let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
     let state = state(&view);
     let nothing = Vec::new();
-    let seen = Seen { run: &run, view: &view, state, now: env.now() };
+    let seen = Seen { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
     let units = run.graph().units().map(|unit| {
         let tries = records.get(&unit).unwrap_or(&nothing);
         let place = if open.contains(&unit) { Place::Open } else { Place::Closed };
@@ -67,6 +66,7 @@ struct Seen<'a> {
     view: &'a View,
     state: RunState,
     now: Timestamp,
+    blocked: BTreeSet<Unit>,
 }
 
 impl Seen<'_> {
@@ -94,7 +94,7 @@ impl Seen<'_> {
             (_, Place::Open) if self.is_over() => UnitState::Cancelled,
             (_, Place::Open) if wait.is_some() => UnitState::Retrying,
             (_, Place::Open) => UnitState::Running,
-            (_, Place::Closed) if self.is_over() || self.is_blocked(unit) => UnitState::Blocked,
+            (_, Place::Closed) if self.is_over() || self.blocked.contains(&unit) => UnitState::Blocked,
             (_, Place::Closed) => UnitState::Waiting,
         };
         let reason = result.or(failed_before).and_then(|result| result.reason.clone());
@@ -124,24 +124,18 @@ impl Seen<'_> {
     fn is_over(&self) -> bool {
         !matches!(self.state, RunState::Running)
     }
+}
 
-    /// Whether something that the unit waits for, directly or not, has failed for good.
-    fn is_blocked(&self, unit: Unit) -> bool {
-        let mut open = vec![unit];
-        let mut seen = std::collections::BTreeSet::new();
-        while let Some(at) = open.pop() {
-            for &dependency in self.run.graph().dependencies(at) {
-                match self.view.status(dependency) {
-                    Status::Failed => return true,
-                    Status::Done => {}
-                    Status::Open(_) | Status::Unknown => {
-                        if seen.insert(dependency) {
-                            open.push(dependency);
-                        }
-                    }
-                }
+/// The units that wait, directly or not, for one that has failed for good.
+fn blocked(run: &Run, view: &View) -> BTreeSet<Unit> {
+    let mut blocked = BTreeSet::new();
+    if view.any_failed() {
+        for unit in run.graph().order() {
+            let fails = |at: &Unit| view.status(*at) == Status::Failed || blocked.contains(at);
+            if run.graph().dependencies(unit).iter().any(fails) {
+                blocked.insert(unit);
             }
         }
-        false
     }
+    blocked
 }

@@ -73,9 +73,10 @@ pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetai
             runs.extend(runs::get(env, &run).await?);
         }
     }
-    let mut given = match runs.is_empty() {
-        true => tell::Given::default(),
-        false => tell::given(env, &target, &loaded).await?,
+    // While it starts there is nothing to hand on yet, and people ask often.
+    let mut given = match target.phase {
+        TargetPhase::Starting => tell::Given::default(),
+        _ => tell::given(env, &target, &loaded).await?,
     };
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let outputs = given.outputs.remove(name).unwrap_or_default();

@@ -148,7 +148,7 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
                 _ if !made.is_empty() => Certainty::Exists,
                 _ => Certainty::Possible,
             };
-            let outputs = made.into_iter().next().unwrap_or_default();
+            let outputs = made.into_iter().next_back().unwrap_or_default();
             let outputs = outputs.into_iter().map(|(name, value)| (name, output_value(value))).collect();
             list.push(Existing { unit: plan.key.clone(), certainty, outputs });
         }

@@ -9,13 +9,16 @@ use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use ebb_engine::Timestamp;
 use ebb_wire::sign::{self, Keys};
 
 use super::KeysError;
+
+/// Events that stay in memory.
+const REMEMBERED: usize = 1_000;
 
 /// The outcomes that came in, in order: as JSON lines in `outcomes.jsonl`, and in memory.
 pub struct Outcomes {
@@ -32,7 +35,7 @@ impl Outcomes {
         Ok(Self { keys, file: Mutex::new(file), events: Mutex::new(Vec::new()) })
     }
 
-    /// The events since the start, whole CloudEvents.
+    /// The last thousand events since the start, whole CloudEvents.
     pub fn events(&self) -> Vec<serde_json::Value> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -40,13 +43,18 @@ impl Outcomes {
     fn keep(&self, event: serde_json::Value) -> std::io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(file, "{event}")?;
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push(event);
+        let excess = events.len().saturating_sub(REMEMBERED);
+        events.drain(..excess);
         Ok(())
     }
 }
 
 pub(crate) fn router(outcomes: Arc<Outcomes>) -> Router {
-    Router::new().route("/platform/events", post(take)).with_state(outcomes)
+    // Outputs of a target may be large.
+    let limit = DefaultBodyLimit::max(64 << 20);
+    Router::new().route("/platform/events", post(take)).layer(limit).with_state(outcomes)
 }
 
 async fn take(State(outcomes): State<Arc<Outcomes>>, headers: HeaderMap, body: Bytes) -> StatusCode {

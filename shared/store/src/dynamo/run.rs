@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Patch, RunPhase, Shard};
+use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, Shard};
 use ebb_wire::id::RunId;
 
 use super::attribute::{Item, Reader, digest, item_size, number, text};
@@ -75,11 +75,12 @@ fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
         ..Head::new(epoch)
     };
     for late in reader.texts("late")? {
-        let parts = late
-            .split_once('#')
-            .and_then(|(slot, attempt)| Some((slot.parse().ok()?, attempt.parse().ok()?)));
-        let (slot, attempt) = parts.ok_or_else(|| reader.broken(format!("{late:?} in late")))?;
-        head.late.insert((slot, Attempt(attempt)));
+        let mut parts = late.split('#');
+        let mut part = || parts.next()?.parse().ok();
+        let (Some(slot), Some(attempt), Some(mark)) = (part(), part(), part()) else {
+            return Err(reader.broken(format!("{late:?} in late")));
+        };
+        head.late.insert(Late { slot, attempt: Attempt(attempt), mark });
     }
     for name in item.keys() {
         if let Some(slot) = name.strip_prefix('a').and_then(|slot| slot.parse().ok()) {
@@ -199,8 +200,8 @@ fn express(run: &RunId, patch: &Patch) -> Stored<Expression> {
                 failed.delete(slot);
             }
             Change::AddSealed(slot) => sealed.add(slot),
-            Change::AddLate(slot, attempt) => {
-                late.insert(format!("{slot}#{}", attempt.0));
+            Change::AddLate(Late { slot, attempt, mark }) => {
+                late.insert(format!("{slot}#{}#{mark}", attempt.0));
             }
             Change::SetAttempt(slot, attempt) => expression.set(&attempt_name(slot), number(attempt.0)),
             Change::SetEpoch(next) => {

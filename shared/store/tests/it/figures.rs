@@ -52,7 +52,7 @@ async fn a_retry_that_wakes_earlier_costs_three() {
     let run = world.run("a").await;
     world.meter.take();
     let due = Timestamp(new_run("a").due.0 - 1);
-    let retried = Event::Retried { unit: Unit(0), attempt: A1, epoch: E1 };
+    let retried = Event::Retried { unit: Unit(0), attempt: A1, epoch: E1, to: A1.next() };
     world.store.patch_run(&run, &accept_waking(retried, due).unwrap()).await.unwrap();
     let figures = world.meter.take();
     assert_eq!((figures.write_units, figures.sized_write_units), (3.0, 3));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_store::{PatchRun as _, Patched, ReadRun as _};
-use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp};
+use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, Shard, Timestamp};
 use proptest::prelude::*;
 
 use crate::world::{World, new_run};
@@ -41,7 +41,7 @@ fn change() -> impl Strategy<Value = Change> {
         3 => slots().prop_map(Change::AddDone),
         1 => slots().prop_map(Change::Reopen),
         2 => slots().prop_map(Change::AddFailed),
-        1 => (slots(), attempts()).prop_map(|(slot, attempt)| Change::AddLate(slot, attempt)),
+        1 => (slots(), attempts(), 0..3_u32).prop_map(|(slot, attempt, mark)| Change::AddLate(Late { slot, attempt, mark })),
         1 => slots().prop_map(Change::AddSealed),
         2 => (slots(), attempts()).prop_map(|(slot, attempt)| Change::SetAttempt(slot, attempt)),
         1 => epochs().prop_map(Change::SetEpoch),

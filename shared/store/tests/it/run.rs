@@ -1,6 +1,6 @@
 use ebb_store::{PatchRun as _, Patched, ReadRun as _, RunHead};
 use ebb_wire::engine::{
-    Attempt, Change, Condition, Epoch, Event, Patch, RunPhase, SHARD, Shard, Timestamp, Unit, accept,
+    Attempt, Change, Condition, Epoch, Event, Late, Patch, RunPhase, SHARD, Shard, Timestamp, Unit, accept,
 };
 use ebb_wire::id::RunId;
 
@@ -66,7 +66,7 @@ async fn a_missing_root_is_not_made() {
     let world = World::new().await;
     let run = new_run("a").id;
     assert_eq!(refused(world.accept(&run, success(1, A1, E1)).await), None);
-    assert_eq!(refused(world.accept(&run, Event::Late { unit: Unit(1), attempt: A1 }).await), None);
+    assert_eq!(refused(world.accept(&run, Event::Late { unit: Unit(1), attempt: A1, mark: 7 }).await), None);
     assert_eq!(world.store.read_run(&run).await.unwrap(), vec![]);
 }
 
@@ -74,14 +74,14 @@ async fn a_missing_root_is_not_made() {
 async fn later_tries_are_counted_and_other_tries_refused() {
     let world = World::new().await;
     let run = world.run("a").await;
-    let retried = |attempt| Event::Retried { unit: Unit(17), attempt, epoch: E1 };
+    let retried = |attempt| Event::Retried { unit: Unit(17), attempt, epoch: E1, to: attempt.next() };
     assert_eq!(written(world.accept(&run, retried(A1)).await).head.attempt(17), Attempt(2));
     assert!(refused(world.accept(&run, retried(A1)).await).is_some());
     assert!(refused(world.accept(&run, success(17, A1, E1)).await).is_some());
     assert_eq!(written(world.accept(&run, retried(Attempt(2))).await).head.attempt(17), Attempt(3));
     let head = written(world.accept(&run, success(17, Attempt(3), E1)).await).head;
     assert!(head.done.contains(&17));
-    let reopened = Event::Reopened { unit: Unit(17), attempt: Attempt(3), epoch: E1 };
+    let reopened = Event::Reopened { unit: Unit(17), attempt: Attempt(3), epoch: E1, to: Attempt(4) };
     let head = written(world.accept(&run, reopened).await).head;
     assert!(!head.done.contains(&17) && head.attempt(17) == Attempt(4));
     assert!(refused(world.accept(&run, reopened).await).is_some());
@@ -100,8 +100,8 @@ async fn a_cancel_ends_the_epoch() {
     );
     assert!(refused(world.accept(&run, cancel).await).is_some());
     assert!(refused(world.accept(&run, success(1, A1, E1)).await).is_some());
-    let late = written(world.accept(&run, Event::Late { unit: Unit(1), attempt: A1 }).await).head;
-    assert_eq!(late.late, [(1, A1)].into());
+    let late = written(world.accept(&run, Event::Late { unit: Unit(1), attempt: A1, mark: 7 }).await).head;
+    assert_eq!(late.late, [Late { slot: 1, attempt: A1, mark: 7 }].into());
     let sealed = written(world.accept(&run, Event::Sealed { unit: Unit(1) }).await).head;
     assert_eq!(sealed.sealed, [1].into());
     let stopped = written(world.accept(&run, Event::Stopped { now, epoch: Epoch(2) }).await).head;
@@ -148,7 +148,7 @@ async fn wake_ups_are_moved_only_as_seen() {
     let closed = written(world.accept(&run, Event::Closed { seen: next, version: 1 }).await).head;
     assert_eq!((closed.due, closed.phase), (None, RunPhase::Closed));
     assert!(refused(world.accept(&run, Event::Hastened { due: Timestamp(1) }).await).is_some());
-    let woken = written(world.accept(&run, Event::Reawoken { due: next, version: 1 }).await).head;
+    let woken = written(world.accept(&run, Event::Reawoken { due: next, version: 1, epoch: E1 }).await).head;
     assert_eq!((woken.due, woken.phase, woken.version), (Some(next), RunPhase::Running, 2));
 }
 

@@ -150,7 +150,7 @@ const HEADER: [&str; 16] = [
 /// The rows for people.
 pub(crate) fn drawn(rows: &[Row]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(HEADER);
+    table.load_style(presets::NOTHING).force_no_tty().set_header(HEADER);
     for row in rows {
         table.add_row(row.cells());
     }

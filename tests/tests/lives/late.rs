@@ -1,0 +1,154 @@
+//! Successes that come when nobody waits for them: whatever was made is taken away.
+
+use std::collections::BTreeSet;
+
+use ebb_wire::api::{Certainty, Phase, UnitState};
+use serde_json::{Value, json};
+
+use crate::world::{Call, Reply, World, eventually, find, plugin};
+
+fn made(id: &str) -> Value {
+    json!({"status": "succeeded", "outputs": {"id": id}})
+}
+
+/// `make` is accepted, for as long as `timing` says.
+fn document(timing: &str) -> String {
+    let rest = r#"
+preStart:
+  make:
+    TIMING
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}}
+postStop:
+  undo:
+    undoes: make
+    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+    plugin("makes@1.0.0", &rest.replace("TIMING", timing))
+}
+
+fn undone(world: &World) -> BTreeSet<String> {
+    let calls = world.receiver.calls("POST /undo");
+    calls.iter().map(|call| call.body["id"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
+    ids.map(str::to_owned).into()
+}
+
+/// A sandbox `a` whose first try was given up and whose second was accepted.
+async fn two_tries(document: &str) -> (World, Call, Call) {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(document).await;
+    world.create("a", "makes").await;
+    let first = world.receiver.call("POST /make", 1).await;
+    let failed = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
+    world.callback(first.token(), &failed).await.is(204);
+    let second = world.receiver.call("POST /make", 2).await;
+    (world, first, second)
+}
+
+fn two() -> String {
+    document("timeout: 5m\n    retry: {attempts: 2, backoff: 10ms}")
+}
+
+pub(crate) async fn after_the_teardown() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(&document("timeout: 5m")).await;
+    world.create("a", "makes").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    // Something may exist: the undo has run without knowing its name.
+    assert_eq!(undone(&world), ids(["unknown"]));
+    world.callback(call.token(), &made("x")).await.is_problem(409, "late");
+    eventually("the undo of x", async || undone(&world).contains("x").then_some(())).await;
+    let target = world.phase("a", Phase::Gone).await;
+    assert_eq!(find(&target, "preStart", "make").unwrap().state, UnitState::Cancelled);
+    assert!(world.why("a").await.exists.is_empty());
+    assert_eq!(world.outcomes("a").last().map(String::as_str), Some("gone"));
+}
+
+/// Both tries were given up, and both had succeeded. Their successes come at the same time.
+pub(crate) async fn two_tries_after_the_undo() {
+    let (world, first, second) = two_tries(&two()).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(undone(&world), ids(["unknown"]));
+    let (one, two) = (made("one"), made("two"));
+    let (one, two) = tokio::join!(world.callback(first.token(), &one), world.callback(second.token(), &two));
+    one.is_problem(409, "late");
+    two.is_problem(409, "late");
+    eventually("both undos", async || (undone(&world) == ids(["unknown", "one", "two"])).then_some(())).await;
+    world.phase("a", Phase::Gone).await;
+    assert!(world.why("a").await.exists.is_empty());
+}
+
+/// The same with a script, whose log is kept and which therefore leaves a record of every undo.
+pub(crate) async fn two_tries_after_a_scripts_undo() {
+    let script = r#"postStop:
+  undo:
+    undoes: make
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        echo "undone: ${ID-unknown}"
+    inputs: {id: "${units.make.outputs.?id}"}
+outputs:"#;
+    let document = two();
+    let (before, after) = document.split_once("postStop:").unwrap();
+    let (_, outputs) = after.split_once("outputs: {id: \"${units.make").unwrap();
+    let document =
+        format!("{before}runners: {{sh: {{image: \"busybox:1\"}}}}\n{script} {{id: \"${{units.make{outputs}");
+    let (world, first, second) = two_tries(&document).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    for (call, id) in [(&second, "two"), (&first, "one")] {
+        world.callback(call.token(), &made(id)).await.is_problem(409, "late");
+    }
+    let run = crate::world::run_id("a", ebb_engine::Moment::AfterStop);
+    eventually("both undos", async || {
+        let mut said = BTreeSet::new();
+        for attempt in 1..40 {
+            let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/undo&attempt={attempt}")).await;
+            if log.status == 200 {
+                said.extend(log.body.lines().map(str::to_owned));
+            }
+        }
+        (said.contains("undone: one") && said.contains("undone: two")).then_some(())
+    })
+    .await;
+    world.phase("a", Phase::Gone).await;
+}
+
+/// The second try was the one that counted.
+pub(crate) async fn both_tries_count() {
+    let (world, first, second) = two_tries(&two()).await;
+    world.callback(second.token(), &made("two")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    world.callback(first.token(), &made("one")).await.is_problem(409, "late");
+    let target = world.phase("a", Phase::Ready).await;
+    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"id": {"value": "two"}}));
+    let exists = world.why("a").await.exists;
+    assert!(exists.iter().all(|existing| existing.certainty == Certainty::Exists), "{exists:?}");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(undone(&world), ids(["one", "two"]));
+    assert!(world.why("a").await.exists.is_empty());
+}
+
+/// The first try's success comes while the second is being waited for after a cancel.
+pub(crate) async fn two_tries_while_settling() {
+    let (world, first, second) = two_tries(&two()).await;
+    world.delete("a").await;
+    world.callback(first.token(), &made("one")).await.is_problem(409, "late");
+    world.phase("a", Phase::Gone).await;
+    assert!(undone(&world).contains("one"), "{:?}", undone(&world));
+    world.callback(second.token(), &made("two")).await.is_problem(409, "late");
+    eventually("the undo of two", async || undone(&world).contains("two").then_some(())).await;
+    world.phase("a", Phase::Gone).await;
+}

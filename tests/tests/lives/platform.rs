@@ -1,0 +1,94 @@
+//! Time, the platform, and the end of the program itself.
+
+use std::collections::BTreeSet;
+
+use ebb_wire::api::{Phase, UnitState};
+use ebb_wire::cloudevents::Asked;
+use serde_json::json;
+
+use crate::world::{Reply, World, plugin, sandbox, word};
+
+const SIMPLE: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"#;
+
+pub(crate) async fn time_to_live() {
+    let world = World::new().await;
+    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    let mut data = sandbox("a", "a-uid", "simple");
+    data.document = data.document.map(|text| format!("{text}ttl: 2s\n"));
+    world.lifecycle(Asked::Created, &data).await.is(202);
+    let target = world.target("a").await.unwrap();
+    assert!(target.info.expires.is_some());
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.outcomes("a"), ["ready", "gone"]);
+    assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);
+    world.lifecycle(Asked::Created, &data).await.is_problem(409, "stale");
+}
+
+pub(crate) async fn outcomes_until_they_are_taken() {
+    let world = World::with_platform().await;
+    world.receiver.on("POST /platform", |_, number| Reply::status([503, 500, 429, 204][number.min(4) - 1]));
+    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    world.create("a", "simple").await;
+    world.phase("a", Phase::Ready).await;
+    world.receiver.call("POST /platform", 4).await;
+    crate::world::eventually("the outcome is taken", async || {
+        world.target("a").await?.telling.is_none().then_some(())
+    })
+    .await;
+    let told = world.receiver.calls("POST /platform");
+    assert_eq!(told.len(), 4);
+    let ids: BTreeSet<&str> = told.iter().map(|call| call.header("webhook-id")).collect();
+    assert_eq!(ids.len(), 1);
+    assert!(told.iter().all(|call| call.body == told[0].body));
+    assert_eq!(word(told[0].body["type"].as_str().unwrap()), "ready");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let gone = world.receiver.call("POST /platform", 5).await;
+    assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
+    assert_ne!(gone.header("webhook-id"), told[0].header("webhook-id"));
+}
+
+/// The program ends while a script runs and a callback is outstanding.
+pub(crate) async fn a_restart_in_between() {
+    let mut world = World::new().await;
+    let rest = r#"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  script:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        sleep 3
+        printf done >/tmp/o
+    outputs: {o: {file: /tmp/o}}
+  later:
+    webhook: {url: "RECEIVER/later"}
+    outputs: {id: {value: "${response.body.id}"}}
+  next:
+    webhook: {url: "RECEIVER/next", body: {o: "${units.script.outputs.o}", id: "${units.later.outputs.id}"}}
+postStop:
+  drop: {undoes: later, webhook: {url: "RECEIVER/drop", body: {id: "${units.later.outputs.?id}"}}}
+"#;
+    world.receiver.on("POST /later", |_, _| Reply::status(202));
+    world.publish(&plugin("both@1.0.0", rest)).await;
+    world.create("a", "both").await;
+    let call = world.receiver.call("POST /later", 1).await;
+    world.unit("a", "preStart", "script", UnitState::Running).await;
+    world.restart().await;
+    world.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "x"}})).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(world.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
+    assert_eq!(world.receiver.calls("POST /later").len(), 1);
+    assert_eq!(world.receiver.calls("POST /next").len(), 1);
+    world.restart().await;
+    assert_eq!(world.target("a").await.unwrap().info.phase, Phase::Ready);
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
+}

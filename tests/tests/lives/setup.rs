@@ -1,0 +1,295 @@
+//! Beginnings of lives that do not go well at once, or at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ebb_engine::Moment;
+use ebb_wire::api::{Phase, UnitState};
+use ebb_wire::callback::ReasonCode;
+use serde_json::json;
+
+use crate::world::{Reply, World, find, now, plugin, run_id};
+
+pub(crate) async fn failure_upstream() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  a:
+    retry: {attempts: 1}
+    webhook: {url: "RECEIVER/a"}
+    outputs: {id: {value: "${response.body.id}"}}
+  b: {webhook: {url: "RECEIVER/b", body: {id: "${units.a.outputs.id}"}}}
+  b2: {after: [b], webhook: {url: "RECEIVER/b2"}}
+  c:
+    webhook: {url: "RECEIVER/c"}
+    outputs: {id: {value: "${response.body.id}"}}
+  d: {after: [c], webhook: {url: "RECEIVER/d"}}
+postStop:
+  undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a", body: {id: "${units.a.outputs.?id.orValue('unknown')}"}}}
+  undo-b: {undoes: b, webhook: {url: "RECEIVER/undo-b"}}
+  undo-c: {undoes: c, webhook: {url: "RECEIVER/undo-c", body: {id: "${units.c.outputs.id}"}}}
+"#;
+    world.receiver.on("POST /a", |_, _| Reply::status(500));
+    world.receiver.on("POST /c", |_, _| Reply::status(202));
+    world.publish(&plugin("branches@1.0.0", rest)).await;
+    world.create("s", "branches").await;
+    let call = world.receiver.call("POST /c", 1).await;
+    world.unit("s", "preStart", "a", UnitState::Failed).await;
+    // The other branch goes on, and the target has not failed before it is over.
+    assert_eq!(world.target("s").await.unwrap().info.phase, Phase::Starting);
+    world.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "c1"}})).await.is(204);
+    let target = world.phase("s", Phase::Failed).await;
+    let state = |unit| find(&target, "preStart", unit).unwrap().state;
+    assert_eq!([state("a"), state("b"), state("b2")], [UnitState::Failed, UnitState::Blocked, UnitState::Blocked]);
+    assert_eq!([state("c"), state("d")], [UnitState::Succeeded; 2]);
+    assert_eq!(world.outcomes("s"), ["failed"]);
+    let told = world.stack().outcomes().events()[0].clone();
+    assert_eq!(told["data"]["unit"], "r/a");
+    assert_eq!(told["data"]["reason"]["code"], "status");
+    world.delete("s").await;
+    let target = world.phase("s", Phase::Gone).await;
+    assert_eq!(find(&target, "postStop", "undo-b").unwrap().state, UnitState::Skipped);
+    assert_eq!(world.receiver.calls("POST /undo-a")[0].body, json!({"id": "unknown"}));
+    assert_eq!(world.receiver.calls("POST /undo-c")[0].body, json!({"id": "c1"}));
+    for never in ["POST /b", "POST /b2", "POST /undo-b"] {
+        assert!(world.receiver.calls(never).is_empty(), "{never}");
+    }
+}
+
+pub(crate) async fn retries_until_it_succeeds() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make: {retry: {attempts: 5, backoff: 10ms}, webhook: {url: "RECEIVER/make"}}
+"#;
+    world.receiver.on("POST /make", |_, number| Reply::status([503, 429, 500, 200][number - 1]));
+    world.publish(&plugin("flaky@1.0.0", rest)).await;
+    world.create("a", "flaky").await;
+    let target = world.phase("a", Phase::Ready).await;
+    assert_eq!(find(&target, "preStart", "make").unwrap().attempt, 4);
+    let calls = world.receiver.calls("POST /make");
+    let all = |name: &str| calls.iter().map(|call| call.header(name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(all("ebb-attempt"), ["1", "2", "3", "4"]);
+    assert_eq!(all("webhook-id").iter().collect::<BTreeSet<_>>().len(), 4);
+    assert_eq!(all("idempotency-key").iter().collect::<BTreeSet<_>>().len(), 1);
+    assert!(all("webhook-signature").iter().all(|signature| signature.starts_with("v1,")));
+}
+
+pub(crate) async fn a_script_is_retried() {
+    let world = World::new().await;
+    let rest = r#"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    retry: {attempts: 3, backoff: 10ms}
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        echo "try $EBB_ATTEMPT"
+        [ "$EBB_ATTEMPT" = 3 ] || exit 7
+        printf %s "$EBB_ATTEMPT" >/tmp/n
+    outputs: {n: {file: /tmp/n}}
+outputs: {n: "${units.make.outputs.n}"}
+"#;
+    world.publish(&plugin("third@1.0.0", rest)).await;
+    world.create("a", "third").await;
+    let target = world.phase("a", Phase::Ready).await;
+    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"n": {"value": "3"}}));
+    let run = run_id("a", Moment::BeforeReady);
+    for attempt in 1..=3 {
+        let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/make&attempt={attempt}")).await;
+        assert_eq!(log.body.trim_end(), format!("try {attempt}"));
+    }
+}
+
+pub(crate) async fn waits_as_long_as_asked() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/make"}}
+"#;
+    let (first, second) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let times = (Arc::clone(&first), Arc::clone(&second));
+    world.receiver.on("POST /make", move |_, number| {
+        if number == 1 {
+            times.0.store(now().0, Ordering::SeqCst);
+            return Reply::status(503).after(2);
+        }
+        times.1.store(now().0, Ordering::SeqCst);
+        Reply::status(200)
+    });
+    world.publish(&plugin("busy@1.0.0", rest)).await;
+    world.create("a", "busy").await;
+    let waiting = world.unit("a", "preStart", "make", UnitState::Retrying).await;
+    assert!(waiting.next.is_some(), "{waiting:?}");
+    world.phase("a", Phase::Ready).await;
+    let waited = second.load(Ordering::SeqCst) - first.load(Ordering::SeqCst);
+    assert!(waited >= 2_000, "{waited}");
+}
+
+pub(crate) async fn asks_again() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+    world.receiver.on("POST /make", |_, number| match number {
+        1 | 2 => Reply::status(202).after(1),
+        _ => Reply::ok(json!({"id": "late"})),
+    });
+    world.publish(&plugin("patient@1.0.0", rest)).await;
+    world.create("a", "patient").await;
+    let target = world.phase("a", Phase::Ready).await;
+    assert_eq!(find(&target, "preStart", "make").unwrap().attempt, 1);
+    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"id": {"value": "late"}}));
+    let calls = world.receiver.calls("POST /make");
+    let ids: BTreeSet<&str> = calls.iter().map(|call| call.header("webhook-id")).collect();
+    assert_eq!(ids.len(), 1, "the same question every time");
+    assert!(calls.len() >= 3);
+}
+
+/// Once it has said that it will call back it is not asked any more.
+pub(crate) async fn asked_again_then_accepted() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
+"#;
+    world.receiver.on("POST /make", |_, number| match number {
+        1 => Reply::status(202).after(1),
+        _ => Reply::status(202),
+    });
+    world.publish(&plugin("decides@1.0.0", rest)).await;
+    world.create("a", "decides").await;
+    let call = world.receiver.call("POST /make", 2).await;
+    let run = run_id("a", Moment::BeforeReady);
+    crate::world::eventually("it is known to be accepted", async || {
+        let stored = world.state("a", Moment::BeforeReady).await;
+        stored.records.iter().any(|(_, _, record)| record.accepted.is_some()).then_some(())
+    })
+    .await;
+    for _ in 0..3 {
+        ebb_flow::sweep::sweep_run(world.stack().env(), &run).await.unwrap();
+    }
+    assert_eq!(world.receiver.calls("POST /make").len(), 2);
+    world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    world.phase("a", Phase::Ready).await;
+}
+
+pub(crate) async fn gone_is_final() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make: {retry: {attempts: 5, backoff: 10ms}, webhook: {url: "RECEIVER/make"}}
+"#;
+    world.receiver.on("POST /make", |_, _| Reply::status(410));
+    world.publish(&plugin("final@1.0.0", rest)).await;
+    world.create("a", "final").await;
+    let target = world.phase("a", Phase::Failed).await;
+    let unit = find(&target, "preStart", "make").unwrap();
+    assert_eq!((unit.state, unit.attempt), (UnitState::Failed, 1));
+    assert_eq!(unit.reason.unwrap().code, ReasonCode::Refused);
+    assert_eq!(world.receiver.calls("POST /make").len(), 1);
+}
+
+pub(crate) async fn deadlines() {
+    let world = World::new().await;
+    let rest = r#"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  slow:
+    timeout: 1s
+    retry: {attempts: 1}
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        sleep 600
+  silent: {timeout: 1s, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/silent"}}
+postStop:
+  undo: {undoes: silent, webhook: {url: "RECEIVER/undo"}}
+"#;
+    world.receiver.on("POST /silent", |_, _| Reply::status(202));
+    world.publish(&plugin("slow@1.0.0", rest)).await;
+    world.create("a", "slow").await;
+    let target = world.phase("a", Phase::Failed).await;
+    for (unit, attempt) in [("slow", 1), ("silent", 2)] {
+        let unit = find(&target, "preStart", unit).unwrap();
+        assert_eq!((unit.state, unit.attempt), (UnitState::Failed, attempt), "{unit:?}");
+        assert_eq!(unit.reason.as_ref().unwrap().code, ReasonCode::Timeout, "{unit:?}");
+    }
+    assert_eq!(world.receiver.calls("POST /silent").len(), 2);
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /undo").len(), 1);
+}
+
+pub(crate) async fn skipping() {
+    let world = World::new().await;
+    let rest = r#"
+params: {wanted: {type: boolean, default: false}}
+preStart:
+  maybe:
+    when: ${params.wanted}
+    webhook: {url: "RECEIVER/maybe"}
+    outputs: {id: {value: "${response.body.id}"}}
+  reader:
+    webhook: {url: "RECEIVER/reader", body: {id: "${units.maybe.outputs.id}"}}
+    outputs: {id: {value: "${response.body.id}"}}
+  second: {webhook: {url: "RECEIVER/second", body: {id: "${units.reader.outputs.id}"}}}
+  lenient: {webhook: {url: "RECEIVER/lenient", body: {id: "${units.maybe.outputs.?id.orValue('none')}"}}}
+  after: {after: [maybe], webhook: {url: "RECEIVER/after"}}
+postStop:
+  undo-maybe: {undoes: maybe, webhook: {url: "RECEIVER/undo-maybe"}}
+  undo-after: {undoes: after, webhook: {url: "RECEIVER/undo-after"}}
+"#;
+    world.publish(&plugin("maybe@1.0.0", rest)).await;
+    world.create("a", "maybe").await;
+    let target = world.phase("a", Phase::Ready).await;
+    let state = |unit| find(&target, "preStart", unit).unwrap().state;
+    assert_eq!(["maybe", "reader", "second"].map(state), [UnitState::Skipped; 3]);
+    assert_eq!(["lenient", "after"].map(state), [UnitState::Succeeded; 2]);
+    assert_eq!(world.receiver.calls("POST /lenient")[0].body, json!({"id": "none"}));
+    world.delete("a").await;
+    let target = world.phase("a", Phase::Gone).await;
+    assert_eq!(find(&target, "postStop", "undo-maybe").unwrap().state, UnitState::Skipped);
+    let mut order = world.receiver.order();
+    order.sort();
+    assert_eq!(order, ["POST /after", "POST /lenient", "POST /undo-after"]);
+}
+
+pub(crate) async fn failure_after_ready() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}}
+postStart:
+  register: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/register"}}
+preStop:
+  drain: {webhook: {url: "RECEIVER/drain"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+  unregister: {undoes: register, webhook: {url: "RECEIVER/unregister"}}
+"#;
+    world.receiver.on("POST /register", |_, _| Reply::status(500));
+    world.publish(&plugin("registers@1.0.0", rest)).await;
+    world.create("a", "registers").await;
+    world.phase("a", Phase::Failed).await;
+    assert_eq!(world.outcomes("a"), ["ready", "failed"]);
+    assert_eq!(world.receiver.calls("POST /register").len(), 2);
+    assert_eq!(world.why("a").await.cause.unwrap().unit, "r/register");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    // It has been ready, so it is drained; and the registration may exist.
+    let order = world.receiver.order();
+    assert_eq!(order[3], "POST /drain", "{order:?}");
+    for path in ["POST /drop", "POST /unregister"] {
+        assert_eq!(world.receiver.calls(path).len(), 1, "{order:?}");
+    }
+    assert_eq!(world.outcomes("a"), ["ready", "failed", "gone"]);
+}

@@ -1,0 +1,175 @@
+//! Ends of lives.
+
+use axum::http::Method;
+use ebb_wire::api::{Phase, UnitState};
+use serde_json::{Value, json};
+
+use crate::world::{Reply, World, find, plugin};
+
+/// Whether a process of this machine was started with `word` among its arguments.
+fn runs(word: &str) -> bool {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.any(|line| line.split(|&byte| byte == 0).any(|argument| argument == word.as_bytes()))
+}
+
+pub(crate) async fn a_script_that_is_deaf() {
+    let world = World::new().await;
+    // Found again among all processes by how long it sleeps.
+    let seconds = format!("3600.{}", std::process::id());
+    let rest = r#"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  deaf:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        trap '' TERM INT HUP
+        echo begun
+        sleep SECONDS
+        echo over
+  next: {after: [deaf], webhook: {url: "RECEIVER/next"}}
+postStop:
+  undo: {undoes: deaf, webhook: {url: "RECEIVER/undo"}}
+"#;
+    world.publish(&plugin("deaf@1.0.0", &rest.replace("SECONDS", &seconds))).await;
+    world.create("a", "deaf").await;
+    let run = crate::world::run_id("a", ebb_engine::Moment::BeforeReady);
+    crate::world::eventually("its first line", async || {
+        let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/deaf")).await;
+        (log.status == 200 && log.body.contains("begun") && runs(&seconds)).then_some(())
+    })
+    .await;
+    world.delete("a").await;
+    let target = world.phase("a", Phase::Gone).await;
+    assert!(!runs(&seconds));
+    assert_eq!(find(&target, "preStart", "deaf").unwrap().state, UnitState::Cancelled);
+    assert_eq!(find(&target, "preStart", "next").unwrap().state, UnitState::Blocked);
+    assert_eq!(world.receiver.order(), ["POST /undo"]);
+    assert_eq!(world.outcomes("a"), ["gone"]);
+}
+
+pub(crate) async fn what_never_started_is_left_alone() {
+    let world = World::new().await;
+    world.receiver.on("POST /a", |_, _| Reply::status(202));
+    let rest = r#"
+preStart:
+  a: {webhook: {url: "RECEIVER/a"}}
+  b: {after: [a], webhook: {url: "RECEIVER/b"}}
+postStop:
+  undo-a: {undoes: a, after: [undo-b], webhook: {url: "RECEIVER/undo-a"}}
+  undo-b: {undoes: b, webhook: {url: "RECEIVER/undo-b"}}
+  tidy: {after: [undo-a], webhook: {url: "RECEIVER/tidy"}}
+"#;
+    world.publish(&plugin("two@1.0.0", rest)).await;
+    world.create("s", "two").await;
+    let call = world.receiver.call("POST /a", 1).await;
+    world.delete("s").await;
+    // It is known how it ended: nobody has to wait for it.
+    let failed = world.callback(call.token(), &json!({"status": "failed"})).await;
+    assert!(matches!(failed.status, 204 | 409), "{failed:?}");
+    let target = world.phase("s", Phase::Gone).await;
+    let skipped = find(&target, "postStop", "undo-b").unwrap();
+    assert_eq!(skipped.state, UnitState::Skipped);
+    assert!(skipped.reason.unwrap().message.contains("r/b never started"));
+    assert_eq!(world.receiver.order(), ["POST /a", "POST /undo-a", "POST /tidy"]);
+}
+
+pub(crate) async fn before_and_after_the_stop() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}}
+postStart:
+  register: {webhook: {url: "RECEIVER/register", body: {id: "${units.make.outputs.id}"}}}
+preStop:
+  drain: {webhook: {url: "RECEIVER/drain"}, outputs: {left: {value: "${response.body.left}"}}}
+  dump: {after: [drain], webhook: {url: "RECEIVER/dump", body: {id: "${units.make.outputs.id}"}}}
+postStop:
+  drop: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/make/${units.make.outputs.id}"}}
+  tell: {webhook: {url: "RECEIVER/tell", body: {left: "${units.drain.outputs.?left}"}}}
+"#;
+    world.receiver.on("POST /make", |_, _| Reply::ok(json!({"id": "m 1/2"})));
+    world.receiver.on("POST /drain", |_, _| Reply::ok(json!({"left": 3})));
+    world.publish(&plugin("whole@1.0.0", rest)).await;
+    world.create("a", "whole").await;
+    world.phase("a", Phase::Ready).await;
+    world.unit("a", "postStart", "register", UnitState::Succeeded).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let mut order = world.receiver.order();
+    assert_eq!(order[..4], ["POST /make", "POST /register", "POST /drain", "POST /dump"]);
+    order[4..].sort();
+    // A value is one piece of a path, whatever is in it.
+    assert_eq!(order[4..], ["DELETE /make/m%201%2F2", "POST /tell"]);
+    assert_eq!(world.receiver.calls("POST /tell")[0].body, json!({"left": 3}));
+    assert_eq!(world.receiver.calls("POST /dump")[0].body, json!({"id": "m 1/2"}));
+    assert_eq!(world.outcomes("a"), ["ready", "gone"]);
+}
+
+pub(crate) async fn gives_up_and_is_retried() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}}
+postStop:
+  drop:
+    undoes: make
+    retry: {attempts: 2, backoff: 10ms}
+    webhook: {url: "RECEIVER/drop"}
+  last: {after: [drop], webhook: {url: "RECEIVER/last"}}
+"#;
+    world.receiver.on("POST /drop", |_, _| Reply::status(500));
+    world.publish(&plugin("clings@1.0.0", rest)).await;
+    world.create("a", "clings").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Stuck).await;
+    assert_eq!(world.receiver.calls("POST /drop").len(), 2);
+    let why = world.why("a").await;
+    assert_eq!(why.exists.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
+    assert_eq!(why.cause.unwrap().unit, "r/drop");
+    // Neither a repeated end nor a new life of the name moves it.
+    world.delete("a").await;
+    assert_eq!(world.target("a").await.unwrap().info.phase, Phase::Stuck);
+    let retry = "/v1/targets/sandbox/a/retry";
+    let retried: Value = world.ask(Method::POST, retry, None).await.is(202).json();
+    assert_eq!(retried["units"], json!(["r/drop"]));
+    // It fails as often again, and is stuck again.
+    world.receiver.call("POST /drop", 4).await;
+    world.phase("a", Phase::Stuck).await;
+    assert_eq!(world.receiver.calls("POST /drop").len(), 4);
+    world.receiver.on("POST /drop", |_, _| Reply::status(204));
+    world.ask(Method::POST, retry, None).await.is(202);
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /drop").len(), 5);
+    assert_eq!(world.receiver.calls("POST /last").len(), 1);
+    assert_eq!(world.outcomes("a"), ["ready", "stuck", "stuck", "gone"]);
+    world.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
+}
+
+pub(crate) async fn not_there_counts_as_done() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  one: {webhook: {url: "RECEIVER/one"}}
+  two: {webhook: {url: "RECEIVER/two"}}
+postStop:
+  drop-one: {undoes: one, webhook: {method: DELETE, url: "RECEIVER/one"}}
+  drop-two: {undoes: two, webhook: {method: DELETE, url: "RECEIVER/two"}}
+"#;
+    world.receiver.on("DELETE /one", |_, _| Reply::status(404));
+    world.receiver.on("DELETE /two", |_, _| Reply::status(410));
+    world.publish(&plugin("absent@1.0.0", rest)).await;
+    world.create("a", "absent").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    let target = world.phase("a", Phase::Gone).await;
+    for unit in ["drop-one", "drop-two"] {
+        let unit = find(&target, "postStop", unit).unwrap();
+        assert_eq!((unit.state, unit.attempt), (UnitState::Succeeded, 1));
+    }
+}

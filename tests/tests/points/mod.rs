@@ -1,0 +1,1 @@
+//! Small graphs, with a fault at every numbered write.

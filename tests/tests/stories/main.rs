@@ -1,0 +1,16 @@
+//! The examples as a user runs them: the real program, real scripts, a real PostgreSQL and a real receiver of webhooks;
+//! what happens when somebody presses Ctrl-C, and when the server is killed at any moment.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod interrupt;
+mod kill;
+mod place;
+mod platform;
+mod postgres;
+mod program;
+mod receiver;
+mod s3;
+mod server;
+mod webhooks;
+mod wired;

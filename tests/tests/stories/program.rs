@@ -1,0 +1,46 @@
+//! The program under test: `ebb`, as cargo has built it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// Where `ebb` is. `cargo test --workspace` has built it beside the tests; whoever runs only this crate's tests gets
+/// it built here when it is missing or older than its sources.
+pub(crate) fn ebb() -> &'static Path {
+    static EBB: OnceLock<PathBuf> = OnceLock::new();
+    EBB.get_or_init(|| {
+        // TARGET/PROFILE/deps/stories-HASH
+        let own = std::env::current_exe().unwrap();
+        let folder = own.parent().and_then(Path::parent).unwrap();
+        let program = folder.join("ebb");
+        if !is_fresh(&program) {
+            build(folder);
+        }
+        assert!(program.is_file(), "cargo has built ebb, but not as {}", program.display());
+        program
+    })
+}
+
+/// Whether no source that cargo has noted beside the program is newer than it.
+fn is_fresh(program: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    let (Some(built), Ok(noted)) = (changed(program), fs::read_to_string(program.with_extension("d"))) else {
+        return false;
+    };
+    let sources = noted.split_once(": ").map_or("", |(_, sources)| sources);
+    let older = |source: &str| changed(Path::new(source)).is_some_and(|time: SystemTime| time <= built);
+    sources.split_whitespace().all(older)
+}
+
+fn build(folder: &Path) {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--package", "ebb", "--bin", "ebb"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.arg("--target-dir").arg(folder.parent().unwrap());
+    if folder.file_name().is_some_and(|name| name == "release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().unwrap();
+    assert!(status.success(), "`cargo build --package ebb` failed: {status}");
+}

@@ -1,0 +1,155 @@
+//! A service that units of the webhooks example speak to: it believes only what is signed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use standardwebhooks::Webhook;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// How often a certificate is not signed yet.
+const NOT_YET: usize = 2;
+
+/// A request that was believed.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Value,
+    headers: HeaderMap,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).unwrap_or_else(|| panic!("no {name}")).to_str().unwrap()
+    }
+
+    /// `DELETE /path`.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+}
+
+struct Inner {
+    keys: PathBuf,
+    requests: Mutex<Vec<Request>>,
+    refused: Mutex<Vec<String>>,
+    /// One permit per callback that may be sent.
+    callbacks: Semaphore,
+    called_back: Mutex<Vec<u16>>,
+}
+
+/// The service, listening for as long as the test's runtime lives.
+#[derive(Clone)]
+pub(crate) struct Receiver {
+    pub(crate) url: String,
+    inner: Arc<Inner>,
+}
+
+impl Receiver {
+    /// Starts it. `keys` is the file with the secret that units' requests are signed with; it is read when a request
+    /// comes.
+    pub(crate) async fn start(keys: PathBuf) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let inner = Arc::new(Inner {
+            keys,
+            requests: Mutex::default(),
+            refused: Mutex::default(),
+            callbacks: Semaphore::new(0),
+            called_back: Mutex::default(),
+        });
+        let router = Router::new().fallback(take).with_state(Arc::clone(&inner));
+        tokio::spawn(axum::serve(listener, router).into_future());
+        Self { url, inner }
+    }
+
+    /// Lets one callback go.
+    pub(crate) fn call_back(&self) {
+        self.inner.callbacks.add_permits(1);
+    }
+
+    /// The requests so far; none was refused.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        assert_eq!(*self.inner.refused.lock().unwrap(), [""; 0]);
+        self.inner.requests.lock().unwrap().clone()
+    }
+
+    /// The requests so far by their line, each with how often it came.
+    pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for request in self.requests() {
+            *counts.entry(request.line()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What callbacks were answered with.
+    pub(crate) fn called_back(&self) -> Vec<u16> {
+        self.inner.called_back.lock().unwrap().clone()
+    }
+}
+
+async fn take(
+    State(inner): State<Arc<Inner>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Err(error) = believe(&inner, &headers, &body) {
+        inner.refused.lock().unwrap().push(format!("{method} {uri}: {error}"));
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
+    let request = Request { method, path: uri.path().to_owned(), body, headers };
+    let before = {
+        let mut requests = inner.requests.lock().unwrap();
+        requests.push(request.clone());
+        requests.iter().filter(|other| other.line() == request.line()).count() - 1
+    };
+    match request.line().as_str() {
+        "POST /tenants" => axum::Json(json!({"id": "tenant-7"})).into_response(),
+        "POST /indexes" => {
+            tokio::spawn(call_back(inner, request));
+            StatusCode::ACCEPTED.into_response()
+        }
+        "POST /certificates" if before < NOT_YET => {
+            (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response()
+        }
+        "POST /certificates" => axum::Json(json!({"id": "certificate-7"})).into_response(),
+        line if line.starts_with("DELETE ") => StatusCode::NO_CONTENT.into_response(),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// As a receiver does it that knows nothing of Ebb but the secret.
+fn believe(inner: &Inner, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+    let keys: Value = serde_json::from_slice(&std::fs::read(&inner.keys).unwrap()).unwrap();
+    let webhook = Webhook::new(keys["unitSecret"].as_str().unwrap()).map_err(|error| error.to_string())?;
+    webhook.verify(body, headers).map_err(|error| error.to_string())
+}
+
+async fn call_back(inner: Arc<Inner>, request: Request) {
+    inner.callbacks.acquire().await.unwrap().forget();
+    let result = json!({"status": "succeeded", "outputs": {"endpoint": "index-7.search.test:9200"}});
+    let (url, token) = (request.header("ebb-callback-url"), request.header("ebb-callback-token"));
+    loop {
+        let sent = reqwest::Client::new().post(url).bearer_auth(token).json(&result).send().await;
+        if let Ok(answer) = sent {
+            inner.called_back.lock().unwrap().push(answer.status().as_u16());
+            if !answer.status().is_server_error() {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
