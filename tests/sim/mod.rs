@@ -19,7 +19,7 @@ mod work;
 mod world;
 
 pub use functions::{Died, Functions};
-pub use ledger::{Ledger, Sent};
+pub use ledger::{Finished, Ledger, Sent};
 pub use outside::{Outside, Platform};
 pub use queue::{Queue, QueueFaults};
 pub use random::Random;

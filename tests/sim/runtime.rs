@@ -66,6 +66,21 @@ impl Runtime {
         TaskId(self.0.current.load(Ordering::Relaxed))
     }
 
+    /// The task that was begun last.
+    pub fn newest(&self) -> TaskId {
+        TaskId(self.0.next.load(Ordering::Relaxed))
+    }
+
+    /// Waits until one of both is over; the other one is dropped.
+    pub async fn first(&self, one: impl Future + Send, other: impl Future + Send) {
+        let (mut one, mut other) = (Box::pin(one), Box::pin(other));
+        std::future::poll_fn(|context| {
+            let over = one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready();
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
     /// Begins a task.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Task<T> {
         let id = TaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);

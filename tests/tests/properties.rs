@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
 use ebb_tests::sim::{
-    CallbackFaults, End, Fate, Faults, Kind, Makes, QueueFaults, Scenario, SetupUnit, Stage, World, scenarios,
+    CallbackFaults, End, Fate, Faults, Finished, Kind, Makes, QueueFaults, Scenario, Sent, SetupUnit, Stage, World,
+    scenarios,
 };
 use proptest::prelude::*;
 
@@ -49,6 +50,12 @@ fn expected_setup(scenario: &Scenario) -> TargetPhase {
     }
 }
 
+/// What was sent and how it ended, copied: a story needs the ledger too.
+fn facts(world: &World) -> (Vec<Sent>, Vec<Finished>) {
+    let state = world.ledger.state();
+    (state.sent.clone(), state.finished.clone())
+}
+
 /// What every world has to end with, whatever went wrong on the way.
 fn check_end(world: &World, end: &End) -> Result<(), TestCaseError> {
     let scenario = &world.scenario;
@@ -56,7 +63,7 @@ fn check_end(world: &World, end: &End) -> Result<(), TestCaseError> {
     prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", world.story());
     prop_assert_eq!(&end.left, &BTreeSet::new(), "left over\n{}", world.story());
     // Every start had what it waits for.
-    for sent in &world.ledger.state().sent {
+    for sent in &facts(world).0 {
         let Some(unit) = sent.unit.strip_prefix('u').and_then(|unit| unit.parse::<usize>().ok()) else { continue };
         prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, world.story());
     }
@@ -85,16 +92,16 @@ fn check_setup(world: &World, end: &End) -> Result<(), TestCaseError> {
 /// What each unit read is what its producer's counting try made.
 fn check_inputs(world: &World) -> Result<(), TestCaseError> {
     let scenario = &world.scenario;
-    let state = world.ledger.state();
+    let (all_sent, finished) = facts(world);
     let made = |unit: usize| match scenario.units[unit].makes {
         Makes::Once => Some(name(unit)),
         Makes::PerTry => {
             let name = name(unit);
-            let success = state.finished.iter().find(|end| end.unit == name && end.well);
+            let success = finished.iter().find(|end| end.unit == name && end.well);
             success.map(|end| format!("{name}.{}", end.attempt))
         }
     };
-    for sent in &state.sent {
+    for sent in &all_sent {
         let (letter, position) = sent.unit.split_at(1);
         let position: usize = position.parse().expect("a position");
         let reads: Vec<usize> = match letter {
@@ -141,16 +148,16 @@ fn check_starts(world: &World) -> Result<(), TestCaseError> {
 
 /// Every try was sent once, and one success counts.
 fn check_sends(world: &World) -> Result<(), TestCaseError> {
-    let state = world.ledger.state();
+    let (all_sent, finished) = facts(world);
     let mut sent: BTreeMap<(String, u32), usize> = BTreeMap::new();
-    for one in &state.sent {
+    for one in &all_sent {
         *sent.entry((one.unit.clone(), one.attempt)).or_default() += 1;
     }
     for (of, times) in sent {
         prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, world.story());
     }
     let mut successes: BTreeMap<String, usize> = BTreeMap::new();
-    for end in state.finished.iter().filter(|end| end.well) {
+    for end in finished.iter().filter(|end| end.well) {
         *successes.entry(end.unit.clone()).or_default() += 1;
     }
     for (unit, times) in successes {

@@ -123,7 +123,12 @@ impl Stack {
         let inside = Arc::new(Client::new(Policy::with_loopback()).map_err(StackError::part("HTTP"))?);
         let relay = ProcessRelay::open(
             state,
-            Options { call: inside.clone(), extra_env: script_environment(&s3.endpoint()), program: None },
+            Options {
+                call: inside.clone(),
+                extra_env: script_environment(&s3.endpoint()),
+                callback_url: Some(callback_url(&url)),
+                program: None,
+            },
         )
         .map_err(StackError::part("the relay"))?;
 
@@ -253,9 +258,13 @@ fn script_environment(s3: &str) -> Vec<(String, String)> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+fn callback_url(url: &str) -> String {
+    format!("{url}/v1/callbacks")
+}
+
 fn flow_settings(kept: &keys::Kept, url: &str, platform: String) -> Result<FlowSettings, StackError> {
     Ok(FlowSettings {
-        callback_url: format!("{url}/v1/callbacks"),
+        callback_url: callback_url(url),
         source: url.to_owned(),
         platform_url: Some(platform),
         platform_secret: kept.platform_secret()?,

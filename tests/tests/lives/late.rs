@@ -87,6 +87,50 @@ pub(crate) async fn two_tries_after_the_undo() {
     assert!(world.why("a").await.exists.is_empty());
 }
 
+/// Two of three successes are taken away, one after the other; the third comes when that is over.
+pub(crate) async fn a_third_try_after_two_undos() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(&document("timeout: 5m\n    retry: {attempts: 3, backoff: 10ms}")).await;
+    world.create("a", "makes").await;
+    let failed = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
+    let first = world.receiver.call("POST /make", 1).await;
+    world.callback(first.token(), &failed).await.is(204);
+    let second = world.receiver.call("POST /make", 2).await;
+    world.callback(second.token(), &failed).await.is(204);
+    let third = world.receiver.call("POST /make", 3).await;
+    world.callback(second.token(), &made("two")).await.is_problem(409, "late");
+    world.callback(third.token(), &made("three")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(undone(&world), ids(["two", "three"]));
+    world.callback(first.token(), &made("one")).await.is_problem(409, "late");
+    eventually("the undo of one", async || undone(&world).contains("one").then_some(())).await;
+    world.phase("a", Phase::Gone).await;
+}
+
+/// Different results of one try, one after the other, each after the undo of those before.
+pub(crate) async fn ever_more_results_of_one_try() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(&document("timeout: 5m")).await;
+    world.create("a", "makes").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    world.callback(call.token(), &made("r0")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    world.callback(call.token(), &made("r1")).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(undone(&world), ids(["r0", "r1"]));
+    for n in 2..5 {
+        let id = format!("r{n}");
+        world.callback(call.token(), &made(&id)).await;
+        eventually(&format!("the undo of {id}"), async || undone(&world).contains(&id).then_some(())).await;
+        world.phase("a", Phase::Gone).await;
+    }
+}
+
 /// The same with a script, whose log is kept and which therefore leaves a record of every undo.
 pub(crate) async fn two_tries_after_a_scripts_undo() {
     let script = r#"postStop:

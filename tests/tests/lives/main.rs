@@ -33,7 +33,7 @@ fn main() {
     let tests = tests! {
         // Those that wait longest come first.
         late: after_the_teardown two_tries_after_the_undo two_tries_after_a_scripts_undo both_tries_count
-            two_tries_while_settling;
+            two_tries_while_settling a_third_try_after_two_undos ever_more_results_of_one_try;
         teardown: a_script_that_is_deaf what_never_started_is_left_alone before_and_after_the_stop gives_up_and_is_retried
             not_there_counts_as_done;
         setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ebb_engine::Moment;
+use ebb_flow::sweep::{When, sweep_run};
 use ebb_wire::api::{Phase, UnitState};
 use ebb_wire::callback::ReasonCode;
 use serde_json::json;
@@ -174,7 +175,7 @@ preStart:
     })
     .await;
     for _ in 0..3 {
-        ebb_flow::sweep::sweep_run(world.stack().env(), &run).await.unwrap();
+        sweep_run(world.stack().env(), &run, When::Anyway).await.unwrap();
     }
     assert_eq!(world.receiver.calls("POST /make").len(), 2);
     world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);

@@ -1,1 +1,180 @@
 //! Small graphs, with a fault at every numbered write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ebb_engine::TargetPhase;
+use ebb_tests::sim::{Blow, End, Faults, Kind, Scenario, SetupUnit, Side, World};
+use ebb_wire::cloudevents::Asked;
+
+/// Milliseconds by which units differ, so that nothing ends at the same time.
+const STEP: u64 = 700;
+
+fn graph(kind: Kind, edges: &[&[usize]]) -> Scenario {
+    let unit = |(position, reads): (usize, &&[usize])| {
+        SetupUnit::plain(kind, STEP * (u64::try_from(position).expect("few units") + 1), reads)
+    };
+    Scenario::of(edges.iter().enumerate().map(unit).collect())
+}
+
+/// Chain, fan-in and diamond, of every kind of unit.
+fn graphs() -> Vec<(String, Scenario)> {
+    let shapes: [(&str, &[&[usize]]); 3] = [
+        ("chain", &[&[], &[0]]),
+        ("fan-in", &[&[], &[], &[0, 1]]),
+        ("diamond", &[&[], &[0], &[0], &[1, 2]]),
+    ];
+    let mut all = Vec::new();
+    for kind in [Kind::Pod, Kind::AtOnce, Kind::Later] {
+        for (name, edges) in shapes {
+            all.push((format!("{name} of {kind:?}"), graph(kind, edges)));
+        }
+    }
+    all
+}
+
+fn undisturbed(scenario: &Scenario) -> (End, u64) {
+    let world = Arc::new(World::new(scenario, Faults::default()));
+    let end = world.live();
+    assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
+    assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
+    assert!(end.left.is_empty());
+    (end, world.table.writes())
+}
+
+/// The blow falls once, at one side of one write; later writes have other numbers and go on.
+fn strike(world: &World, number: u64, side: Side, blow: Blow) -> Arc<AtomicBool> {
+    let struck = Arc::new(AtomicBool::new(false));
+    let mark = Arc::clone(&struck);
+    world.table.on_write(Arc::new(move |at, on| {
+        let hit = (at, on) == (number, side);
+        if hit {
+            mark.store(true, Ordering::Relaxed);
+        }
+        Box::pin(async move { if hit { blow } else { Blow::Go } })
+    }));
+    struck
+}
+
+#[test]
+fn a_crash_or_a_lost_answer_at_any_write_changes_nothing() {
+    let mut wrong = Vec::new();
+    for (name, scenario) in graphs() {
+        let (expected, writes) = undisturbed(&scenario);
+        for number in 1..=writes {
+            for (side, blow) in
+                [(Side::Before, Blow::Die), (Side::After, Blow::Die), (Side::After, Blow::Lose)]
+            {
+                let world = Arc::new(World::new(&scenario, Faults::default()));
+                let struck = strike(&world, number, side, blow);
+                let end = world.live();
+                assert!(struck.load(Ordering::Relaxed), "{name}: write {number} was not reached");
+                if end != expected {
+                    let what = format!("{name}: {blow:?} {side:?} write {number}: {end:?}\n{}", world.story());
+                    wrong.push(what);
+                }
+            }
+        }
+    }
+    wrong.sort_by_key(String::len);
+    assert!(wrong.is_empty(), "{} schedules end otherwise, the shortest:\n{}", wrong.len(), wrong[0]);
+}
+
+#[test]
+fn two_crashes_in_a_row_change_nothing() {
+    let mut wrong = Vec::new();
+    for (name, scenario) in graphs().into_iter().filter(|(name, _)| name.starts_with("chain")) {
+        let (expected, writes) = undisturbed(&scenario);
+        for first in 1..=writes {
+            for second in first + 1..=first + 4 {
+                let world = Arc::new(World::new(&scenario, Faults::default()));
+                world.table.on_write(Arc::new(move |at, on| {
+                    let hit = on == Side::After && (at == first || at == second);
+                    Box::pin(async move { if hit { Blow::Die } else { Blow::Go } })
+                }));
+                let end = world.live();
+                if end != expected {
+                    let what =
+                        format!("{name}: dies after writes {first} and {second}: {end:?}\n{}", world.story());
+                    wrong.push(what);
+                }
+            }
+        }
+    }
+    wrong.sort_by_key(String::len);
+    assert!(wrong.is_empty(), "{} schedules end otherwise, the shortest:\n{}", wrong.len(), wrong[0]);
+}
+
+/// What a stop in the middle has to leave: nothing, and no start that was decided after it.
+fn check_cancelled(world: &World, end: &End, asked_at: Option<(u64, u64)>, landing: u64) -> Option<String> {
+    if !end.wrong.is_empty() || !end.left.is_empty() {
+        return Some(format!("{end:?}"));
+    }
+    if !matches!(end.phase, None | Some(TargetPhase::Gone)) {
+        return Some(format!("the target is {:?}", end.phase));
+    }
+    let (at, newest) = asked_at?;
+    let state = world.ledger.state();
+    let late = state.sent.iter().find(|sent| {
+        sent.fresh && sent.unit.starts_with('u') && (sent.at > at + landing || sent.by.0 > newest)
+    });
+    late.map(|sent| format!("{sent:?} after the stop at {at}"))
+}
+
+#[test]
+fn a_stop_at_any_write_leaves_nothing() {
+    let mut wrong = Vec::new();
+    for landing_ms in [500, 30_000] {
+        for (name, scenario) in graphs() {
+            let (_, writes) = undisturbed(&scenario);
+            for number in 1..=writes {
+                for side in [Side::Before, Side::After] {
+                    let faults = Faults { landing_ms, ..Faults::default() };
+                    let world = Arc::new(World::new(&scenario, faults));
+                    let asked = stop_at(&world, number, side);
+                    let end = world.live();
+                    let asked = *asked.lock().expect("no panic while it is held");
+                    if let Some(why) = check_cancelled(&world, &end, asked, landing_ms) {
+                        let story = world.story();
+                        wrong.push(format!(
+                            "{name}, L = {landing_ms}: stop {side:?} write {number}: {why}\n{story}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    wrong.sort_by_key(String::len);
+    let names: Vec<&str> = wrong.iter().filter_map(|text| text.lines().next()).collect();
+    assert!(wrong.is_empty(), "{}\n{} in all, the shortest:\n{}", names.join("\n"), wrong.len(), wrong[0]);
+}
+
+/// When a stop was answered, and the newest task by then.
+type Stop = Arc<std::sync::Mutex<Option<(u64, u64)>>>;
+
+/// Deletes the target at one side of one write. The writer goes on when the deletion is answered, or a millisecond
+/// later if it takes longer. Gives when it was answered, and the newest invocation by then.
+fn stop_at(world: &Arc<World>, number: u64, side: Side) -> Stop {
+    let asked = Stop::default();
+    let (mark, of) = (Arc::clone(&asked), Arc::downgrade(world));
+    world.table.on_write(Arc::new(move |at, on| {
+        let world = of.upgrade().filter(|_| (at, on) == (number, side));
+        let mark = Arc::clone(&mark);
+        Box::pin(async move {
+            if let Some(world) = world {
+                let runtime = world.runtime.clone();
+                let (deletion, clock) = (world.ask(Asked::Deleted), runtime.clone());
+                drop(world);
+                let task = runtime.spawn(async move {
+                    deletion.await;
+                    *mark.lock().expect("no panic while it is held") =
+                        Some((clock.elapsed(), clock.newest().0));
+                });
+                let patience = runtime.sleep(1);
+                runtime.first(task, patience).await;
+            }
+            Blow::Go
+        })
+    }));
+    asked
+}

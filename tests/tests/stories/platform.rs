@@ -78,7 +78,8 @@ impl Platform {
         let now = Timestamp(u64::try_from(since.as_millis()).unwrap());
         let (content_type, body) = cloudevents::lifecycle(&id, "stories", asked, now, &data);
         let secret = Secret::parse(&dev.secret).unwrap();
-        let mut request = self.http.post(format!("{}/v1/events", dev.url)).header("content-type", content_type);
+        let mut request =
+            self.http.post(format!("{}/v1/events", dev.url)).header("content-type", content_type);
         for (name, value) in sign::sign(&secret, &MessageId::parse(&id).unwrap(), now, &body) {
             request = request.header(name, value);
         }

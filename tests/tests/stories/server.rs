@@ -58,7 +58,21 @@ impl Server {
     pub(crate) fn ask(&self, database: &str, query: &str) -> Vec<String> {
         let mut psql = Command::new("psql");
         let port = self.port.to_string();
-        psql.args(["-X", "-A", "-t", "-h", "127.0.0.1", "-p", &port, "-U", USER, "-d", database, "-c", query]);
+        psql.args([
+            "-X",
+            "-A",
+            "-t",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-U",
+            USER,
+            "-d",
+            database,
+            "-c",
+            query,
+        ]);
         let answer = psql.output().unwrap();
         assert!(answer.status.success(), "{answer:?}");
         String::from_utf8(answer.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -96,7 +110,10 @@ fn programs() -> PathBuf {
     let in_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let mut folders: Vec<_> = debian.chain(in_path.into_iter().flatten()).collect();
     folders.retain(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file());
-    folders.into_iter().next().expect("PostgreSQL is missing: `cargo xtask test` installs it and runs the tests")
+    folders
+        .into_iter()
+        .next()
+        .expect("PostgreSQL is missing: `cargo xtask test` installs it and runs the tests")
 }
 
 fn is_root() -> bool {

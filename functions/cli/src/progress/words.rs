@@ -54,6 +54,7 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
         ReasonCode::NotStartable => "notStartable",
         ReasonCode::Failed => "failed",
         ReasonCode::Cancelled => "cancelled",
+        ReasonCode::Skipped => "skipped",
     }
 }
 

@@ -99,7 +99,7 @@ async fn deliver(inner: &Inner, name: &WorkName, received: &Received, result: &C
     let callback = &received.request.callback;
     let request = Request {
         method: "POST".to_owned(),
-        url: callback.url.clone(),
+        url: inner.options.callback_url.clone().unwrap_or_else(|| callback.url.clone()),
         headers: vec![
             ("authorization".to_owned(), format!("Bearer {}", callback.token)),
             ("content-type".to_owned(), "application/json".to_owned()),

@@ -35,6 +35,9 @@ pub struct Options {
     pub call: Arc<dyn Call>,
     /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`; those of a request win over them.
     pub extra_env: Vec<(String, String)>,
+    /// Where callbacks go, whatever a request says: the control plane may have started again at another address since.
+    /// `None`: where the request says.
+    pub callback_url: Option<String>,
     /// The program to run as supervisor, whose `main` calls [`super::supervise_if_asked`]; `None`: this one.
     pub program: Option<PathBuf>,
 }
