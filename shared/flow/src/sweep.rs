@@ -293,9 +293,10 @@ async fn look_at(
     look.not_before(deadline);
     match record.again.map(Timestamp) {
         Some(again) if again > look.now => look.not_before(again),
+        // An accepted request is never sent again, nor one that was accepted when it was asked again: its callback or
+        // the deadline decides.
+        again if record.accepted.is_some_and(|at| again.is_none_or(|again| again.0 <= at)) => {}
         Some(_) => look.work.push((this.unit, this.attempt)),
-        // An accepted request is never sent again: its callback or the deadline decides.
-        None if record.accepted.is_some() => {}
         None if is_pod || look.when == When::Anyway => look.work.push((this.unit, this.attempt)),
         None => {
             let answered = begun.plus(env.settings.sending());

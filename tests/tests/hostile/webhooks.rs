@@ -192,7 +192,7 @@ pub(crate) async fn documents() {
         (sandbox("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &["unknown-version"], &[4]),
         (sandbox("name: b\n"), &["other-name"], &[3]),
         (plugin("a", SIMPLE), &["not-a-target"], &[]),
-        (sandbox("name: a\nresources: [\n"), &["syntax"], &[]),
+        (sandbox("name: a\nresources: [\n"), &["yaml"], &[4]),
         (sandbox("name: a\nresources: {r: {plugin: simple, params: {size: 1}}}\n"), &["unknown-param"], &[4]),
     ];
     for (document, codes, lines) in rows {

@@ -1,5 +1,6 @@
 //! Errors as RFC 9457 has them.
 
+use axum::extract::rejection::QueryRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
@@ -50,6 +51,12 @@ impl IntoResponse for HttpProblem {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_string(&self.0).unwrap_or_default();
         (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    }
+}
+
+impl From<QueryRejection> for HttpProblem {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "query", rejection.body_text())
     }
 }
 

@@ -91,10 +91,12 @@ pub fn documents(
     }
     let mut found = Diagnostics::new();
     let mut documents = Vec::new();
+    // With nothing to expand, what is stored is what was written: comments stay, and places do not move.
+    let as_written = (nodes.len() == 1 && !source.text.contains("@{")).then(|| source.text.clone());
     for mut node in nodes {
         let refused = Expansion::new(&source, files, vars, &mut found).expand(&mut node);
         let mut own = Diagnostics::new();
-        documents.extend(read(&source, &node, &mut own));
+        documents.extend(read(&source, &node, as_written.as_deref(), &mut own));
         found.extend(own.into_iter().filter(|diagnostic| {
             let byte = diagnostic.at.map(|at| source.bytes(at, 0).0);
             !refused
@@ -106,8 +108,17 @@ pub fn documents(
     Ok(Loaded { documents, warnings })
 }
 
-/// Reads one document whose strings are expanded.
-fn read(source: &Arc<SourceText>, node: &Node, found: &mut Diagnostics) -> Option<Document> {
+/// Reads one document whose strings are expanded. Its text is `as_written`, or is written anew.
+fn read(
+    source: &Arc<SourceText>,
+    node: &Node,
+    as_written: Option<&str>,
+    found: &mut Diagnostics,
+) -> Option<Document> {
+    let text_of = |reader: &mut Reader<'_>, node: &Node| match as_written {
+        Some(text) => text.to_owned(),
+        None => written(reader, node),
+    };
     let shape = signadot::shape(node);
     let ours = shape.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
     let mut reader = Reader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
@@ -117,7 +128,7 @@ fn read(source: &Arc<SourceText>, node: &Node, found: &mut Diagnostics) -> Optio
             None
         }
         Some(shape) => {
-            let text = written(&mut reader, &signadot::kept(node));
+            let text = text_of(&mut reader, &signadot::kept(node));
             match shape {
                 Shaped::Plugin => signadot::plugin(&mut reader, node, text).map(Document::Plugin),
                 Shaped::Sandbox => signadot::sandbox(&mut reader, node, text).map(Document::Sandbox),
@@ -125,7 +136,7 @@ fn read(source: &Arc<SourceText>, node: &Node, found: &mut Diagnostics) -> Optio
             }
         }
         None if ours => {
-            let text = written(&mut reader, node);
+            let text = text_of(&mut reader, node);
             match reader.kind(node) {
                 Some(ebb::Kind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
                 Some(ebb::Kind::Sandbox) => ebb::sandbox(&mut reader, node, text).map(Document::Sandbox),

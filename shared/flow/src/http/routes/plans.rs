@@ -12,7 +12,8 @@ use crate::http::{HttpProblem, Server};
 
 /// Compiles a document with the published plugins and shows its plan. Nothing is stored or started.
 #[utoipa::path(post, path = "/v1/plans", tag = "plugins", request_body = PreviewPlan, responses(
-    (status = 200, body = PlanPreview), (status = 401, body = Problem),
+    (status = 200, body = PlanPreview), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 422, body = Problem, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(

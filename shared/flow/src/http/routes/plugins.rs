@@ -33,8 +33,9 @@ pub(crate) async fn list(
 
 /// Publishes a version. A version is immutable.
 #[utoipa::path(post, path = "/v1/plugins", tag = "plugins", request_body = PublishPlugin, responses(
-    (status = 201, body = PluginInfo), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 409, body = Problem, description = "The version exists."),
+    (status = 201, body = PluginInfo), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 409, body = Problem, description = "The version exists."),
+    (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 422, body = Problem, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(

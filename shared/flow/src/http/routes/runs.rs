@@ -1,6 +1,7 @@
 //! `/v1/runs`.
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::{Problem, RunDetail};
@@ -45,16 +46,17 @@ pub(crate) struct LogQuery {
 
 /// The tail of a unit's log: while it runs, and after.
 #[utoipa::path(get, path = "/v1/runs/{run}/logs", tag = "runs", params(LogQuery), responses(
-    (status = 200, body = String, content_type = "text/plain"), (status = 401, body = Problem),
-    (status = 404, body = Problem),
+    (status = 200, body = String, content_type = "text/plain"), (status = 400, body = Problem),
+    (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
 pub(crate) async fn logs(
     State(server): State<Server>,
     headers: HeaderMap,
     Path(run): Path<String>,
-    Query(query): Query<LogQuery>,
+    query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<String, HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
+    let Query(query) = query?;
     let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
     found.ok_or_else(|| HttpProblem::not_found(format!("there is no log of {} in run {run}", query.unit)))
 }

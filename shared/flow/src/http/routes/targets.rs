@@ -1,6 +1,7 @@
 //! `/v1/targets`.
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::{Problem, Retried, TargetDetail, TargetPage, Why};
@@ -28,9 +29,10 @@ pub(crate) struct ListQuery {
 pub(crate) async fn list(
     State(server): State<Server>,
     headers: HeaderMap,
-    Query(query): Query<ListQuery>,
+    query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<TargetPage>, HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
+    let Query(query) = query?;
     let page = targets::list(server.store.as_ref(), query.kind.as_deref(), query.after.as_deref()).await?;
     Ok(Json(page))
 }
