@@ -78,9 +78,10 @@ impl Functions {
     /// # Errors
     /// [`Died`]: come again.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<Taken, Died> {
-        self.invoke("complete", |env, _| async move {
-            ebb_flow::complete::complete(&env, &token, &body).await
-        })
+        self.invoke(
+            "complete",
+            |env, _| async move { ebb_flow::complete::complete(&env, &token, &body).await },
+        )
         .await
     }
 
@@ -100,9 +101,7 @@ impl Functions {
     /// # Errors
     /// [`Died`]: the message is delivered again.
     pub async fn message(&self, message: Message) -> Result<(), Died> {
-        self.invoke("message", |env, _| async move {
-            ebb_flow::sweep::receive_message(&env, &message).await
-        })
-        .await
+        self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await })
+            .await
     }
 }

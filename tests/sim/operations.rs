@@ -40,8 +40,7 @@ impl PatchRun for Table {
             // As in the table: no patch makes a root.
             let after = match (&seen, patch.shard) {
                 (None, Shard::ROOT) => None,
-                (seen, _) => patch
-                    .apply(seen.as_ref().map(|head| &head.head), epoch.unwrap_or(Epoch::FIRST)),
+                (seen, _) => patch.apply(seen.as_ref().map(|head| &head.head), epoch.unwrap_or(Epoch::FIRST)),
             };
             let what = format!("{run} {patch:?} {}", if after.is_some() { "" } else { "REFUSED" });
             let patched = match after {

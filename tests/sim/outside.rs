@@ -48,7 +48,13 @@ impl Outside {
         }
     }
 
-    fn begin(&self, name: &str, attempt: u32, id: &str, inputs: BTreeMap<String, String>) -> super::Task<Ended> {
+    fn begin(
+        &self,
+        name: &str,
+        attempt: u32,
+        id: &str,
+        inputs: BTreeMap<String, String>,
+    ) -> super::Task<Ended> {
         self.stands.lock().expect("no panic while it is held").insert(id.to_owned(), Stand::Running);
         let (work, stands) = (Arc::clone(&self.work), Arc::clone(&self.stands));
         let (name, id) = (name.to_owned(), id.to_owned());

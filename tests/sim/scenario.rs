@@ -154,6 +154,11 @@ impl Scenario {
         }
     }
 
+    /// How the unit of this name runs; `None`: there is none.
+    pub fn kind_of(&self, name: &str) -> Option<Kind> {
+        self.part(name).map(Part::kind)
+    }
+
     /// What a unit waits for within its own event.
     pub fn waits_for(&self, unit: usize) -> Vec<usize> {
         let own = &self.units[unit];
@@ -228,7 +233,8 @@ impl Scenario {
                 text.push_str("    outputs: {id: {file: /out/id}}\n");
             }
             Kind::AtOnce | Kind::Later => {
-                let pairs = own.reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
+                let pairs =
+                    own.reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
                 let pairs: Vec<String> = pairs.collect();
                 writeln!(
                     text,
@@ -314,8 +320,16 @@ fn raw(faults: u32) -> impl Strategy<Value = (SetupUnit, Vec<u8>)> {
     (kind(), millis, fate, makes, undo, prop::collection::vec(0..6_u8, 12)).prop_map(
         |(kind, millis, fate, makes, undo, edges)| {
             let undo = UndoUnit { kind: undo.0, millis: undo.1, fate: Fate::Fails(undo.2) };
-            let unit =
-                SetupUnit { stage: Stage::Pre, kind, millis, reads: vec![], after: vec![], fate, makes, undo };
+            let unit = SetupUnit {
+                stage: Stage::Pre,
+                kind,
+                millis,
+                reads: vec![],
+                after: vec![],
+                fate,
+                makes,
+                undo,
+            };
             (unit, edges)
         },
     )

@@ -143,9 +143,7 @@ impl Table {
         match hook(number, side).await {
             Blow::Go => Ok(()),
             Blow::Die => self.runtime.die().await,
-            Blow::Lose => {
-                Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() })
-            }
+            Blow::Lose => Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() }),
         }
     }
 

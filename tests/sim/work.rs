@@ -64,7 +64,12 @@ impl Work {
     }
 
     /// Does what a try does, in its time.
-    pub(super) async fn perform(&self, name: String, attempt: u32, inputs: BTreeMap<String, String>) -> Result {
+    pub(super) async fn perform(
+        &self,
+        name: String,
+        attempt: u32,
+        inputs: BTreeMap<String, String>,
+    ) -> Result {
         let _active = Active::new(&self.ledger);
         let part = self.part(&name);
         let half = part.millis() / 2;
@@ -124,7 +129,10 @@ impl Work {
             match self.functions.callback(token.clone(), body.clone()).await {
                 Ok(Taken::Accepted | Taken::Late) => return,
                 Ok(refused) => {
-                    self.ledger.state().refused.push(format!("{refused:?}: {}", String::from_utf8_lossy(&body)));
+                    self.ledger
+                        .state()
+                        .refused
+                        .push(format!("{refused:?}: {}", String::from_utf8_lossy(&body)));
                     return;
                 }
                 Err(_) => self.runtime.sleep(AGAIN_MS).await,

@@ -183,7 +183,8 @@ impl World {
 
     /// Sends a lifecycle webhook until it is answered. Gives what was wrong with it, if anything.
     pub fn ask(&self, asked: Asked) -> impl Future<Output = Option<String>> + Send + 'static {
-        let (functions, runtime, event) = (Arc::clone(&self.functions), self.runtime.clone(), self.event(asked));
+        let (functions, runtime, event) =
+            (Arc::clone(&self.functions), self.runtime.clone(), self.event(asked));
         async move {
             loop {
                 match functions.lifecycle(asked, event.clone()).await {
@@ -231,7 +232,9 @@ impl World {
             }
         });
         // A target that was deleted before it was created is refused as stale.
-        wrong.extend(self.runtime.run(self.ask(Asked::Created)).flatten().filter(|why| !why.contains("stale")));
+        wrong.extend(
+            self.runtime.run(self.ask(Asked::Created)).flatten().filter(|why| !why.contains("stale")),
+        );
         if !self.rest() {
             wrong.push("the setup does not end".to_owned());
         }

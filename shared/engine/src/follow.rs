@@ -127,3 +127,191 @@ pub fn shards(units: impl IntoIterator<Item = Unit>) -> Vec<Shard> {
     let set: std::collections::BTreeSet<Shard> = units.into_iter().map(|unit| Shard::of(unit).0).collect();
     set.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::accept::{Event, accept};
+    use crate::state::{Epoch, Head, SHARD};
+
+    /// A run over items, of which each write shows only the one that it wrote, as the table does.
+    struct Driven {
+        graph: Graph,
+        heads: BTreeMap<Shard, Head>,
+        /// How often all items were asked for.
+        looks: usize,
+        sent: BTreeMap<Unit, usize>,
+        ends: Vec<Outcome>,
+    }
+
+    impl Driven {
+        fn new(graph: Graph) -> Self {
+            let heads = BTreeMap::from([(Shard::ROOT, Head::new(Epoch::FIRST))]);
+            let sent = graph.roots().map(|unit| (unit, 1)).collect();
+            Self { graph, heads, looks: 0, sent, ends: Vec::new() }
+        }
+
+        fn write(&mut self, event: Event) -> Shard {
+            let patch = accept(event);
+            let after =
+                patch.apply(self.heads.get(&patch.shard), Epoch::FIRST).expect("nothing was written twice");
+            self.heads.insert(patch.shard, after);
+            patch.shard
+        }
+
+        fn whole(&self) -> View {
+            View::whole(&self.graph, self.heads.clone())
+        }
+
+        /// Ends a unit; gives what follows from the written item, or from all if that is asked for.
+        fn end(&mut self, unit: Unit, well: Outcome) -> Follow {
+            let (attempt, epoch) = (Attempt::FIRST, Epoch::FIRST);
+            let shard = self.write(match well {
+                Outcome::Succeeded => Event::Succeeded { unit, attempt, epoch },
+                Outcome::Failed => Event::Failed { unit, attempt, epoch },
+            });
+            let view = View::new(&self.graph, [(shard, self.heads[&shard].clone())]);
+            let next = match follow(&self.graph, &view, Cause::Fresh(unit)) {
+                Next::Known(known) => known,
+                Next::LookAtAll => {
+                    self.looks += 1;
+                    match follow(&self.graph, &self.whole(), Cause::Fresh(unit)) {
+                        Next::Known(known) => known,
+                        Next::LookAtAll => panic!("all of it is known"),
+                    }
+                }
+            };
+            for (unit, _) in &next.dispatch {
+                *self.sent.entry(*unit).or_default() += 1;
+            }
+            self.ends.extend(next.over);
+            next
+        }
+    }
+
+    fn graph(dependencies: Vec<Vec<u32>>) -> Graph {
+        let units = dependencies.into_iter().map(|list| list.into_iter().map(Unit).collect());
+        Graph::new(units.collect()).unwrap()
+    }
+
+    const SUCCEEDED: Outcome = Outcome::Succeeded;
+
+    #[test]
+    fn a_fan_in_over_items_is_looked_at_as_a_whole_about_once_per_item() {
+        let mut lists = vec![vec![]; 600];
+        lists.push((0..600).collect());
+        let mut run = Driven::new(graph(lists));
+        for unit in 0..600 {
+            let next = run.end(Unit(unit), SUCCEEDED);
+            let expected = if unit == 599 { vec![(Unit(600), Attempt::FIRST)] } else { vec![] };
+            assert_eq!((next.dispatch, next.over), (expected, None), "after {unit}");
+        }
+        assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
+        assert_eq!(run.end(Unit(600), SUCCEEDED).over, Some(SUCCEEDED));
+    }
+
+    #[test]
+    fn a_fan_in_whose_units_end_in_turn_over_the_items_is_looked_at_once_per_item() {
+        let mut lists = vec![vec![]; 600];
+        lists.push((0..600).collect());
+        let mut run = Driven::new(graph(lists));
+        let mut order: Vec<u32> = (0..600).collect();
+        order.sort_by_key(|unit| unit % 200);
+        for unit in order {
+            run.end(Unit(unit), SUCCEEDED);
+        }
+        assert_eq!(run.sent[&Unit(600)], 1);
+        assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
+    }
+
+    #[test]
+    fn a_fan_out_over_items_is_sent_without_looking() {
+        let mut lists = vec![vec![]];
+        lists.extend(vec![vec![0]; 600]);
+        let mut run = Driven::new(graph(lists));
+        assert_eq!(run.end(Unit(0), SUCCEEDED).dispatch.len(), 600);
+        assert_eq!(run.looks, 0, "a unit that was done just now cannot have been followed before");
+        for unit in 1..=600 {
+            let over = run.end(Unit(unit), SUCCEEDED).over;
+            assert_eq!(over.is_some(), unit == 600, "{unit}");
+        }
+        assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
+    }
+
+    #[test]
+    fn a_chain_over_items_is_never_looked_at_as_a_whole_but_at_its_end() {
+        let lists = (0..600_u32).map(|unit| unit.checked_sub(1).into_iter().collect()).collect();
+        let mut run = Driven::new(graph(lists));
+        for unit in 0..599 {
+            let next = run.end(Unit(unit), SUCCEEDED);
+            assert_eq!(next.dispatch, [(Unit(unit + 1), Attempt::FIRST)]);
+        }
+        assert_eq!(run.looks, 0);
+        assert_eq!(run.end(Unit(599), SUCCEEDED).over, Some(SUCCEEDED));
+        assert!(run.looks <= 1);
+    }
+
+    #[test]
+    fn a_repeated_result_looks_before_it_sends_into_an_item_that_it_does_not_see() {
+        let graph = graph((0..300_u32).map(|unit| unit.checked_sub(1).into_iter().collect()).collect());
+        let mut head = Head::new(Epoch::FIRST);
+        head.done = (0..SHARD).collect();
+        let view = View::new(&graph, [(Shard::ROOT, head)]);
+        let last = Unit(SHARD - 1);
+        assert_eq!(follow(&graph, &view, Cause::Again(last)), Next::LookAtAll);
+        let known = Follow { dispatch: vec![(Unit(SHARD), Attempt::FIRST)], over: None };
+        assert_eq!(follow(&graph, &view, Cause::Fresh(last)), Next::Known(known));
+    }
+
+    /// Graphs whose units lie in up to three items, mostly without edges so that they stay cheap.
+    fn spread() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
+        let edge = (0..44_usize, 0..44_usize);
+        let edges = prop::collection::vec(edge, 0..66);
+        let orders = prop::collection::vec(any::<u32>(), 44);
+        let fates = prop::collection::vec(0..12_u32, 44);
+        (edges, orders, fates).prop_map(|(edges, orders, fates)| {
+            // Forty-four units at every twelfth place of 528; those between have no edges.
+            let mut lists = vec![vec![]; 528];
+            for (from, to) in edges {
+                if from < to {
+                    lists[to * 12].push(u32::try_from(from * 12).unwrap());
+                }
+            }
+            (lists, orders, fates)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn one_written_item_at_a_time_tells_what_all_of_them_would((lists, orders, fates) in spread()) {
+            let mut run = Driven::new(graph(lists));
+            let mut open: Vec<Unit> = run.graph.roots().collect();
+            let mut before: Vec<Unit> = open.clone();
+            while !open.is_empty() {
+                let weight = |unit: &Unit| (orders[unit.0 as usize / 12 % 44] ^ unit.0.wrapping_mul(2_654_435_761), unit.0);
+                let at = (0..open.len()).min_by_key(|&at| weight(&open[at])).expect("one is open");
+                let unit = open.swap_remove(at);
+                let well = match unit.0 % 12 == 0 && fates[unit.0 as usize / 12] == 0 {
+                    true => Outcome::Failed,
+                    false => Outcome::Succeeded,
+                };
+                let next = run.end(unit, well);
+                let after: Vec<Unit> = in_flight(&run.graph, &run.whole()).into_iter().map(|(unit, _)| unit).collect();
+                let fresh: Vec<Unit> = after.iter().copied().filter(|unit| !before.contains(unit)).collect();
+                let sent: Vec<Unit> = next.dispatch.iter().map(|(unit, _)| *unit).collect();
+                prop_assert_eq!(&sent, &fresh, "after {:?}", unit);
+                prop_assert_eq!(next.over.is_some(), after.is_empty(), "after {:?}", unit);
+                open.extend(sent);
+                before = after;
+            }
+            prop_assert_eq!(run.ends.clone(), vec![outcome(&run.whole())]);
+            prop_assert!(run.sent.values().all(|&times| times == 1));
+        }
+    }
+}

@@ -88,7 +88,7 @@ async fn send_all(
     loop {
         let mut batch = Vec::new();
         while under_way.len() + batch.len() < AT_ONCE && error.is_none() {
-            if *sends >= env.settings.sends || (*sends > 0 && env.now() >= until) {
+            if is_spent(env, until, *sends) {
                 break;
             }
             let Some(one) = ready.pop_front() else { break };
@@ -104,6 +104,13 @@ async fn send_all(
             for (unit, attempt) in batch {
                 let this = Try { unit, attempt, epoch: work.epoch };
                 under_way.push(one(env, &work.run, this, &work.memory));
+            }
+        }
+        // What this invocation will not send goes now: a slow answer that is still awaited must not hold it up.
+        if error.is_none() && !ready.is_empty() && is_spent(env, until, *sends) {
+            match pass_on(env, work, ready.make_contiguous()).await {
+                Ok(()) => ready.clear(),
+                Err(failed) => error = Some(failed),
             }
         }
         match under_way.next().await {
@@ -122,10 +129,12 @@ async fn send_all(
         }
         return Err(error);
     }
-    if !ready.is_empty() {
-        pass_on(env, work, ready.make_contiguous()).await?;
-    }
     Ok(over)
+}
+
+/// Whether this invocation begins no further send.
+fn is_spent(env: &Env, until: ebb_engine::Timestamp, sends: usize) -> bool {
+    sends >= env.settings.sends || (sends > 0 && env.now() >= until)
 }
 
 /// What comes before a batch is sent: once for all of it.

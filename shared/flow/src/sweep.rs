@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_engine::follow::{in_flight, outcome};
+use ebb_engine::retry::used;
 use ebb_engine::{Attempt, Epoch, Event, Millis, RunPhase, TargetPhase, Timestamp, Unit, View, accept};
-use ebb_spec::plan::Work as Kind;
+use ebb_spec::plan::{UnitPlan, Work as Kind};
 use ebb_store::{Due, Note, Patched, RunHead, Transition};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, Verdict};
@@ -277,7 +278,8 @@ async fn look_at(
         let says_so = record.is_some_and(|record| record.beat.is_some());
         // Sent or not, nobody knows. Asking a relay is harmless; a request may be under way right now, except that of
         // a try which only `sweep` begins.
-        let only_here = look.when == When::Anyway || (waits.is_some() && first);
+        let begins_here = waits.is_some() || is_reopened(unit, this, records);
+        let only_here = look.when == When::Anyway || (begins_here && first);
         if !says_so && (is_pod || only_here) {
             look.work.push((this.unit, this.attempt));
         } else if !says_so {
@@ -315,6 +317,17 @@ fn waits_until(this: Try, records: &Records) -> Option<Timestamp> {
     let before = Attempt(this.attempt.0.checked_sub(1)?);
     let next = records.get(&(this.unit, before))?.result.as_ref()?.next?;
     Some(Timestamp(next))
+}
+
+/// Whether the try is the first one since its unit was reopened. That of an undo which goes on with what else is to be
+/// taken away is numbered alike, but sent by whoever recorded the one before it.
+fn is_reopened(unit: &UnitPlan, this: Try, records: &Records) -> bool {
+    let begins_block = this.attempt > Attempt::FIRST && used(this.attempt, unit.retry.attempts) == 1;
+    let before = records.range((this.unit, Attempt::FIRST)..(this.unit, this.attempt)).next_back();
+    let goes_on = before
+        .and_then(|(_, record)| record.result.as_ref())
+        .is_some_and(|result| result.verdict == Verdict::Succeeded && result.next.is_some());
+    begins_block && !goes_on
 }
 
 /// A try whose time is up: killed first where that can be done.

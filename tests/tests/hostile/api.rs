@@ -78,7 +78,9 @@ pub(crate) async fn tokens() {
         for token in [format!("Basic {own}"), own.clone(), String::new()] {
             ask(&world, &base, Some(&token), &route).await.is_problem(401, "no-token");
         }
-        for token in ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())] {
+        for token in
+            ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())]
+        {
             ask(&world, &base, Some(&token), &route).await.is_problem(401, "unknown-token");
         }
     }
@@ -219,7 +221,10 @@ pub(crate) async fn every_documented_route_answers() {
             let answer = world.ask(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
             let said = operation["responses"].as_object().unwrap();
-            assert!(said.contains_key(&answer.status.to_string()), "{method} {path} says nothing of {answer:?}");
+            assert!(
+                said.contains_key(&answer.status.to_string()),
+                "{method} {path} says nothing of {answer:?}"
+            );
         }
     }
 }
@@ -235,6 +240,10 @@ pub(crate) async fn logs() {
     world.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
     for query in ["", "?attempt=1", "?unit=r/hello&attempt=x", "?unit=r/hello&attempt=-1"] {
         let answer = world.get(&format!("/v1/runs/{run}/logs{query}")).await;
-        assert_eq!((answer.status, answer.content_type.as_str()), (400, "application/problem+json"), "{answer:?}");
+        assert_eq!(
+            (answer.status, answer.content_type.as_str()),
+            (400, "application/problem+json"),
+            "{answer:?}"
+        );
     }
 }

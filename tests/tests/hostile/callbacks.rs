@@ -115,7 +115,9 @@ pub(crate) async fn bodies_that_are_none() {
     for body in wrong {
         world.callback(call.token(), &body).await.is_problem(400, "callback");
     }
-    for bytes in [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"] {
+    for bytes in
+        [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"]
+    {
         world.callback_bytes(call.token(), bytes.to_vec()).await.is_problem(400, "callback");
     }
     let large = vec![b' '; limits::CALLBACK_BODY + 1];

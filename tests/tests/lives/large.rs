@@ -97,5 +97,5 @@ async fn ends_well(world: &World, width: usize) {
     world.delete("a").await;
     world.phase("a", Phase::Gone).await;
     assert_eq!(numbers(world, "POST /drop").len(), width);
-    assert_eq!(world.outcomes("a"), ["ready", "gone"]);
+    world.told("a", &["ready", "gone"]).await;
 }

@@ -24,7 +24,7 @@ pub(crate) async fn time_to_live() {
     let target = world.target("a").await.unwrap();
     assert!(target.info.expires.is_some());
     world.phase("a", Phase::Gone).await;
-    assert_eq!(world.outcomes("a"), ["ready", "gone"]);
+    world.told("a", &["ready", "gone"]).await;
     assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);
     world.lifecycle(Asked::Created, &data).await.is_problem(409, "stale");
 }

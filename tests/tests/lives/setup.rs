@@ -42,9 +42,12 @@ postStop:
     world.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "c1"}})).await.is(204);
     let target = world.phase("s", Phase::Failed).await;
     let state = |unit| find(&target, "preStart", unit).unwrap().state;
-    assert_eq!([state("a"), state("b"), state("b2")], [UnitState::Failed, UnitState::Blocked, UnitState::Blocked]);
+    assert_eq!(
+        [state("a"), state("b"), state("b2")],
+        [UnitState::Failed, UnitState::Blocked, UnitState::Blocked]
+    );
     assert_eq!([state("c"), state("d")], [UnitState::Succeeded; 2]);
-    assert_eq!(world.outcomes("s"), ["failed"]);
+    world.told("s", &["failed"]).await;
     let told = world.stack().outcomes().events()[0].clone();
     assert_eq!(told["data"]["unit"], "r/a");
     assert_eq!(told["data"]["reason"]["code"], "status");
@@ -147,7 +150,10 @@ outputs: {id: "${units.make.outputs.id}"}
     world.create("a", "patient").await;
     let target = world.phase("a", Phase::Ready).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().attempt, 1);
-    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"id": {"value": "late"}}));
+    assert_eq!(
+        serde_json::to_value(&target.resources["r"].outputs).unwrap(),
+        json!({"id": {"value": "late"}})
+    );
     let calls = world.receiver.calls("POST /make");
     let ids: BTreeSet<&str> = calls.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1, "the same question every time");
@@ -281,7 +287,7 @@ postStop:
     world.publish(&plugin("registers@1.0.0", rest)).await;
     world.create("a", "registers").await;
     world.phase("a", Phase::Failed).await;
-    assert_eq!(world.outcomes("a"), ["ready", "failed"]);
+    world.told("a", &["ready", "failed"]).await;
     assert_eq!(world.receiver.calls("POST /register").len(), 2);
     assert_eq!(world.why("a").await.cause.unwrap().unit, "r/register");
     world.delete("a").await;
@@ -292,5 +298,5 @@ postStop:
     for path in ["POST /drop", "POST /unregister"] {
         assert_eq!(world.receiver.calls(path).len(), 1, "{order:?}");
     }
-    assert_eq!(world.outcomes("a"), ["ready", "failed", "gone"]);
+    world.told("a", &["ready", "failed", "gone"]).await;
 }

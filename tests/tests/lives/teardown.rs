@@ -1,5 +1,7 @@
 //! Ends of lives.
 
+use std::time::{Duration, Instant};
+
 use axum::http::Method;
 use ebb_wire::api::{Phase, UnitState};
 use serde_json::{Value, json};
@@ -47,7 +49,7 @@ postStop:
     assert_eq!(find(&target, "preStart", "deaf").unwrap().state, UnitState::Cancelled);
     assert_eq!(find(&target, "preStart", "next").unwrap().state, UnitState::Blocked);
     assert_eq!(world.receiver.order(), ["POST /undo"]);
-    assert_eq!(world.outcomes("a"), ["gone"]);
+    world.told("a", &["gone"]).await;
 }
 
 pub(crate) async fn what_never_started_is_left_alone() {
@@ -107,7 +109,7 @@ postStop:
     assert_eq!(order[4..], ["DELETE /make/m%201%2F2", "POST /tell"]);
     assert_eq!(world.receiver.calls("POST /tell")[0].body, json!({"left": 3}));
     assert_eq!(world.receiver.calls("POST /dump")[0].body, json!({"id": "m 1/2"}));
-    assert_eq!(world.outcomes("a"), ["ready", "gone"]);
+    world.told("a", &["ready", "gone"]).await;
 }
 
 pub(crate) async fn gives_up_and_is_retried() {
@@ -138,6 +140,11 @@ postStop:
     let retry = "/v1/targets/sandbox/a/retry";
     let retried: Value = world.ask(Method::POST, retry, None).await.is(202).json();
     assert_eq!(retried["units"], json!(["r/drop"]));
+    // Nothing is under way that would have to be waited for.
+    let retried = Instant::now();
+    world.receiver.call("POST /drop", 3).await;
+    let sending = world.stack().env().settings.sending().0;
+    assert!(retried.elapsed() < Duration::from_millis(sending), "{:?}", retried.elapsed());
     // It fails as often again, and is stuck again.
     world.receiver.call("POST /drop", 4).await;
     world.phase("a", Phase::Stuck).await;
@@ -147,7 +154,7 @@ postStop:
     world.phase("a", Phase::Gone).await;
     assert_eq!(world.receiver.calls("POST /drop").len(), 5);
     assert_eq!(world.receiver.calls("POST /last").len(), 1);
-    assert_eq!(world.outcomes("a"), ["ready", "stuck", "stuck", "gone"]);
+    world.told("a", &["ready", "stuck", "stuck", "gone"]).await;
     world.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
 }
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Generous: the machine may be busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread()
@@ -388,11 +388,21 @@ impl World {
         Stored { heads, records: store.read_all_records(&run).await.unwrap() }
     }
 
-    /// The types of the outcomes of a sandbox that the stack itself was sent.
-    pub(crate) fn outcomes(&self, name: &str) -> Vec<String> {
-        let events = self.stack().outcomes().events();
-        let of_it = events.iter().filter(|event| event["data"]["name"] == name);
-        of_it.map(|event| word(event["type"].as_str().unwrap_or_default())).collect()
+    /// Waits until the stack itself was sent these outcomes of a sandbox, in this order.
+    pub(crate) async fn told(&self, name: &str, expected: &[&str]) {
+        let begun = Instant::now();
+        loop {
+            let events = self.stack().outcomes().events();
+            let of_it = events.iter().filter(|event| event["data"]["name"] == name);
+            let told: Vec<String> =
+                of_it.map(|event| word(event["type"].as_str().unwrap_or_default())).collect();
+            if told == expected {
+                return;
+            }
+            // The target is moved before the platform is told.
+            assert!(told.len() < expected.len() && begun.elapsed() < PATIENCE, "{told:?}, not {expected:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 
@@ -412,8 +422,9 @@ pub(crate) fn find(target: &TargetDetail, event: &str, unit: &str) -> Option<Uni
 
 /// What asks for a sandbox with one resource `r`.
 pub(crate) fn sandbox(name: &str, uid: &str, plugin: &str) -> Lifecycle {
-    let document =
-        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: {plugin}}}}}\n");
+    let document = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: {plugin}}}}}\n"
+    );
     Lifecycle {
         kind: "sandbox".to_owned(),
         name: name.to_owned(),

@@ -1,5 +1,6 @@
 //! Small graphs, with a fault at every numbered write.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,11 +20,8 @@ fn graph(kind: Kind, edges: &[&[usize]]) -> Scenario {
 
 /// Chain, fan-in and diamond, of every kind of unit.
 fn graphs() -> Vec<(String, Scenario)> {
-    let shapes: [(&str, &[&[usize]]); 3] = [
-        ("chain", &[&[], &[0]]),
-        ("fan-in", &[&[], &[], &[0, 1]]),
-        ("diamond", &[&[], &[0], &[0], &[1, 2]]),
-    ];
+    let shapes: [(&str, &[&[usize]]); 3] =
+        [("chain", &[&[], &[0]]), ("fan-in", &[&[], &[], &[0, 1]]), ("diamond", &[&[], &[0], &[0], &[1, 2]])];
     let mut all = Vec::new();
     for kind in [Kind::Pod, Kind::AtOnce, Kind::Later] {
         for (name, edges) in shapes {
@@ -70,7 +68,8 @@ fn a_crash_or_a_lost_answer_at_any_write_changes_nothing() {
                 let end = world.live();
                 assert!(struck.load(Ordering::Relaxed), "{name}: write {number} was not reached");
                 if end != expected {
-                    let what = format!("{name}: {blow:?} {side:?} write {number}: {end:?}\n{}", world.story());
+                    let what =
+                        format!("{name}: {blow:?} {side:?} write {number}: {end:?}\n{}", world.story());
                     wrong.push(what);
                 }
             }
@@ -150,16 +149,22 @@ fn a_stop_at_any_write_leaves_nothing() {
 }
 
 /// When a stop was answered, and the newest task by then.
-type Stop = Arc<std::sync::Mutex<Option<(u64, u64)>>>;
+pub(crate) type Stop = Arc<std::sync::Mutex<Option<(u64, u64)>>>;
 
 /// Deletes the target at one side of one write. The writer goes on when the deletion is answered, or a millisecond
 /// later if it takes longer. Gives when it was answered, and the newest invocation by then.
 fn stop_at(world: &Arc<World>, number: u64, side: Side) -> Stop {
+    disturb(world, Some((number, side)), BTreeSet::new())
+}
+
+/// Stops the target at one side of one write, and has the writers die after those of `deaths`.
+pub(crate) fn disturb(world: &Arc<World>, stop: Option<(u64, Side)>, deaths: BTreeSet<u64>) -> Stop {
     let asked = Stop::default();
     let (mark, of) = (Arc::clone(&asked), Arc::downgrade(world));
     world.table.on_write(Arc::new(move |at, on| {
-        let world = of.upgrade().filter(|_| (at, on) == (number, side));
+        let world = of.upgrade().filter(|_| stop == Some((at, on)));
         let mark = Arc::clone(&mark);
+        let blow = if on == Side::After && deaths.contains(&at) { Blow::Die } else { Blow::Go };
         Box::pin(async move {
             if let Some(world) = world {
                 let runtime = world.runtime.clone();
@@ -173,7 +178,7 @@ fn stop_at(world: &Arc<World>, number: u64, side: Side) -> Stop {
                 let patience = runtime.sleep(1);
                 runtime.first(task, patience).await;
             }
-            Blow::Go
+            blow
         })
     }));
     asked

@@ -242,7 +242,7 @@ impl Started {
         let ending = async {
             let (out, err) =
                 tokio::join!(pipe.read_to_string(&mut stdout), self.stderr.read_to_string(&mut self.seen));
-            (out.unwrap(), err.unwrap());
+            out.and(err).unwrap();
             self.child.wait().await.unwrap()
         };
         let ended = tokio::time::timeout(PATIENCE, ending).await;

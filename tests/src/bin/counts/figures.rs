@@ -10,10 +10,12 @@ use crate::world::Cost;
 const WRITES: [(Outputs, u64); 2] = [(Outputs::Nothing, 1), (Outputs::Kept, 2)];
 /// *Honest figures*: an accepted 202 costs one.
 const ACCEPTED: u64 = 1;
-/// Write units of a first run beside its units', index entries included: the plan 1; the start's transaction 8 (target 2
-/// and its place in the list 1, no tombstone 2, run 2 and its wake-up 1); the target's way to ready 3; the run's close
-/// 2; the outcome's acceptance 2.
-const RUN_UNITS: u64 = 16;
+/// Write units of a run beside its units', index entries included: the start of run and target 5 (target 2, run 2, its
+/// wake-up 1), the target's way to ready 2, the run's close 2.
+const RUN_UNITS: u64 = 9;
+/// Write units of a life whose first run it is: the plan 1, the place in the list 1, no tombstone 2, the outcome to be
+/// told 1 and told 2.
+const LIFE_UNITS: u64 = 7;
 /// The same as requests: plan, start, ready, close, acceptance.
 const RUN_WRITES: u64 = 5;
 /// Reads of a first run beside its units': target and tombstone before the plan is made and after, plugin, target and
@@ -87,7 +89,7 @@ impl Row {
         // A join reads what it waits for, and whoever tells the outcome reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
-            ("write units", self.sized_write_units, of_units + RUN_UNITS + invocations),
+            ("write units", self.sized_write_units, of_units + RUN_UNITS + LIFE_UNITS + invocations),
             ("writes", self.writes, of_units + RUN_WRITES + invocations),
             ("reads", self.reads, RUN_READS + invocations + 2 * items + queries),
             ("bytes of the largest head", self.largest_head as u64, HEAD_BYTES),
