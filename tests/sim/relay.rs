@@ -15,7 +15,7 @@ use super::{Random, TaskId};
 
 enum Stand {
     Running(TaskId),
-    Ended(Callback, Destination),
+    Ended(Box<Callback>, Destination),
     Tombstoned,
 }
 
@@ -49,7 +49,7 @@ impl Relay {
         let task = self.work.runtime.spawn(async move {
             let result = work.perform(unit, attempt, inputs).await;
             let callback = callback_of(&result);
-            let ended = Stand::Ended(callback.clone(), to.clone());
+            let ended = Stand::Ended(Box::new(callback.clone()), to.clone());
             stands.lock().expect("no panic while it is held").insert(name, ended);
             work.call_back(to.token, callback).await;
         });
@@ -103,8 +103,8 @@ impl ebb_flow::ports::Relay for Relay {
             Some(Stand::Tombstoned) => WorkState::Tombstoned,
             Some(Stand::Ended(callback, to)) => {
                 let work = Arc::clone(&self.work);
-                self.work.runtime.spawn(work.call_back(to.token.clone(), callback.clone()));
-                WorkState::Ended(Box::new(callback.clone()))
+                self.work.runtime.spawn(work.call_back(to.token.clone(), callback.as_ref().clone()));
+                WorkState::Ended(callback.clone())
             }
         };
         self.work.note_sent(&unit, request.name.attempt, &inputs(&request), false);
@@ -116,7 +116,7 @@ impl ebb_flow::ports::Relay for Relay {
         {
             let stands = self.stands.lock().expect("no panic while it is held");
             if let Some(Stand::Ended(callback, _)) = stands.get(name) {
-                return Ok(WorkState::Ended(Box::new(callback.clone())));
+                return Ok(WorkState::Ended(callback.clone()));
             }
         }
         self.tombstone(name);
@@ -129,7 +129,7 @@ impl ebb_flow::ports::Relay for Relay {
         Ok(match stands.get(name) {
             None => WorkState::Unknown,
             Some(Stand::Running(_)) => WorkState::Running { log: String::new() },
-            Some(Stand::Ended(callback, _)) => WorkState::Ended(Box::new(callback.clone())),
+            Some(Stand::Ended(callback, _)) => WorkState::Ended(callback.clone()),
             Some(Stand::Tombstoned) => WorkState::Tombstoned,
         })
     }

@@ -78,10 +78,10 @@ impl Work {
             Part::Setup(unit) if unit.makes == Makes::PerTry => format!("{name}.{attempt}"),
             Part::Setup(_) | Part::Undo(..) => name.clone(),
         };
-        if let Part::Setup(unit) = part {
-            if unit.makes == Makes::Once {
-                self.ledger.state().things.insert((name.clone(), id.clone()));
-            }
+        if let Part::Setup(unit) = part
+            && unit.makes == Makes::Once
+        {
+            self.ledger.state().things.insert((name.clone(), id.clone()));
         }
         self.runtime.sleep(part.millis() - half).await;
         let well = !part.fails(attempt);

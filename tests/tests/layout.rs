@@ -33,7 +33,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     // One machine makes what the functions are given: clients, keys, guards.
     (
         "shared/local",
-        &["shared/engine", "shared/wire", "shared/store", "shared/outbound", "shared/flow", "shared/readiness"],
+        &[
+            "shared/engine",
+            "shared/wire",
+            "shared/store",
+            "shared/outbound",
+            "shared/flow",
+            "shared/readiness",
+        ],
     ),
     ("functions/receive", &["shared/flow"]),
     ("functions/complete", &["shared/flow"]),

@@ -297,7 +297,7 @@ mod tests {
                 let weight = |unit: &Unit| (orders[unit.0 as usize / 12 % 44] ^ unit.0.wrapping_mul(2_654_435_761), unit.0);
                 let at = (0..open.len()).min_by_key(|&at| weight(&open[at])).expect("one is open");
                 let unit = open.swap_remove(at);
-                let well = match unit.0 % 12 == 0 && fates[unit.0 as usize / 12] == 0 {
+                let well = match unit.0.is_multiple_of(12) && fates[unit.0 as usize / 12] == 0 {
                     true => Outcome::Failed,
                     false => Outcome::Succeeded,
                 };

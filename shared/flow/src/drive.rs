@@ -22,7 +22,7 @@ use crate::run::Run;
 use crate::undo;
 
 /// Sends at a time. A send is mostly waiting.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// Units per message of the queue.
 const SLICE: usize = 50;
 /// After a failed send the run is looked at again after this long.

@@ -322,8 +322,10 @@ fn waits_until(this: Try, records: &Records) -> Option<Timestamp> {
 /// Whether the try is the first one since its unit was reopened. That of an undo which goes on with what else is to be
 /// taken away is numbered alike, but sent by whoever recorded the one before it.
 fn is_reopened(unit: &UnitPlan, this: Try, records: &Records) -> bool {
-    let begins_block = this.attempt > Attempt::FIRST && used(this.attempt, unit.retry.attempts) == 1;
-    let before = records.range((this.unit, Attempt::FIRST)..(this.unit, this.attempt)).next_back();
+    let tries = unit.retry.attempts.max(1);
+    let begins_block = this.attempt > Attempt::FIRST && used(this.attempt, tries) == 1;
+    let block_before = Attempt(this.attempt.0.saturating_sub(tries).max(1));
+    let before = records.range((this.unit, block_before)..(this.unit, this.attempt)).next_back();
     let goes_on = before
         .and_then(|(_, record)| record.result.as_ref())
         .is_some_and(|result| result.verdict == Verdict::Succeeded && result.next.is_some());

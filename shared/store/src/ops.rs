@@ -51,7 +51,7 @@ pub enum Note {
 }
 
 /// Writes a step of a try into its record (`UpdateItem`). The first `Started` and `Accepted` stay, later ones change
-/// nothing; the last `Again` and `Beat` stay. A record with a result is left as it is.
+/// nothing; the last `Again` and `Beat` stay, and `Accepted` takes back an `Again`. A record with a result is left as it is.
 #[async_trait]
 pub trait NoteRecord: Send + Sync {
     /// The record after the note, or as it is if it has a result already.

@@ -110,6 +110,7 @@ impl Kept {
             url: url.to_owned(),
             token: self.api_token.clone(),
             webhook_secret: self.webhook_secret.clone(),
+            unit_secret: Some(self.unit_secret.clone()),
             s3: Some(s3.to_owned()),
         }
     }
@@ -129,6 +130,9 @@ pub struct Connection {
     pub token: String,
     /// Signs lifecycle webhooks.
     pub webhook_secret: String,
+    /// Signs the requests of webhook units: what their servers verify them with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit_secret: Option<String>,
     /// Where scripts find S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,

@@ -355,6 +355,7 @@ impl<'a> Checked<'a> {
         }
         let undone: HashSet<usize> = self.units.iter().flat_map(|unit| unit.undoes.iter().copied()).collect();
         let mut warnings = Vec::new();
+        let has_teardown = self.units.iter().any(|unit| unit.moment == Moment::AfterStop);
         for (at, unit) in self.units.iter().enumerate() {
             if warnings.len() >= MAX_WARNINGS {
                 break;
@@ -376,7 +377,9 @@ impl<'a> Checked<'a> {
                 }
             }
             let makes = !matches!(unit.doc.work, WorkDoc::Webhook { .. }) && !unit.doc.outputs.is_empty();
-            if makes && unit.moment <= Moment::AfterReady && !undone.contains(&at) {
+            // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
+            let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
+            if makes && !unknown && unit.moment <= Moment::AfterReady && !undone.contains(&at) {
                 let message = format!("nothing takes away what `{name}` makes");
                 let help = format!("add a unit to postStop with `undoes: {name}`");
                 warnings.push(

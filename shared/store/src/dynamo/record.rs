@@ -216,7 +216,11 @@ impl NoteRecord for Dynamo {
         let mut expression = Expression::default();
         match note {
             Note::Started(at) => expression.set_if_absent("s", number(at.0)),
-            Note::Accepted(at) => expression.set_if_absent("c", number(at.0)),
+            // Whoever will call back is not asked again.
+            Note::Accepted(at) => {
+                expression.set_if_absent("c", number(at.0));
+                expression.remove("n");
+            }
             Note::Again(at) => expression.set("n", number(at.0)),
             Note::Beat(at, progress) => {
                 expression.set("b", number(at.0));
