@@ -1,7 +1,6 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
@@ -179,37 +178,4 @@ async fn a_taken_port_is_said() {
     let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();
     let error = S3Server::start(folder.path(), port).await.unwrap_err();
     assert!(error.to_string().starts_with(&format!("port {port}")), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement: run it alone, with --nocapture"]
-async fn updates_per_second() {
-    let folder = tempfile::tempdir().unwrap();
-    for (place, client) in
-        [("file", Table::open(folder.path()).unwrap()), ("memory", Table::memory().unwrap())]
-    {
-        measure(place, &client).await;
-    }
-}
-
-async fn measure(place: &str, client: &aws_sdk_dynamodb::Client) {
-    create_table(client).await;
-    for writers in [1_u32, 16] {
-        let begun = Instant::now();
-        let each = 800 / writers;
-        let work = (0..writers).map(|writer| {
-            let client = client.clone();
-            tokio::spawn(async move {
-                for number in 0..each {
-                    let key = format!("{writers}-{writer}-{}", number / 200);
-                    assert!(add(&client, &key, number).await);
-                }
-            })
-        });
-        for task in work.collect::<Vec<_>>() {
-            task.await.unwrap();
-        }
-        let rate = f64::from(writers * each) / begun.elapsed().as_secs_f64();
-        println!("{place}, {writers} writers: {rate:.0} UpdateItem a second");
-    }
 }

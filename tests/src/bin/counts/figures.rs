@@ -20,8 +20,11 @@ const LIFE_UNITS: u64 = 7;
 const RUN_WRITES: u64 = 5;
 /// Reads of a first run beside its units': target and tombstone before the plan is made and after, plugin, target and
 /// run at the end, target and outputs for the outcome.
-const RUN_READS: u64 = 10;
-/// Units that one invocation sends; the next one reads what they read, and says that it goes on.
+const RUN_READS: u64 = 13;
+/// Reads of an invocation that goes on with units which another one has passed on: the heads, what became of these units
+/// meanwhile, what they read.
+const SLICE_READS: u64 = 3;
+/// Units that one invocation sends; the rest is passed on, which makes the run due.
 const SLICE: u64 = 50;
 /// Units per head item; whoever completes the last one of an item looks at the others.
 const ITEM: u64 = 256;
@@ -91,7 +94,7 @@ impl Row {
         let bounds = [
             ("write units", self.sized_write_units, of_units + RUN_UNITS + LIFE_UNITS + invocations),
             ("writes", self.writes, of_units + RUN_WRITES + invocations),
-            ("reads", self.reads, RUN_READS + invocations + 2 * items + queries),
+            ("reads", self.reads, RUN_READS + SLICE_READS * (invocations - 1) + 2 * items + queries),
             ("bytes of the largest head", self.largest_head as u64, HEAD_BYTES),
             ("webhooks", self.webhooks as u64, units),
         ];
