@@ -4,9 +4,9 @@ mod queue;
 mod unconnected;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::sign::{Keys, Secret};
@@ -14,7 +14,8 @@ use ebb_wire::token::TokenKeys;
 
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, Role, Server};
-use crate::ports::{Clock, Message, Random};
+use crate::ports::Message;
+use crate::system::{SystemClock, SystemRandom};
 
 /// Why a function cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -158,21 +159,4 @@ fn parsed<T, E: std::fmt::Display>(
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, DeployedError> {
     parse(&var(name)?).map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
-}
-
-struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-    }
-}
-
-struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn next(&self) -> u64 {
-        rand::random()
-    }
 }

@@ -167,7 +167,9 @@ fn log(run: &Run, this: Try, sent: &Sent) {
 
 /// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only.
 async fn pass_on(env: &Env, work: &Work, units: &[(Unit, Attempt)]) -> Result<(), FlowError> {
-    dispatch::hasten(env, &work.run, env.settings.first_look.0).await?;
+    // Refused where it is due sooner anyway. A lost message costs time, so nobody has to look twice for it.
+    let due = env.now().plus(env.settings.first_look);
+    env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await?;
     for slice in units.chunks(SLICE) {
         env.queue.send(Message::dispatch(&work.run.id, work.epoch, slice), Duration::ZERO).await;
     }

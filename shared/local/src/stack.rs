@@ -4,7 +4,6 @@
 mod keys;
 mod platform;
 mod queue;
-mod system;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, Store};
@@ -138,8 +138,8 @@ impl Stack {
         let (queue, messages) = queue::channel();
         let env = Arc::new(Env {
             store: store.clone(),
-            clock: Arc::new(system::SystemClock),
-            random: Arc::new(system::SystemRandom),
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandom),
             relay: Arc::new(relay.clone()),
             outside: inside.clone(),
             platform: inside,

@@ -5,14 +5,14 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use ebb_engine::Timestamp;
+use ebb_flow::ports::Clock as _;
+use ebb_flow::system::SystemClock;
 use ebb_wire::sign::{self, Keys};
 
 use super::KeysError;
@@ -58,9 +58,7 @@ pub(crate) fn router(outcomes: Arc<Outcomes>) -> Router {
 }
 
 async fn take(State(outcomes): State<Arc<Outcomes>>, headers: HeaderMap, body: Bytes) -> StatusCode {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-    if let Err(error) = sign::verify(&outcomes.keys, &headers, &body, now) {
+    if let Err(error) = sign::verify(&outcomes.keys, &headers, &body, SystemClock.now()) {
         tracing::warn!(%error, "an outcome was refused");
         return StatusCode::UNAUTHORIZED;
     }

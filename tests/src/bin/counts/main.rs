@@ -24,8 +24,8 @@ struct Arguments {
     /// How the units hang together; without it all shapes
     #[arg(long, value_delimiter = ',')]
     shapes: Vec<Shape>,
-    /// When the units' server says how they ended; without it both ways
-    #[arg(long, value_delimiter = ',')]
+    /// When the units' server says how they ended
+    #[arg(long, value_delimiter = ',', default_value = "at-once")]
     answers: Vec<Answers>,
     /// Fail where a figure is worse than promised
     #[arg(long)]

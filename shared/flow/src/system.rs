@@ -1,13 +1,13 @@
-//! Clock and randomness of this machine.
+//! Clock and randomness of the machine that a function runs on.
 
 use std::time::SystemTime;
 
+use crate::ports::{Clock, Random};
 use ebb_engine::Timestamp;
-use ebb_flow::ports::{Clock, Random};
 
-/// The clock of this machine.
+/// The machine's clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SystemClock;
+pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
@@ -16,9 +16,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// The randomness of this machine.
+/// The machine's randomness.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SystemRandom;
+pub struct SystemRandom;
 
 impl Random for SystemRandom {
     fn next(&self) -> u64 {
