@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod check;
+mod corpus;
 mod counts;
 mod packages;
 mod run;
@@ -26,6 +27,11 @@ enum Chore {
     Test,
     /// Everything that a change has to pass: format, lints, tests, documentation, dependencies
     Ci,
+    /// Loads and compiles every document of a folder
+    Corpus {
+        /// The folder
+        folder: std::path::PathBuf,
+    },
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
     #[command(disable_help_flag = true)]
     Counts {
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
         Chore::Ci => check::all(),
+        Chore::Corpus { folder } => corpus::all(&folder),
         Chore::Counts { arguments } => counts::all(&arguments),
     };
     match done {

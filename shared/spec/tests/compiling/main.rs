@@ -1,7 +1,6 @@
 //! From documents to plans, and from plans to what is sent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-mod corpus;
 mod fixtures;
 mod plans;
 mod properties;

@@ -1,7 +1,6 @@
 //! Loading, from the outside: fixtures, goldens of every rejection, arbitrary text, schemas.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests may")]
 
-mod corpus;
 mod fixtures;
 mod random;
 mod rejections;

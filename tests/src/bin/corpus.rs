@@ -1,0 +1,82 @@
+//! Loads and compiles every document of a folder: `cargo xtask corpus FOLDER`.
+//!
+//! Files that a document embeds and that are not there are made up, and so are values of its variables: what is tried is
+//! the document. What is written anew has to load again.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use ebb_spec::compile;
+use ebb_spec::load::{self, Document, FileError, Files, Folder, NoFiles, Vars};
+
+/// Values of variables: a time where a time is wanted.
+const TIMES: [&str; 1] = ["ttlDur"];
+const TEXTS: [&str; 8] = ["dev", "team", "commit", "name", "cluster", "namespace", "port", "tfstate-bucket"];
+
+/// The files beside a document, or what could stand there.
+struct Made(Folder);
+
+impl Files for Made {
+    fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
+        let template: &[u8] = b"spec: {containers: [{name: main}]}\n";
+        let script: &[u8] = b"#!/bin/sh\ntrue\n";
+        let made = if path.ends_with(".yaml") { template } else { script };
+        self.0.read(path).or_else(|_| Ok(made.to_vec()))
+    }
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let folder = std::env::args_os().nth(1).context("which folder? cargo xtask corpus FOLDER")?;
+    let mut paths = Vec::new();
+    collect(Path::new(&folder), &mut paths)?;
+    anyhow::ensure!(!paths.is_empty(), "there is no document in {}", Path::new(&folder).display());
+    paths.sort();
+    let texts = TEXTS.iter().map(|name| format!("{name}=x"));
+    let vars = Vars::parse(texts.chain(TIMES.iter().map(|name| format!("{name}=2d"))))?;
+    let mut wrong = 0;
+    for path in &paths {
+        match try_one(path, &vars) {
+            Ok(what) => println!("{}: {what}", path.display()),
+            Err(error) => {
+                wrong += 1;
+                println!("{}: {error:#}", path.display());
+            }
+        }
+    }
+    println!("{} documents, {wrong} of them wrong", paths.len());
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Every YAML file but pod templates, which are parts of documents.
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, found)?;
+        } else if path.extension().is_some_and(|end| end == "yaml") && !path.ends_with("pod-template.yaml") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn try_one(path: &Path, vars: &Vars) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    let beside = Made(Folder::new(path.parent().unwrap_or(Path::new("."))));
+    let loaded = load::documents(&path.display().to_string(), &text, &beside, vars)?;
+    let mut said = Vec::new();
+    for document in loaded.documents {
+        let (what, written) = match &document {
+            Document::Plugin(plugin) => {
+                compile::check_plugin(plugin)?;
+                ("plugin", &plugin.expanded)
+            }
+            Document::Sandbox(sandbox) => ("sandbox", &sandbox.expanded),
+            Document::RouteGroup(group) => ("route group", &group.expanded),
+        };
+        load::document("written anew", written, &NoFiles, &Vars::none())?;
+        said.push(what);
+    }
+    Ok(said.join(", "))
+}
