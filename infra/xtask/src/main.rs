@@ -25,8 +25,8 @@ struct Arguments {
 enum Chore {
     /// Installs what the tests need and runs all of them
     Test,
-    /// Everything that a change has to pass: format, lints, tests, documentation, dependencies
-    Ci,
+    /// What a change has to pass beside the tests: format, lints, documentation, dependencies
+    Check,
     /// Loads and compiles every document of a folder
     Corpus {
         /// The folder
@@ -43,7 +43,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
-        Chore::Ci => check::all(),
+        Chore::Check => check::all(),
         Chore::Corpus { folder } => corpus::all(&folder),
         Chore::Counts { arguments } => counts::all(&arguments),
     };
