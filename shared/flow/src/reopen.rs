@@ -7,12 +7,14 @@
 use std::time::Duration;
 
 use ebb_engine::retry::next_block;
+use ebb_engine::target::Tell;
 use ebb_engine::{Event, Moment, RunPhase, TargetPhase, Unit, accept};
-use ebb_store::{TargetHead, Transition};
+use ebb_store::{TargetHead, TellState, Transition};
 use ebb_wire::id::RunId;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::finish;
 use crate::ports::Message;
 use crate::run::{self, Run};
 
@@ -94,10 +96,18 @@ pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
             }
             _ => return Ok(otherwise),
         };
-        let now = env.now();
-        let target = TargetHead { phase, since: now, tell: None, version: seen.version + 1, ..seen.clone() };
+        // What was told of it does not hold any more: a target whose units after ready run again is ready.
+        let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
+        let tell = ready.then_some(TellState { what: Tell::Ready, tries: 0 });
+        let version = seen.version + 1;
+        let mut target = TargetHead { phase, since: env.now(), tell, version, ..seen.clone() };
+        target.due = finish::due(env, &target);
         let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
+            if ready {
+                let message = Message::Target(facts.kind.clone(), facts.name.clone());
+                env.queue.send(message, Duration::ZERO).await;
+            }
             return Ok(Belongs::Yes);
         }
     }
