@@ -86,7 +86,10 @@ impl NoteRecord for Table {
             if record.result.is_none() {
                 match note {
                     Note::Started(at) => record.started = record.started.or(Some(at.0)),
-                    Note::Accepted(at) => record.accepted = record.accepted.or(Some(at.0)),
+                    Note::Accepted(at) => {
+                        record.accepted = record.accepted.or(Some(at.0));
+                        record.again = None;
+                    }
                     Note::Again(at) => record.again = Some(at.0),
                     Note::Beat(at, progress) => {
                         record.beat = Some(at.0);

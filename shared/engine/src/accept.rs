@@ -203,8 +203,8 @@ pub fn accept(event: Event) -> Patch {
     }
 }
 
-/// `event`'s write together with a wake-up at `due`: the next try's, and the earlier of the two counts. One write where the root holds the unit; `None`
-/// where it does not, and the wake-up has to be set first, by [`Event::Hastened`].
+/// `event`'s write together with an earlier wake-up at `due`, as one write; it is refused where the run is due sooner.
+/// `None` where another item than the root holds the unit: the wake-up has to be set first, by [`Event::Hastened`].
 pub fn accept_waking(event: Event, due: Timestamp) -> Option<Patch> {
     let mut patch = accept(event);
     if patch.shard != Shard::ROOT {

@@ -1,7 +1,7 @@
 //! What follows from the state after a write.
 
 use crate::graph::{Graph, Unit};
-use crate::state::{Attempt, Shard, Status, View};
+use crate::state::{Attempt, Status, View};
 
 /// What the caller has just learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,12 +122,6 @@ fn readiness(graph: &Graph, view: &View, unit: Unit) -> Readiness {
     answer
 }
 
-/// The shards that hold any of `units`, ascending.
-pub fn shards(units: impl IntoIterator<Item = Unit>) -> Vec<Shard> {
-    let set: std::collections::BTreeSet<Shard> = units.into_iter().map(|unit| Shard::of(unit).0).collect();
-    set.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -136,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::accept::{Event, accept};
-    use crate::state::{Epoch, Head, SHARD};
+    use crate::state::{Epoch, Head, SHARD, Shard};
 
     /// A run over items, of which each write shows only the one that it wrote, as the table does.
     struct Driven {

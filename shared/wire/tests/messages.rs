@@ -10,7 +10,6 @@ use ebb_wire::id::{RunId, life, unit_key};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue};
 use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
-use ebb_wire::unit::AcceptedBody;
 use ebb_wire::value::{SecretRef, Value};
 use proptest::prelude::*;
 use serde::Serialize;
@@ -248,13 +247,6 @@ fn values_of_units() {
     golden!("values", values());
     let error = serde_json::from_str::<Value>(r#"{"base64": "not base64"}"#).unwrap_err();
     assert!(error.to_string().contains("Invalid"), "{error}");
-}
-
-#[test]
-fn the_body_of_an_accepting_server() {
-    golden!("accepted", AcceptedBody { retry_after: Some(30) });
-    let any: AcceptedBody = serde_json::from_str(r#"{"id": "job-1"}"#).unwrap();
-    assert_eq!(any, AcceptedBody { retry_after: None });
 }
 
 #[test]
