@@ -85,6 +85,17 @@ impl Functions {
         .await
     }
 
+    /// An operator's `retry` of the target.
+    ///
+    /// # Errors
+    /// [`Died`]: come again.
+    pub async fn retry(&self, kind: &'static str, name: &'static str) -> Result<(), Died> {
+        self.invoke("retry", move |env, _| async move {
+            ebb_flow::api::retry::retry(&env, kind, name).await.map(drop)
+        })
+        .await
+    }
+
     /// The schedule.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ mod relay;
 mod runtime;
 mod scenario;
 mod table;
+mod turns;
 mod work;
 mod world;
 
@@ -27,5 +28,6 @@ pub use relay::Relay;
 pub use runtime::{Clock, Runtime, Task, TaskId};
 pub use scenario::{Fate, Kind, Makes, Scenario, SetupUnit, Stage, UndoUnit, scenarios};
 pub use table::{Blow, Hook, Side, Table};
+pub use turns::Turns;
 pub use work::CallbackFaults;
 pub use world::{End, Faults, World};

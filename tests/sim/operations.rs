@@ -6,7 +6,7 @@ use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timest
 use ebb_store::{
     Due, ListTargets, MoveTarget, Note, NoteRecord, Objects, PatchRun, Patched, Plans, PluginItem, Put,
     PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead,
-    Tombstone, Transition, WritePlugins,
+    Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
@@ -147,14 +147,10 @@ impl MoveTarget for Table {
             let target = &transition.target;
             let key = (target.kind.clone(), target.name.clone());
             let seen = state.targets.get(&key).map(|target| target.version);
-            let absent = match &transition.tombstone {
-                Some(Tombstone::Absent(uid)) => !state.tombstones.contains(uid),
-                Some(Tombstone::Put(_)) | None => true,
-            };
-            let written = seen == transition.seen && absent;
+            let written = seen == transition.seen;
             if written {
                 state.targets.insert(key, target.clone());
-                if let Some(Tombstone::Put(uid)) = &transition.tombstone {
+                if let Some(uid) = &transition.tombstone {
                     state.tombstones.insert(uid.clone());
                 }
                 if let Some(new) = &transition.run {

@@ -11,7 +11,7 @@ use ebb_store::{PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 
-use super::{Random, Runtime};
+use super::{Random, Runtime, Turns};
 
 /// On which side of a write a hook is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +64,7 @@ pub struct Table {
     begun: AtomicU64,
     hook: Mutex<Option<Hook>>,
     latency: Mutex<Option<(Random, u64)>>,
+    turns: Mutex<Option<Arc<Turns>>>,
 }
 
 impl Table {
@@ -75,6 +76,7 @@ impl Table {
             begun: AtomicU64::new(0),
             hook: Mutex::default(),
             latency: Mutex::default(),
+            turns: Mutex::default(),
         }
     }
 
@@ -88,6 +90,11 @@ impl Table {
         *self.latency.lock().expect("no panic while it is held") = Some((Random::new(seed), millis));
     }
 
+    /// Has operations wait for their turn from now on.
+    pub fn take_turns(&self, turns: Arc<Turns>) {
+        *self.turns.lock().expect("no panic while it is held") = Some(turns);
+    }
+
     /// What is in it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while it is held")
@@ -99,6 +106,10 @@ impl Table {
     }
 
     async fn wait(&self) {
+        let turns = self.turns.lock().expect("no panic while it is held").clone();
+        if let Some(turns) = turns {
+            turns.turn(&self.runtime).await;
+        }
         let millis = {
             let latency = self.latency.lock().expect("no panic while it is held");
             latency.as_ref().map(|(random, most)| random.below(*most + 1))

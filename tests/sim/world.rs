@@ -70,6 +70,8 @@ pub struct End {
     pub failed: BTreeSet<(String, u32)>,
     /// What still exists outside.
     pub left: BTreeSet<(String, String)>,
+    /// What the platform was told, however often.
+    pub told: BTreeSet<String>,
     /// What must never be: unanswered waits, refused callbacks, errors that no repetition mends.
     pub wrong: Vec<String>,
 }
@@ -165,11 +167,12 @@ impl World {
         Self { runtime, table, ledger, functions, queue, scenario }
     }
 
-    fn event(&self, asked: Asked) -> Lifecycle {
+    /// The lifecycle webhook of a life of this uid.
+    pub fn event(&self, asked: Asked, uid: &str) -> Lifecycle {
         Lifecycle {
             kind: "sandbox".to_owned(),
             name: "s".to_owned(),
-            uid: "uid-1".to_owned(),
+            uid: uid.to_owned(),
             generation: 1,
             document: (asked == Asked::Created).then(|| self.scenario.document()),
             routing_key: None,
@@ -183,8 +186,13 @@ impl World {
 
     /// Sends a lifecycle webhook until it is answered. Gives what was wrong with it, if anything.
     pub fn ask(&self, asked: Asked) -> impl Future<Output = Option<String>> + Send + 'static {
+        self.ask_for(asked, "uid-1")
+    }
+
+    /// As [`Self::ask`], of another life of the same name.
+    pub fn ask_for(&self, asked: Asked, uid: &str) -> impl Future<Output = Option<String>> + Send + 'static {
         let (functions, runtime, event) =
-            (Arc::clone(&self.functions), self.runtime.clone(), self.event(asked));
+            (Arc::clone(&self.functions), self.runtime.clone(), self.event(asked, uid));
         async move {
             loop {
                 match functions.lifecycle(asked, event.clone()).await {
@@ -199,13 +207,14 @@ impl World {
     fn is_at_rest(&self) -> bool {
         let target = self.target();
         let moving = target.as_ref().is_some_and(|target| {
-            matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping) || target.tell.is_some()
+            matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
+                || target.tell.as_ref().is_some_and(|tell| tell.held_by.is_none())
         });
         !moving && self.table.is_at_rest() && self.ledger.state().active == 0
     }
 
     /// Lets time pass until nothing moves; false: it still does after hours.
-    fn rest(self: &Arc<Self>) -> bool {
+    pub fn rest(self: &Arc<Self>) -> bool {
         let world = Arc::clone(self);
         let waited = self.runtime.run(async move {
             let until = world.runtime.elapsed() + PATIENCE_MS;
@@ -220,9 +229,8 @@ impl World {
         waited == Some(true)
     }
 
-    /// Asks for the target, lets its setup come to rest, deletes it, lets that come to rest, and watches for a while.
-    pub fn live(self: &Arc<Self>) -> End {
-        let mut wrong = Vec::new();
+    /// Begins the schedule.
+    pub fn sweep(self: &Arc<Self>) {
         let sweeper = Arc::clone(self);
         self.runtime.spawn(async move {
             loop {
@@ -231,6 +239,12 @@ impl World {
                 sweeper.functions.sweep().await.ok();
             }
         });
+    }
+
+    /// Asks for the target, lets its setup come to rest, deletes it, lets that come to rest, and watches for a while.
+    pub fn live(self: &Arc<Self>) -> End {
+        let mut wrong = Vec::new();
+        self.sweep();
         // A target that was deleted before it was created is refused as stale.
         wrong.extend(
             self.runtime.run(self.ask(Asked::Created)).flatten().filter(|why| !why.contains("stale")),
@@ -251,7 +265,8 @@ impl World {
         self.end(setup, wrong)
     }
 
-    fn end(&self, setup: Option<TargetPhase>, mut wrong: Vec<String>) -> End {
+    /// How it stands.
+    pub fn end(&self, setup: Option<TargetPhase>, mut wrong: Vec<String>) -> End {
         let ledger = self.ledger.state();
         wrong.extend(ledger.refused.iter().cloned());
         wrong.extend(self.functions.broken());
@@ -269,7 +284,8 @@ impl World {
             }
         }
         let phase = self.target().map(|target| target.phase);
-        End { setup, phase, done, failed, left: ledger.things.clone(), wrong }
+        let told = ledger.told.iter().map(|(_, what)| what.clone()).collect();
+        End { setup, phase, done, failed, left: ledger.things.clone(), told, wrong }
     }
 
     /// What happened, for people.

@@ -169,13 +169,17 @@ impl Env {
         self.clock.now()
     }
 
-    /// The plan of a digest, from memory or the store.
+    /// The plan of a digest, from memory or the store. No digest is that of a target which never had a plan: one
+    /// without events.
     ///
     /// # Errors
     /// The store's; [`FlowError::Broken`] when there is no such plan.
     pub async fn plan(&self, digest: &str) -> Result<Arc<Loaded>, FlowError> {
         if let Some(loaded) = lock(&self.warm.plans).get(digest) {
             return Ok(loaded);
+        }
+        if digest.is_empty() {
+            return Ok(Arc::new(Loaded::of(Plan::nothing(), digest)?));
         }
         let json = self.store.get_plan(digest).await?;
         let json = json.ok_or_else(|| FlowError::Broken(format!("plan {digest} is not in the store")))?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, Step, Tell};
-use ebb_engine::{Attempt, Epoch, Event, Head, Outcome, RunPhase, TargetPhase, accept};
-use ebb_store::{NewRun, RunFacts, TargetHead, TellState, Tombstone, Transition};
+use ebb_engine::{Attempt, Epoch, Event, Head, Moment, Outcome, RunPhase, TargetPhase, accept};
+use ebb_store::{NewRun, RunFacts, TargetHead, TellState, Transition};
 use ebb_wire::id::{self, RunId};
 
 use crate::drive::Work;
@@ -15,6 +15,7 @@ use crate::inputs::Memory;
 use crate::ports::Message;
 use crate::reopen;
 use crate::run::Run;
+use crate::tell;
 
 /// Ends `run`, in which nothing can move any more. Gives what begins after it.
 ///
@@ -27,10 +28,9 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
     tracing::info!(run = %run.id, ?outcome, "over");
     let moved = move_target(env, run, |engine| match (engine.phase, run.moment()) {
         // A stop that came while the run was ending: there is nothing left to cancel.
-        (
-            TargetPhase::Stopping,
-            moment @ (ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady),
-        ) if engine.moment == Some(moment) => {
+        (TargetPhase::Stopping, moment @ (Moment::BeforeReady | Moment::AfterReady))
+            if engine.moment == Some(moment) =>
+        {
             Some(target::teardown(target::Life::cancelled_in(moment), run.loaded.moments()))
         }
         _ => target::run_over(engine, run.moment(), outcome, run.loaded.moments()),
@@ -38,7 +38,9 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
     .await?;
     let view = run.look(env).await?;
     if in_flight(run.graph(), &view).is_empty() {
-        if let Some(root) = view.root() {
+        if !tells(env, run, moved.as_ref()).await?
+            && let Some(root) = view.root()
+        {
             close_seen(env, &run.id, root).await?;
         }
     } else {
@@ -46,6 +48,25 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
         reopen::give_back(env, run).await?;
     }
     after(env, run, moved).await
+}
+
+/// Whether `run` stays open until the platform has taken its outcome. Has it told, if nobody else was asked to.
+async fn tells(env: &Env, run: &Run, moved: Option<&Moved>) -> Result<bool, FlowError> {
+    let facts = &run.facts;
+    let holds = |target: &TargetHead| {
+        let held = target.tell.as_ref().is_some_and(|tell| tell.held_by == Some(run.moment()));
+        held && target.uid == facts.uid && target.generation == facts.generation
+    };
+    if let Some(moved) = moved {
+        return Ok(holds(&moved.target));
+    }
+    // Whoever moved the target may have died before it was told.
+    let target = env.store.read_target(&facts.kind, &facts.name).await?;
+    let holds = target.as_ref().is_some_and(holds);
+    if holds {
+        env.queue.send(Message::Target(facts.kind.clone(), facts.name.clone()), Duration::ZERO).await;
+    }
+    Ok(holds)
 }
 
 /// Ends `run`, which was cancelled and has settled.
@@ -60,7 +81,9 @@ pub async fn settled(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
         stopping.then(|| target::teardown(target::Life::cancelled_in(moment), run.loaded.moments()))
     })
     .await?;
-    close(env, &run.id).await?;
+    if !tells(env, run, moved.as_ref()).await? {
+        close(env, &run.id).await?;
+    }
     after(env, run, moved).await
 }
 
@@ -83,7 +106,7 @@ async fn move_target(
             return Ok(None);
         }
         let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
-        let (transition, begun) = transition(env, &seen, step, &run.loaded);
+        let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.moment()));
         if env.store.move_target(&transition).await? {
             return Ok(Some(Moved { target: transition.target, begun }));
         }
@@ -102,12 +125,14 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
     }
 }
 
-/// The write that moves `seen` by `step`, and the run that begins with it.
+/// The write that moves `seen` by `step`, and the run that begins with it. `ending` is the run that ends with it: it
+/// stays open until the platform has taken the outcome, unless another run begins, which is due by itself.
 pub fn transition(
     env: &Env,
     seen: &TargetHead,
     step: Step,
     loaded: &Loaded,
+    ending: Option<Moment>,
 ) -> (Transition, Option<(RunId, RunFacts)>) {
     let now = env.now();
     let mut target = seen.clone();
@@ -129,7 +154,9 @@ pub fn transition(
         (RunId::new(&life, seen.generation, moment), facts)
     });
     if let Some(what) = step.tell {
-        target.tell = env.settings.platform_url.is_some().then_some(TellState { what, tries: 0 });
+        let held_by = ending.filter(|_| begun.is_none());
+        let tell = TellState { what, tries: 0, held_by };
+        target.tell = env.settings.platform_url.is_some().then_some(tell);
     } else if step.phase == TargetPhase::Stopping {
         // What was not told of its setup is of no interest any more.
         target.tell = None;
@@ -147,11 +174,11 @@ pub fn transition(
 /// through, or something waits for its name.
 pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let soon = env.now().plus(env.settings.first_look);
-    let tell = target.tell.is_some().then_some(soon);
+    let tell = target.tell.as_ref().filter(|tell| tell.held_by.is_none()).map(|_| soon);
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let expires = target.expires.filter(|_| alive);
     let stopping = target.phase == TargetPhase::Stopping
-        && matches!(target.moment, Some(ebb_engine::Moment::BeforeReady | ebb_engine::Moment::AfterReady));
+        && matches!(target.moment, Some(Moment::BeforeReady | Moment::AfterReady));
     let stopping = stopping.then_some(soon);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
     [tell, expires, stopping, waiting].into_iter().flatten().min()
@@ -222,7 +249,7 @@ pub async fn promote(env: &Env, kind: &str, name: &str) -> Result<Option<Work>, 
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
         let Some(waiting) = seen.waiting.clone() else { return Ok(None) };
-        if seen.phase != TargetPhase::Gone || seen.tell.is_some() {
+        if seen.phase != TargetPhase::Gone || tell::untold(env, &seen).await?.is_some() {
             return Ok(None);
         }
         let loaded = env.plan(&waiting.plan).await?;
@@ -236,23 +263,14 @@ pub async fn promote(env: &Env, kind: &str, name: &str) -> Result<Option<Work>, 
             plugins: waiting.plugins.clone(),
             created: now,
             expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
+            tell: None,
             waiting: None,
             ..seen.clone()
         };
         let step = target::begin(loaded.moments());
-        let (mut transition, begun) = transition(env, &fresh, step, &loaded);
-        transition.tombstone = Some(Tombstone::Absent(waiting.uid.clone()));
+        let (transition, begun) = transition(env, &fresh, step, &loaded, None);
         if env.store.move_target(&transition).await? {
             return Box::pin(begin(env, &transition.target, begun, &loaded)).await;
-        }
-        if env.store.is_tombstoned(&waiting.uid).await? {
-            // It ended while it waited.
-            let mut target = seen.clone();
-            target.waiting = None;
-            target.version += 1;
-            target.due = None;
-            let drop = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
-            env.store.move_target(&drop).await?;
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_engine::target::{Creation, Deletion, create as decide_create, delete as decide_delete};
-use ebb_engine::{Millis, TargetPhase};
+use ebb_engine::{Millis, Moments, TargetPhase};
 use ebb_spec::compile::{self, Bound, resolve_version};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin, RouteGroup, Sandbox};
-use ebb_store::{ReadPlugins, StoreError, TargetHead, Tombstone, Transition, Waiting};
+use ebb_store::{ReadPlugins, StoreError, TargetHead, Transition, Waiting};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
@@ -19,6 +19,7 @@ use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish;
 use crate::settle;
+use crate::tell;
 
 /// Why a lifecycle webhook is not taken.
 #[derive(Debug)]
@@ -65,12 +66,12 @@ fn answer(event: &Lifecycle, result: LifecycleResult) -> LifecycleAnswer {
 async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Result<Answer, FlowError> {
     let mut compiled: Option<Compiled> = None;
     for _ in 0..crate::ATTEMPTS {
+        // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
         let seen = env.store.read_target(&event.kind, &event.name).await?;
         let known = seen.as_ref().map(finish::engine_target);
+        let decide = |moments| decide_create(known.as_ref(), &event.uid, event.generation, moments);
         // What asks for nothing new is answered before the document is looked at.
-        let moments = compiled.as_ref().map(|plan| plan.loaded.moments()).unwrap_or_default();
-        let decision = decide_create(known.as_ref(), &event.uid, event.generation, moments);
-        match decision {
+        match decide(Moments::default()) {
             Creation::Same => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
@@ -86,16 +87,19 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
         if env.store.is_tombstoned(&event.uid).await? {
             return Ok(Err(stale(event)));
         }
-        if compiled.is_none() {
-            compiled = match compile(env, plugins, event).await? {
-                Ok(plan) => Some(plan),
+        let plan = match compiled.take() {
+            Some(plan) => plan,
+            None => match compile(env, plugins, event).await? {
+                Ok(plan) => plan,
                 Err(reason) => return Ok(Err(reason)),
-            };
-            // Now it is known which moments have units.
-            continue;
-        }
-        let Some(plan) = &compiled else { continue };
-        let undelivered = seen.as_ref().is_some_and(|target| target.tell.is_some());
+            },
+        };
+        let plan = compiled.insert(plan);
+        let decision = decide(plan.loaded.moments());
+        let undelivered = match &seen {
+            Some(target) => tell::untold(env, target).await?.is_some(),
+            None => false,
+        };
         match (decision, seen) {
             (Creation::Changed, Some(target)) => {
                 if target.plan == plan.loaded.digest {
@@ -109,9 +113,8 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
             }
             (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
                 let target = fresh(env, event, plan, seen.as_ref());
-                let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded);
+                let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);
-                transition.tombstone = Some(Tombstone::Absent(event.uid.clone()));
                 if env.store.move_target(&transition).await? {
                     let work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
                     if let Some(work) = work {
@@ -133,9 +136,8 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
                     ttl_ms: plan.loaded.plan.target.ttl_ms,
                 });
                 after.due = finish::due(env, &after);
-                let tombstone = Some(Tombstone::Absent(event.uid.clone()));
                 let transition =
-                    Transition { target: after, seen: Some(target.version), run: None, tombstone };
+                    Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
                 if env.store.move_target(&transition).await? {
                     return Ok(Ok(answer(event, LifecycleResult::Waiting)));
                 }
@@ -313,19 +315,17 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
         let known = seen.as_ref().map(finish::engine_target);
-        let loaded = match seen.as_ref().filter(|target| target.uid == uid) {
+        let lives = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
+        let loaded = match seen.as_ref().filter(lives) {
             Some(target) => Some(env.plan(&target.plan).await?),
             None => None,
         };
         let moments = loaded.as_ref().map(|loaded| loaded.moments()).unwrap_or_default();
         match (decide_delete(known.as_ref(), uid, moments), seen, loaded) {
-            (Deletion::Remember, _, _) => {
+            (Deletion::Remember, seen, _) => {
                 env.store.put_tombstone(uid, env.now()).await?;
-                // A creation may have come in between; one that comes later finds the tombstone.
-                let seen = env.store.read_target(kind, name).await?;
-                let waits =
-                    |target: &TargetHead| target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
-                if !seen.is_some_and(|target| target.uid == uid || waits(&target)) {
+                // Who is about to create it has not seen the tombstone, perhaps: its sight of the target is over now.
+                if touch(env, kind, name, uid, seen).await? {
                     return Ok(());
                 }
             }
@@ -334,7 +334,7 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
                 let mut after = target.clone();
                 after.version += 1;
                 after.waiting = None;
-                let tombstone = Some(Tombstone::Put(uid.to_owned()));
+                let tombstone = Some(uid.to_owned());
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
@@ -342,15 +342,15 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
                 }
             }
             (Deletion::Cancel(step), Some(target), Some(loaded)) => {
-                let (mut transition, _) = finish::transition(env, &target, step, &loaded);
-                transition.tombstone = Some(Tombstone::Put(uid.to_owned()));
+                let (mut transition, _) = finish::transition(env, &target, step, &loaded, None);
+                transition.tombstone = Some(uid.to_owned());
                 if env.store.move_target(&transition).await? {
                     return see_through(env, &transition.target).await;
                 }
             }
             (Deletion::Begin(step), Some(target), Some(loaded)) => {
-                let (mut transition, begun) = finish::transition(env, &target, step, &loaded);
-                transition.tombstone = Some(Tombstone::Put(uid.to_owned()));
+                let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
+                transition.tombstone = Some(uid.to_owned());
                 if env.store.move_target(&transition).await? {
                     if let Some(work) = finish::begin(env, &transition.target, begun, &loaded).await? {
                         drive(env, work).await?;
@@ -364,6 +364,40 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Gives the target of a name a new version, and nothing else. One that there is not is written as gone: it was deleted
+/// before it was created. False: it is not as it was seen.
+async fn touch(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    uid: &str,
+    seen: Option<TargetHead>,
+) -> Result<bool, FlowError> {
+    let version = seen.as_ref().map(|target| target.version);
+    let now = env.now();
+    let mut target = seen.unwrap_or_else(|| TargetHead {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        generation: 0,
+        phase: TargetPhase::Gone,
+        moment: None,
+        plan: String::new(),
+        routing_key: None,
+        plugins: Vec::new(),
+        created: now,
+        since: now,
+        expires: None,
+        tell: None,
+        waiting: None,
+        due: None,
+        version: 0,
+    });
+    target.version += 1;
+    let transition = Transition { target, seen: version, run: None, tombstone: None };
+    Ok(env.store.move_target(&transition).await?)
 }
 
 /// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.

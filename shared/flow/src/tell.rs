@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_engine::target::Tell;
-use ebb_engine::{Backoff, Millis, Moment};
+use ebb_engine::{Backoff, Millis, Moment, RunPhase};
 use ebb_outbound::{Delivery, Message as Outgoing, deliver};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, Known};
@@ -33,9 +33,8 @@ const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 /// The store's.
 pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    let (Some(tell), Some(url)) = (target.tell.clone(), env.settings.platform_url.clone()) else {
-        return Ok(());
-    };
+    let Some(tell) = untold(env, &target).await? else { return Ok(()) };
+    let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
     let data = outcome(env, &target, tell.what).await?;
     let subject = format!("{kind}/{name}");
     let life = id::life(kind, name, &target.uid);
@@ -63,7 +62,7 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let secret = &env.settings.platform_secret;
     let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
     let delivery = deliver(env.platform.as_ref(), secret, outgoing, env.now()).await;
-    let mut after = target.clone();
+    let holder = tell.held_by.map(|moment| RunId::new(&life, target.generation, moment));
     let wait = match delivery {
         Delivery::Accepted => None,
         Delivery::Gone => {
@@ -81,8 +80,14 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
             Some(Millis(wait.max(asked.min(BACKOFF.max.0))))
         }
     };
+    if let (None, Some(holder)) = (wait, &holder) {
+        return finish::close(env, holder).await;
+    }
+    // From now on the target reminds of it: the run that ended is not to wait for a platform that is down.
+    let tries = tell.tries.saturating_add(1);
+    let mut after = target.clone();
     after.version += 1;
-    after.tell = wait.map(|_| TellState { what: tell.what, tries: tell.tries.saturating_add(1) });
+    after.tell = wait.map(|_| TellState { what: tell.what, tries, held_by: None });
     after.due = finish::due(env, &after);
     if let Some(wait) = wait {
         let at = env.now().plus(wait);
@@ -90,12 +95,33 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
             Some(finish::due(env, &TargetHead { tell: None, ..after.clone() }).map_or(at, |due| due.min(at)));
     }
     let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
-    let written = env.store.move_target(&transition).await?;
-    if let Some(wait) = wait.filter(|_| written) {
+    if !env.store.move_target(&transition).await? {
+        return Ok(());
+    }
+    if let Some(wait) = wait {
         let message = Message::Target(kind.to_owned(), name.to_owned());
         env.queue.send(message, Duration::from_millis(wait.0)).await;
     }
-    Ok(())
+    match holder {
+        Some(holder) => finish::close(env, &holder).await,
+        None => Ok(()),
+    }
+}
+
+/// What the platform has not accepted yet of a target.
+///
+/// # Errors
+/// The store's.
+pub async fn untold(env: &Env, target: &TargetHead) -> Result<Option<TellState>, FlowError> {
+    let Some(tell) = &target.tell else { return Ok(None) };
+    if let Some(moment) = tell.held_by {
+        let life = id::life(&target.kind, &target.name, &target.uid);
+        let root = env.store.read_root(&RunId::new(&life, target.generation, moment)).await?;
+        if root.is_none_or(|root| root.head.phase == RunPhase::Closed) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(tell.clone()))
 }
 
 async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeData, FlowError> {
@@ -109,10 +135,10 @@ async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeDa
         unit: None,
         reason: None,
     };
-    let loaded = env.plan(&target.plan).await?;
     match what {
         Tell::Gone => {}
         Tell::Ready => {
+            let loaded = env.plan(&target.plan).await?;
             let given = given(env, target, &loaded).await?;
             data.outputs = given.outputs;
             data.env = given.env;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use ebb_engine::{Backoff, Graph, Unit};
 use serde::{Deserialize, Serialize};
 
+use crate::compile::PLAN_VERSION;
+
 /// A compiled document: what is stored, and what its digest is taken of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -327,6 +329,17 @@ impl EventPlan {
 }
 
 impl Plan {
+    /// The plan of a target for which nothing was ever asked: no resources, no events.
+    pub fn nothing() -> Self {
+        Self {
+            v: PLAN_VERSION,
+            target: TargetSpec::default(),
+            resources: BTreeMap::new(),
+            env: BTreeMap::new(),
+            events: Vec::new(),
+        }
+    }
+
     /// The units of a moment, if it has any.
     pub fn event(&self, moment: Moment) -> Option<&EventPlan> {
         self.events.iter().find(|event| event.moment == moment)

@@ -20,7 +20,7 @@ pub struct TargetHead {
     pub phase: TargetPhase,
     /// The event whose run is or was the last one.
     pub moment: Option<Moment>,
-    /// Digest of its plan.
+    /// Digest of its plan. Empty for one that was deleted before it was created: it never had any.
     pub plan: String,
     /// What scripts see as the routing key.
     pub routing_key: Option<String>,
@@ -49,7 +49,16 @@ pub struct TellState {
     #[serde(with = "tell_text")]
     pub what: Tell,
     /// Tries so far.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
+    /// The run that stays open until it is told, so that the target needs no place in the index: it is told once this
+    /// run is closed. `None`: the target itself is due.
+    #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<Moment>,
+}
+
+fn is_zero(tries: &u32) -> bool {
+    *tries == 0
 }
 
 /// A creation that waits until another life of the same name is gone.
@@ -141,5 +150,29 @@ mod tell_text {
             "gone" => Ok(Tell::Gone),
             other => Err(D::Error::custom(format!("unknown tell {other:?}"))),
         }
+    }
+}
+
+mod moment_text {
+    use ebb_wire::engine::Moment;
+    use ebb_wire::id::event_name;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(
+        moment: &Option<Moment>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match moment {
+            Some(moment) => serializer.serialize_str(event_name(*moment)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Moment>, D::Error> {
+        let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        let found = Moment::ALL.into_iter().find(|moment| event_name(*moment) == word);
+        found.map(Some).ok_or_else(|| Error::custom(format!("unknown event {word:?}")))
     }
 }

@@ -94,25 +94,18 @@ pub struct Transition {
     pub seen: Option<u64>,
     /// A run that begins with it.
     pub run: Option<NewRun>,
-    /// What is said of uids.
-    pub tombstone: Option<Tombstone>,
+    /// A uid that has ended with it, and is remembered.
+    pub tombstone: Option<String>,
 }
 
-/// What a transition says of a uid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tombstone {
-    /// It must have none.
-    Absent(String),
-    /// It gets one.
-    Put(String),
-}
-
-/// Moves a target (`PutItem` alone, `TransactWriteItems` when a run begins or a tombstone is involved).
+/// Moves a target (`PutItem` alone, `TransactWriteItems` when a run begins or a tombstone is put).
 #[async_trait]
 pub trait MoveTarget: Send + Sync {
-    /// False: the target was not as it was seen, or the uid has a tombstone. Nothing was written then.
+    /// False: the target was not as it was seen. Nothing was written then.
     async fn move_target(&self, transition: &Transition) -> Stored<bool>;
-    /// Remembers that a uid has ended, for one that has no target (`PutItem`). Kept for 30 days from `now`.
+    /// Remembers that a uid has ended, for one that has no target (`PutItem`). Kept for 30 days from `now`. To be
+    /// followed by a write of the target of its name: whoever is about to create it has read that target before it
+    /// looked for a tombstone.
     async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()>;
 }
 

@@ -209,6 +209,7 @@ pub(crate) async fn twice() {
     let (world, call) = accepted().await;
     world.callback(call.token(), &succeeded("one")).await.is(204);
     world.phase("a", Phase::Ready).await;
+    world.taken("a").await;
     let before = world.state("a", SETUP).await;
     for _ in 0..3 {
         world.callback(call.token(), &succeeded("one")).await.is(204);

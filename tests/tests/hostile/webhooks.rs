@@ -236,7 +236,12 @@ pub(crate) async fn lives_out_of_order() {
     assert_eq!(result(&delete(&world, "early", "e1").await), "stopping");
     create(&world, "early", "e1").await.is_problem(409, "stale");
     assert!(world.receiver.order().is_empty());
-    assert_eq!(world.get("/v1/targets/sandbox/early").await.status, 404);
+    assert_eq!(world.target("early").await.unwrap().info.phase, Phase::Gone);
+    assert_eq!(world.get("/v1/targets/sandbox/early/why").await.status, 200);
+    assert_eq!(result(&delete(&world, "early", "e1").await), "stopping");
+    // Another life of that name begins as if nothing had been.
+    assert_eq!(result(&create(&world, "early", "e2").await), "starting");
+    world.phase("early", Phase::Ready).await;
     // The beginning after the end.
     assert_eq!(result(&create(&world, "a", "u1").await), "starting");
     world.phase("a", Phase::Ready).await;
@@ -250,7 +255,7 @@ pub(crate) async fn lives_out_of_order() {
     assert_eq!(result(&delete(&world, "a", "u3").await), "stopping");
     assert_eq!(world.target("a").await.unwrap().info.phase, Phase::Ready);
     create(&world, "a", "u1").await.is_problem(409, "stale");
-    assert_eq!(world.receiver.order(), ["POST /make", "POST /drop", "POST /make"]);
+    assert_eq!(world.receiver.order(), ["POST /make", "POST /make", "POST /drop", "POST /make"]);
 }
 
 pub(crate) async fn repetitions() {

@@ -354,6 +354,12 @@ impl World {
         }
     }
 
+    /// Waits until the platform has taken the outcome, which closes the run.
+    pub(crate) async fn taken(&self, name: &str) {
+        let what = format!("the platform has taken how {name} is");
+        eventually(&what, async || self.target(name).await?.telling.is_none().then_some(())).await;
+    }
+
     /// Waits until a unit of an event is in this state.
     pub(crate) async fn unit(&self, name: &str, event: &str, unit: &str, state: UnitState) -> UnitDetail {
         let what = format!("{event} {unit} of {name} {state:?}");

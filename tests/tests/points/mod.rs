@@ -37,6 +37,8 @@ fn undisturbed(scenario: &Scenario) -> (End, u64) {
     assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
     assert!(end.left.is_empty());
+    let told: Vec<&str> = end.told.iter().map(String::as_str).collect();
+    assert_eq!(told, ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"]);
     (end, world.table.writes())
 }
 
@@ -111,6 +113,9 @@ fn check_cancelled(world: &World, end: &End, asked_at: Option<(u64, u64)>, landi
     }
     if !matches!(end.phase, None | Some(TargetPhase::Gone)) {
         return Some(format!("the target is {:?}", end.phase));
+    }
+    if end.phase.is_some() && end.setup.is_some() && !end.told.contains("dev.ebb.target.gone.v1") {
+        return Some(format!("the platform does not know that it is gone: {:?}", end.told));
     }
     let (at, newest) = asked_at?;
     let state = world.ledger.state();

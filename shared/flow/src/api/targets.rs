@@ -83,7 +83,7 @@ pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetai
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), outputs })
     });
     let resources = resources.collect();
-    let telling = target.tell.as_ref().map(|tell| {
+    let telling = tell::untold(env, &target).await?.map(|tell| {
         let what = match tell.what {
             Tell::Ready => "ready",
             Tell::Failed => "failed",

@@ -8,8 +8,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure,
-    TransactWriteItem,
+    AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 use ebb_wire::id::{event_name, short_digest};
@@ -21,7 +20,7 @@ use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
 use crate::items::TargetHead;
 use crate::meter::Direction;
-use crate::ops::{MoveTarget, ReadTarget, Stored, Tombstone, Transition};
+use crate::ops::{MoveTarget, ReadTarget, Stored, Transition};
 use crate::table::TableSpec;
 
 const PHASES: [(TargetPhase, &str); 6] = [
@@ -288,22 +287,9 @@ impl Dynamo {
             .build()
             .map_err(invalid)?;
         let mut writes = vec![TransactWriteItem::builder().put(target).build()];
-        match &transition.tombstone {
-            None => {}
-            Some(Tombstone::Absent(uid)) => {
-                let check = ConditionCheck::builder()
-                    .table_name(&self.table)
-                    .key("pk", text(key::tombstone(uid)))
-                    .key("sk", text(key::HEAD))
-                    .condition_expression("attribute_not_exists(pk)")
-                    .build()
-                    .map_err(invalid)?;
-                writes.push(TransactWriteItem::builder().condition_check(check).build());
-            }
-            Some(Tombstone::Put(uid)) => {
-                let tombstone = put(tombstone_item(uid, transition.target.since)).build().map_err(invalid)?;
-                writes.push(TransactWriteItem::builder().put(tombstone).build());
-            }
+        if let Some(uid) = &transition.tombstone {
+            let tombstone = put(tombstone_item(uid, transition.target.since)).build().map_err(invalid)?;
+            writes.push(TransactWriteItem::builder().put(tombstone).build());
         }
         if let Some(run) = &transition.run {
             let head = put(new_run(run)).condition_expression("attribute_not_exists(pk)");
@@ -315,12 +301,8 @@ impl Dynamo {
     fn transacted(&self, transition: &Transition, item: &Item) {
         let Some(meter) = &self.meter else { return };
         meter.transacted(item_size(item), index_entries(&transition.target, transition.seen));
-        match &transition.tombstone {
-            None => {}
-            Some(Tombstone::Absent(_)) => meter.transacted(0, 0),
-            Some(Tombstone::Put(uid)) => {
-                meter.transacted(item_size(&tombstone_item(uid, transition.target.since)), 0);
-            }
+        if let Some(uid) = &transition.tombstone {
+            meter.transacted(item_size(&tombstone_item(uid, transition.target.since)), 0);
         }
         if let Some(run) = &transition.run {
             let bytes = item_size(&new_run(run));
@@ -338,11 +320,6 @@ fn verdict(transition: &Transition, item: &Item, reasons: &[CancellationReason])
     if failed(target) {
         // A write whose answer was lost and that was sent again, too late for its token.
         return Some(Ok(target.item() == Some(item)));
-    }
-    let tombstoned =
-        matches!(transition.tombstone, Some(Tombstone::Absent(_))) && reasons.get(1).is_some_and(failed);
-    if tombstoned {
-        return Some(Ok(false));
     }
     let run = transition.run.as_ref().zip(reasons.last()).filter(|(_, reason)| failed(reason));
     if let Some((run, _)) = run {

@@ -1,5 +1,5 @@
 use ebb_store::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
-use ebb_store::{TargetHead, TellState, Tombstone, Transition, Waiting};
+use ebb_store::{TargetHead, TellState, Transition, Waiting};
 use ebb_wire::engine::target::Tell;
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 
@@ -18,7 +18,7 @@ async fn a_target_is_read_back_as_it_was() {
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
-        tell: Some(TellState { what: Tell::Stuck, tries: 3 }),
+        tell: Some(TellState { what: Tell::Stuck, tries: 3, held_by: Some(Moment::AfterStop) }),
         waiting: Some(Waiting {
             uid: "u2".into(),
             generation: 1,
@@ -60,7 +60,7 @@ async fn target_and_run_begin_together_or_not_at_all() {
         target: TargetHead { uid: uid.into(), ..target("sandbox", "a") },
         seen: None,
         run: Some(new_run(uid)),
-        tombstone: Some(Tombstone::Absent(uid.into())),
+        tombstone: None,
     };
     let (one, two) = (begin("u1"), begin("u2"));
     let (first, second) = tokio::join!(world.store.move_target(&one), world.store.move_target(&two));
@@ -75,28 +75,11 @@ async fn target_and_run_begin_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_tombstone_refuses_a_late_creation() {
-    let world = World::new().await;
-    assert!(!world.store.is_tombstoned("u1").await.unwrap());
-    world.store.put_tombstone("u1", Timestamp(1_800_000_000_000)).await.unwrap();
-    assert!(world.store.is_tombstoned("u1").await.unwrap());
-    let late = Transition {
-        target: target("sandbox", "a"),
-        seen: None,
-        run: Some(new_run("a")),
-        tombstone: Some(Tombstone::Absent("u1".into())),
-    };
-    assert!(!world.store.move_target(&late).await.unwrap());
-    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), None);
-    assert_eq!(world.store.read_root(&new_run("a").id).await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item() {
     let world = World::new().await;
     world.store.move_target(&plain(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
-    let end = Transition { tombstone: Some(Tombstone::Put("u1".into())), ..plain(gone, Some(1)) };
+    let end = Transition { tombstone: Some("u1".into()), ..plain(gone, Some(1)) };
     assert!(world.store.move_target(&end).await.unwrap());
     assert!(world.store.is_tombstoned("u1").await.unwrap());
     let dynamo = &world.store.dynamo;

@@ -172,7 +172,8 @@ impl World {
                 bail!("the target has failed: {:?}", ebb_flow::tell::first_cause(&self.env, &target).await?);
             }
             let root = self.unmetered.read_root(&run).await?.context("the run is gone")?;
-            let over = target.phase == TargetPhase::Ready && target.tell.is_none();
+            // The run is closed once the platform has taken the outcome.
+            let over = target.phase == TargetPhase::Ready && target.due.is_none();
             let closed = root.head.phase == RunPhase::Closed;
             if over && closed && receiver.under_way() == 0 && self.traffic.pending() == 0 {
                 return Ok(());

@@ -1,0 +1,71 @@
+//! The order in which tasks come to the table, when a test sets it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use super::{Runtime, TaskId};
+
+/// A task waits this many milliseconds for another one's turn; after that the other one has nothing to do there.
+const PATIENCE: u32 = 3;
+
+/// Turns of the first tasks that come to the table, numbered as they come. Later ones come when they like.
+pub struct Turns(Mutex<State>);
+
+struct State {
+    order: VecDeque<usize>,
+    known: Vec<TaskId>,
+    most: usize,
+    waited: u32,
+    taken: usize,
+}
+
+impl Turns {
+    /// One operation of the task named per entry of `order`, in this order, for the first `tasks` tasks.
+    pub fn new(tasks: usize, order: impl IntoIterator<Item = usize>) -> Self {
+        let order = order.into_iter().collect();
+        Self(Mutex::new(State { order, known: Vec::new(), most: tasks, waited: 0, taken: 0 }))
+    }
+
+    /// How many turns were taken by the task whose turn it was.
+    pub fn taken(&self) -> usize {
+        self.state().taken
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no panic while it is held")
+    }
+
+    /// Waits until the running task may do its next operation.
+    pub(super) async fn turn(&self, runtime: &Runtime) {
+        let task = runtime.current();
+        loop {
+            {
+                let mut state = self.state();
+                let me = match state.known.iter().position(|known| *known == task) {
+                    Some(me) => me,
+                    None if state.known.len() < state.most => {
+                        state.known.push(task);
+                        state.known.len() - 1
+                    }
+                    None => return,
+                };
+                match state.order.front() {
+                    None => return,
+                    Some(next) if *next == me => {
+                        state.order.pop_front();
+                        state.waited = 0;
+                        state.taken += 1;
+                        return;
+                    }
+                    Some(_) if state.waited >= PATIENCE => {
+                        state.order.pop_front();
+                        state.waited = 0;
+                        continue;
+                    }
+                    Some(_) => state.waited += 1,
+                }
+            }
+            runtime.sleep(1).await;
+        }
+    }
+}
