@@ -114,7 +114,8 @@ fn check_cancelled(world: &World, end: &End, asked_at: Option<(u64, u64)>, landi
     if !matches!(end.phase, None | Some(TargetPhase::Gone)) {
         return Some(format!("the target is {:?}", end.phase));
     }
-    if end.phase.is_some() && end.setup.is_some() && !end.told.contains("dev.ebb.target.gone.v1") {
+    let began = !world.table.state().heads.is_empty();
+    if began && !end.told.contains("dev.ebb.target.gone.v1") {
         return Some(format!("the platform does not know that it is gone: {:?}", end.told));
     }
     let (at, newest) = asked_at?;
