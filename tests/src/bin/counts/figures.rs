@@ -88,6 +88,9 @@ impl Row {
         let invocations = units.div_ceil(SLICE);
         let items = units.div_ceil(ITEM);
         let pages = units.div_ceil(PAGE);
+        // Of the writers that complete a join over several items, each may see that it is complete, and go on.
+        let twice = if shape.joins() { items - 1 } else { 0 };
+        let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1);
         // A join reads what it waits for, and whoever tells the outcome reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
@@ -98,10 +101,9 @@ impl Row {
                 of_units + RUN_UNITS + UNKNOWN_ENTRIES + invocations,
             ),
             ("writes", self.writes, of_units + RUN_WRITES + invocations),
-            ("reads", self.reads, RUN_READS + SLICE_READS * (invocations - 1) + 2 * items + queries),
+            ("reads", self.reads, most_reads + 2 * items + queries),
             ("bytes of the largest head", self.largest_head as u64, HEAD_BYTES),
-            // Of the writers that complete a join over several items, each may see that it is complete.
-            ("webhooks", self.webhooks as u64, units + if shape.joins() { items - 1 } else { 0 }),
+            ("webhooks", self.webhooks as u64, units + twice),
         ];
         let named = self.name();
         let broken = bounds.iter().filter(|(_, is, most)| is > most);
