@@ -6,6 +6,7 @@
 //! writes of the [`Table`], and by the plans of [`Queue`] and [`Outside`].
 
 mod functions;
+mod gate;
 mod ledger;
 mod operations;
 mod outside;
@@ -20,6 +21,7 @@ mod work;
 mod world;
 
 pub use functions::{Died, Functions};
+pub use gate::{Access, Gate};
 pub use ledger::{Finished, Ledger, Sent};
 pub use outside::{Outside, Platform};
 pub use queue::{Queue, QueueFaults};

@@ -1,6 +1,7 @@
 //! The table and the bucket in memory, with every write numbered.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ use ebb_store::{PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 
-use super::{Random, Runtime, Turns};
+use super::gate::{Access, Gate};
+use super::{Random, Runtime};
 
 /// On which side of a write a hook is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +39,7 @@ pub enum Blow {
 pub type Hook = Arc<dyn Fn(u64, Side) -> Pin<Box<dyn Future<Output = Blow> + Send>> + Send + Sync>;
 
 /// What the table and the bucket hold.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct State {
     /// Head items.
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
@@ -64,7 +66,7 @@ pub struct Table {
     begun: AtomicU64,
     hook: Mutex<Option<Hook>>,
     latency: Mutex<Option<(Random, u64)>>,
-    turns: Mutex<Option<Arc<Turns>>>,
+    gate: Mutex<Option<Arc<dyn Gate>>>,
 }
 
 impl Table {
@@ -76,7 +78,7 @@ impl Table {
             begun: AtomicU64::new(0),
             hook: Mutex::default(),
             latency: Mutex::default(),
-            turns: Mutex::default(),
+            gate: Mutex::default(),
         }
     }
 
@@ -90,9 +92,13 @@ impl Table {
         *self.latency.lock().expect("no panic while it is held") = Some((Random::new(seed), millis));
     }
 
-    /// Has operations wait for their turn from now on.
-    pub fn take_turns(&self, turns: Arc<Turns>) {
-        *self.turns.lock().expect("no panic while it is held") = Some(turns);
+    /// Has every operation go through `gate` from now on.
+    pub fn guard(&self, gate: Arc<dyn Gate>) {
+        *self.gate.lock().expect("no panic while it is held") = Some(gate);
+    }
+
+    fn gate(&self) -> Option<Arc<dyn Gate>> {
+        self.gate.lock().expect("no panic while it is held").clone()
     }
 
     /// What is in it.
@@ -106,10 +112,6 @@ impl Table {
     }
 
     async fn wait(&self) {
-        let turns = self.turns.lock().expect("no panic while it is held").clone();
-        if let Some(turns) = turns {
-            turns.turn(&self.runtime).await;
-        }
         let millis = {
             let latency = self.latency.lock().expect("no panic while it is held");
             latency.as_ref().map(|(random, most)| random.below(*most + 1))
@@ -120,9 +122,14 @@ impl Table {
     }
 
     /// Reads.
-    pub(super) async fn read<T>(&self, read: impl FnOnce(&State) -> T + Send) -> T {
+    pub(super) async fn read<T: Debug + Send>(&self, read: impl FnOnce(&State) -> T + Send) -> T {
         self.wait().await;
-        read(&self.state())
+        let Some(gate) = self.gate() else { return read(&self.state()) };
+        // What is read cannot get lost: whoever asks, asks again.
+        gate.pass(Access::Read, "read").await;
+        let value = read(&self.state());
+        gate.saw(&value);
+        value
     }
 
     /// Writes, with the hooks around it.
@@ -132,9 +139,14 @@ impl Table {
         write: impl FnOnce(&mut State) -> (T, String) + Send,
     ) -> Result<T, StoreError>
     where
-        T: Send,
+        T: Debug + Send,
     {
         self.wait().await;
+        let gate = self.gate();
+        let mut fate = Blow::Go;
+        if let Some(gate) = &gate {
+            fate = gate.pass(Access::Write, operation).await;
+        }
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         self.blow(operation, number, Side::Before).await?;
         let value = {
@@ -144,14 +156,23 @@ impl Table {
             state.writes.push((at, format!("{number} {operation} {what}")));
             value
         };
+        self.fall(operation, fate).await?;
         self.blow(operation, number, Side::After).await?;
+        if let Some(gate) = gate {
+            gate.saw(&value);
+        }
         Ok(value)
     }
 
     async fn blow(&self, operation: &'static str, number: u64, side: Side) -> Result<(), StoreError> {
         let hook = self.hook.lock().expect("no panic while it is held").clone();
         let Some(hook) = hook else { return Ok(()) };
-        match hook(number, side).await {
+        let blow = hook(number, side).await;
+        self.fall(operation, blow).await
+    }
+
+    async fn fall(&self, operation: &'static str, blow: Blow) -> Result<(), StoreError> {
+        match blow {
             Blow::Go => Ok(()),
             Blow::Die => self.runtime.die().await,
             Blow::Lose => Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() }),

@@ -3,13 +3,20 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
-use super::{Runtime, TaskId};
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use super::{Access, Blow, Gate, Runtime, TaskId};
 
 /// A task waits this many milliseconds for another one's turn; after that the other one has nothing to do there.
 const PATIENCE: u32 = 3;
 
 /// Turns of the first tasks that come to the table, numbered as they come. Later ones come when they like.
-pub struct Turns(Mutex<State>);
+pub struct Turns {
+    runtime: Runtime,
+    state: Mutex<State>,
+}
 
 struct State {
     order: VecDeque<usize>,
@@ -21,9 +28,10 @@ struct State {
 
 impl Turns {
     /// One operation of the task named per entry of `order`, in this order, for the first `tasks` tasks.
-    pub fn new(tasks: usize, order: impl IntoIterator<Item = usize>) -> Self {
+    pub fn new(runtime: Runtime, tasks: usize, order: impl IntoIterator<Item = usize>) -> Self {
         let order = order.into_iter().collect();
-        Self(Mutex::new(State { order, known: Vec::new(), most: tasks, waited: 0, taken: 0 }))
+        let state = Mutex::new(State { order, known: Vec::new(), most: tasks, waited: 0, taken: 0 });
+        Self { runtime, state }
     }
 
     /// How many turns were taken by the task whose turn it was.
@@ -32,12 +40,14 @@ impl Turns {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no panic while it is held")
+        self.state.lock().expect("no panic while it is held")
     }
+}
 
-    /// Waits until the running task may do its next operation.
-    pub(super) async fn turn(&self, runtime: &Runtime) {
-        let task = runtime.current();
+#[async_trait]
+impl Gate for Turns {
+    async fn pass(&self, _: Access, _: &'static str) -> Blow {
+        let task = self.runtime.current();
         loop {
             {
                 let mut state = self.state();
@@ -47,15 +57,15 @@ impl Turns {
                         state.known.push(task);
                         state.known.len() - 1
                     }
-                    None => return,
+                    None => return Blow::Go,
                 };
                 match state.order.front() {
-                    None => return,
+                    None => return Blow::Go,
                     Some(next) if *next == me => {
                         state.order.pop_front();
                         state.waited = 0;
                         state.taken += 1;
-                        return;
+                        return Blow::Go;
                     }
                     Some(_) if state.waited >= PATIENCE => {
                         state.order.pop_front();
@@ -65,7 +75,9 @@ impl Turns {
                     Some(_) => state.waited += 1,
                 }
             }
-            runtime.sleep(1).await;
+            self.runtime.sleep(1).await;
         }
     }
+
+    fn saw(&self, _: &dyn Debug) {}
 }

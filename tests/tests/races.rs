@@ -30,8 +30,12 @@ fn in_every_order(
         let world = Arc::new(World::new(scenario, Faults::default()));
         world.sweep();
         before(&world);
-        let plan = Arc::new(Turns::new(2, (0..turns).map(|turn| (order >> turn & 1) as usize)));
-        world.table.take_turns(Arc::clone(&plan));
+        let plan = Arc::new(Turns::new(
+            world.runtime.clone(),
+            2,
+            (0..turns).map(|turn| (order >> turn & 1) as usize),
+        ));
+        world.table.guard(plan.clone());
         let tasks = race(&world);
         world.runtime.run(async move {
             for task in tasks {

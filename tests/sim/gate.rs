@@ -1,0 +1,25 @@
+//! What every operation on the table goes through, when a test puts something there.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use super::Blow;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+}
+
+/// Decides when operations happen.
+#[async_trait]
+pub trait Gate: Send + Sync {
+    /// Waits until the operation may happen. Gives what becomes of the running task after a write.
+    async fn pass(&self, access: Access, operation: &'static str) -> Blow;
+    /// The operation has happened: what its caller learns.
+    fn saw(&self, answer: &dyn Debug);
+}
