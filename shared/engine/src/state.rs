@@ -12,6 +12,27 @@ use crate::time::Timestamp;
 /// Units per head item.
 pub const SHARD: u32 = 256;
 
+#[cfg(feature = "switches")]
+thread_local! {
+    static UNITS_PER_ITEM: std::cell::Cell<u32> = const { std::cell::Cell::new(SHARD) };
+}
+
+/// Sets the units per head item on this thread, for the model: small runs spread over several items then.
+#[cfg(feature = "switches")]
+pub fn set_units_per_item(units: u32) {
+    UNITS_PER_ITEM.set(units.max(1));
+}
+
+#[cfg(feature = "switches")]
+fn units_per_item() -> u32 {
+    UNITS_PER_ITEM.get()
+}
+
+#[cfg(not(feature = "switches"))]
+const fn units_per_item() -> u32 {
+    SHARD
+}
+
 /// Counts the tries of one unit, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u32);
@@ -120,18 +141,18 @@ impl Shard {
 
     /// The item that holds `unit`, and the unit's position in it.
     pub fn of(unit: Unit) -> (Self, u32) {
-        (Self(unit.0 / SHARD), unit.0 % SHARD)
+        (Self(unit.0 / units_per_item()), unit.0 % units_per_item())
     }
 
     /// The unit at a position of this item.
     pub fn unit(self, slot: u32) -> Unit {
-        Unit(self.0.saturating_mul(SHARD).saturating_add(slot))
+        Unit(self.0.saturating_mul(units_per_item()).saturating_add(slot))
     }
 
     /// How many items a run of `units` has; at least the root.
     pub fn count(units: usize) -> u32 {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        units.div_ceil(SHARD).max(1)
+        units.div_ceil(units_per_item()).max(1)
     }
 }
 
@@ -244,7 +265,7 @@ impl View {
         let known = self.heads.iter().enumerate().filter(|(_, head)| head.is_some());
         known
             .map(|(position, _)| shard(position))
-            .flat_map(move |shard| (shard.unit(0).0..shard.unit(SHARD).0.min(size)).map(Unit))
+            .flat_map(move |shard| (shard.unit(0).0..shard.unit(units_per_item()).0.min(size)).map(Unit))
     }
 }
 

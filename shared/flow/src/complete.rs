@@ -17,6 +17,7 @@ use crate::inputs::Memory;
 use crate::outcome::{self, Ended, Failure, Success};
 use crate::results::{self, Late};
 use crate::run::Run;
+use crate::switch::{self, Rule};
 
 /// What became of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,9 @@ pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<Taken, Flow
     }
     let Some(run) = Run::load(env, &claims.run).await? else { return Ok(Taken::Gone) };
     let Some(unit) = run.unit(claims.unit) else { return Ok(Taken::Forbidden) };
+    if expired == Expiry::Over && !switch::holds(Rule::KeepExpiredSuccess) {
+        return Ok(Taken::Expired);
+    }
     take(env, &run, unit, claims, expired, callback).await
 }
 

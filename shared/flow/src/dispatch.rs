@@ -22,6 +22,7 @@ use crate::outcome::{Ended, Failure, Success};
 use crate::ports::{Message, RelayError};
 use crate::records;
 use crate::run::Run;
+use crate::switch::{self, Rule};
 use crate::undo::{self, Undo};
 
 /// A callback token stays valid for this long after the unit's own deadline; later results are recorded as late.
@@ -169,9 +170,13 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.life());
     let life = run.life();
+    let stable = match switch::holds(Rule::StableKey) {
+        true => stable_key(&life, resource, name),
+        false => stable_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
+    };
     let mut pairs = vec![
         ("EBB_KEY", unit_key(&life, resource, name)),
-        ("EBB_IDEMPOTENCY_KEY", stable_key(&life, resource, name)),
+        ("EBB_IDEMPOTENCY_KEY", stable),
         ("EBB_ATTEMPT", this.attempt.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
         ("EBB_EVENT", event_name(run.moment()).to_owned()),
@@ -215,7 +220,9 @@ async fn start(env: &Env, run: &Run, request: Ensure) -> Result<Sent, FlowError>
         Err(RelayError::Refused(reason)) => Ok(Sent::failed(ReasonCode::NotStartable, &reason)),
         Err(RelayError::Unreachable(reason)) => {
             tracing::warn!(run = %run.id, reason, "the relay did not answer; the unit is sent again");
-            hasten(env, run, RELAY_RETRY_MS).await?;
+            if switch::holds(Rule::FailedSendIsDue) {
+                hasten(env, run, RELAY_RETRY_MS).await?;
+            }
             Ok(Sent { ended: None, more: 0 })
         }
     }
@@ -297,6 +304,9 @@ async fn call(
 /// # Errors
 /// The store's.
 pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> Result<(), FlowError> {
+    if !switch::holds(Rule::RecordAccepted) {
+        return Ok(());
+    }
     let note = Note::Accepted(env.now());
     env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
     // Only a hint: `sweep` wakes often enough to find the deadline by itself, somewhat later.

@@ -19,6 +19,7 @@ use crate::inputs::{self, Memory};
 use crate::ports::Message;
 use crate::results::{self, Progress};
 use crate::run::Run;
+use crate::switch::{self, Rule};
 use crate::undo;
 
 /// Sends at a time. A send is mostly waiting.
@@ -112,6 +113,11 @@ async fn send_all(
                 Ok(()) => ready.clear(),
                 Err(failed) => error = Some(failed),
             }
+        }
+        if !switch::holds(Rule::JoinEverySend) && ready.is_empty() {
+            // What is left behind is frozen: polled once, and never again.
+            futures::future::poll_immediate(under_way.next()).await;
+            break;
         }
         match under_way.next().await {
             None => break,

@@ -15,6 +15,7 @@ use crate::inputs::Memory;
 use crate::ports::Message;
 use crate::reopen;
 use crate::run::Run;
+use crate::switch::{self, Rule};
 use crate::tell;
 
 /// Ends `run`, in which nothing can move any more. Gives what begins after it.
@@ -107,11 +108,25 @@ async fn move_target(
         }
         let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
         let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.moment()));
+        if !switch::holds(Rule::OneTransaction) && transition.run.is_some() {
+            let target = two_writes(env, transition).await?;
+            return Ok(Some(Moved { target, begun }));
+        }
         if env.store.move_target(&transition).await? {
             return Ok(Some(Moved { target: transition.target, begun }));
         }
     }
     Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
+}
+
+/// What a crash in between would make of a transition and its run.
+pub(crate) async fn two_writes(env: &Env, transition: Transition) -> Result<TargetHead, FlowError> {
+    let version = transition.target.version;
+    env.store.move_target(&Transition { run: None, ..transition.clone() }).await?;
+    let mut run = Transition { seen: Some(version), ..transition };
+    run.target.version += 1;
+    env.store.move_target(&run).await?;
+    Ok(run.target)
 }
 
 /// What the engine knows of a stored target.

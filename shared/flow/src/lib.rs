@@ -27,6 +27,7 @@ pub mod results;
 pub mod run;
 pub mod settle;
 pub mod sweep;
+pub mod switch;
 pub mod system;
 pub mod tell;
 pub mod undo;

@@ -19,6 +19,7 @@ use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish;
 use crate::settle;
+use crate::switch::{self, Rule};
 use crate::tell;
 
 /// Why a lifecycle webhook is not taken.
@@ -351,6 +352,11 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
             (Deletion::Begin(step), Some(target), Some(loaded)) => {
                 let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
+                if !switch::holds(Rule::OneTransaction) {
+                    transition.target = finish::two_writes(env, transition.clone()).await?;
+                    transition.seen = Some(transition.target.version);
+                    transition.target.version += 1;
+                }
                 if env.store.move_target(&transition).await? {
                     if let Some(work) = finish::begin(env, &transition.target, begun, &loaded).await? {
                         drive(env, work).await?;

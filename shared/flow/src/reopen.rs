@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ebb_engine::retry::next_block;
 use ebb_engine::target::Tell;
-use ebb_engine::{Event, Moment, RunPhase, TargetPhase, Unit, accept};
+use ebb_engine::{Change, Event, Moment, RunPhase, TargetPhase, Unit, accept};
 use ebb_store::{TargetHead, TellState, Transition};
 use ebb_wire::id::RunId;
 
@@ -17,6 +17,7 @@ use crate::error::FlowError;
 use crate::finish;
 use crate::ports::Message;
 use crate::run::{self, Run};
+use crate::switch::{self, Rule};
 
 /// Starts the next try of `units` of a run, even if the run is closed, and moves a target that was given up or gone
 /// back to where its run belongs. False: there is no such run, or the target's life has moved on from it.
@@ -48,8 +49,11 @@ async fn wake(env: &Env, run: &Run, epoch: ebb_engine::Epoch) -> Result<(), Flow
         if root.head.epoch != epoch || root.head.phase == RunPhase::Stopping {
             return Ok(());
         }
-        let event = Event::Reawoken { due: env.now(), version: root.head.version, epoch };
-        if run.patch(env, &accept(event)).await?.is_ok() {
+        let mut patch = accept(Event::Reawoken { due: env.now(), version: root.head.version, epoch });
+        if !switch::holds(Rule::RedriveKeepsEpoch) {
+            patch.changes.push(Change::SetEpoch(epoch.next()));
+        }
+        if run.patch(env, &patch).await?.is_ok() {
             env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
             return Ok(());
         }

@@ -27,6 +27,7 @@ use crate::outcome::{Ended, Failure};
 use crate::ports::Message;
 use crate::records;
 use crate::run::Run;
+use crate::switch::{self, Rule};
 use crate::undo;
 
 /// What follows from a result.
@@ -70,6 +71,9 @@ pub async fn conclude(
 ) -> Result<Progress, FlowError> {
     match ended {
         Ended::Succeeded(success) => {
+            if !switch::holds(Rule::RecordBeforeHead) {
+                done(env, run, this, ended).await?;
+            }
             let kept = !success.outputs.is_empty() || success.log.is_some() || more > 0;
             if kept {
                 // That there is more to take away has to outlive this invocation.
@@ -174,7 +178,7 @@ async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<(), FlowE
     if view.is_late(this.unit, this.attempt, mark) {
         return Ok(());
     }
-    if view.is_sealed(this.unit) {
+    if view.is_sealed(this.unit) && switch::holds(Rule::ReopenOnLate) {
         reopen_undos(env, run, this.unit).await?;
     }
     let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt, mark });
@@ -230,6 +234,7 @@ async fn failed(
     let result = records::keep(env, run, this.unit, this.attempt, &ended, next).await?;
     let decides = match env.store.put_result(&run.id, this.unit, this.attempt, &result).await? {
         Put::First => result,
+        _ if !switch::holds(Rule::RecordDecides) => result,
         Put::Repeated(first) | Put::Second(first) => first,
     };
     resume(env, run, this, &decides, memory).await
@@ -283,6 +288,11 @@ async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progre
     let Try { unit, attempt, epoch } = this;
     let event = Event::Retried { unit, attempt, epoch, to: attempt.next() };
     let wait = due.since(env.now());
+    if !switch::holds(Rule::RetryIsDue) {
+        run.patch(env, &accept(event)).await?.ok();
+        env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
+        return Ok(Progress::default());
+    }
     if let Some(patch) = accept_waking(event, due)
         && run.patch(env, &patch).await?.is_ok()
     {
@@ -322,6 +332,9 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
 async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Progress, FlowError> {
     let known = match follow(run.graph(), &run.view_of(head), cause) {
         Next::Known(known) => known,
+        Next::LookAtAll if !switch::holds(Rule::LookAtAllItems) => {
+            Follow { dispatch: Vec::new(), over: None }
+        }
         Next::LookAtAll => {
             let view = run.look(env).await?;
             match follow(run.graph(), &view, cause) {

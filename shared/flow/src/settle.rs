@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Event, RunPhase, Shard, Timestamp, Unit, View, accept};
+use ebb_engine::{Attempt, Change, Event, RunPhase, Shard, Timestamp, Unit, View, accept};
 use ebb_spec::plan::Work as Kind;
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::RunId;
@@ -26,6 +26,7 @@ use crate::outcome::Ended;
 use crate::ports::{Message, RelayError};
 use crate::records;
 use crate::run::{self, Run};
+use crate::switch::{self, Rule};
 
 /// Units that are settled at a time.
 const AT_ONCE: usize = 16;
@@ -48,7 +49,11 @@ pub async fn cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
             RunPhase::Closed if root.head.stopped.is_none() => Event::Outdated { epoch },
             RunPhase::Stopping | RunPhase::Closed => return Ok(()),
         };
-        if let ebb_store::Patched::Written(_) = env.store.patch_run(id, &accept(event)).await? {
+        let mut patch = accept(event);
+        if !switch::holds(Rule::CancelByEpoch) {
+            patch.changes.retain(|change| !matches!(change, Change::SetEpoch(_)));
+        }
+        if let ebb_store::Patched::Written(_) = env.store.patch_run(id, &patch).await? {
             return Ok(());
         }
     }
@@ -82,6 +87,8 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
         settled &= one?;
     }
     let landed = env.now() >= stopped.plus(env.settings.landing);
+    let settled = settled || !switch::holds(Rule::SettleBeforeUndo);
+    let landed = landed || !switch::holds(Rule::WaitForLanding);
     if settled && landed {
         return finish::settled(env, run).await;
     }
@@ -113,7 +120,8 @@ async fn stop_all(env: &Env, run: &Run, view: &View) -> Result<Option<Timestamp>
     if stopped.is_some() {
         return Ok(stopped);
     }
-    for number in 1..Shard::count(run.graph().len()) {
+    let items = if switch::holds(Rule::StopEveryItem) { Shard::count(run.graph().len()) } else { 1 };
+    for number in 1..items {
         let shard = Shard(number);
         let event = Event::Cancelled { shard, epoch: ebb_engine::Epoch(before), now: env.now() };
         // Refused: it is stopped already.

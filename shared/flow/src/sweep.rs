@@ -30,6 +30,7 @@ use crate::receive;
 use crate::results;
 use crate::run::{self, Run};
 use crate::settle;
+use crate::switch::{self, Rule};
 use crate::tell;
 use crate::undo;
 
@@ -161,6 +162,9 @@ async fn sweep_once(env: &Env, id: &RunId, when: When) -> Result<Looked, FlowErr
     let records: Records =
         found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
     let mut look = Look { now, when, work: Vec::new(), next: now.plus(interval(env, &run, &view)) };
+    if !switch::holds(Rule::RearmAfterActing) {
+        rearm(env, id, &root, look.next).await?;
+    }
     let mut over = None;
     for (unit, attempt) in open {
         let this = Try { unit, attempt, epoch };
@@ -215,8 +219,11 @@ fn interval(env: &Env, run: &Run, view: &View) -> Millis {
 /// Makes the run due at `next`, unless somebody has changed when it is due since it was seen.
 async fn rearm(env: &Env, id: &RunId, seen: &ebb_engine::Head, next: Timestamp) -> Result<Looked, FlowError> {
     let Some(due) = seen.due else { return Ok(Looked::Done) };
-    let event = Event::Rearmed { seen: due, version: seen.version, next };
-    match env.store.patch_run(id, &accept(event)).await? {
+    let mut patch = accept(Event::Rearmed { seen: due, version: seen.version, next });
+    if !switch::holds(Rule::VersionGuardsRearm) {
+        patch.conditions.clear();
+    }
+    match env.store.patch_run(id, &patch).await? {
         Patched::Written(_) => {
             let wait = Duration::from_millis(next.since(env.now()).0);
             if wait < LONGEST_HINT {
@@ -270,7 +277,11 @@ async fn look_at(
         return Ok(nothing);
     }
     let is_pod = matches!(unit.work, Kind::Pod(_));
-    let Some((record, begun)) = record.and_then(|record| Some((record, complete::begun(record)?))) else {
+    let begun = match switch::holds(Rule::DeadlineFromStart) {
+        true => record.and_then(complete::begun),
+        false => Some(run.facts.started),
+    };
+    let Some(begun) = begun else {
         // From now on its time runs.
         let noted = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(look.now)).await?;
         look.not_before(look.now.plus(Millis(unit.timeout_ms)));
@@ -287,6 +298,7 @@ async fn look_at(
         }
         return Ok(nothing);
     };
+    let record = record.cloned().unwrap_or_default();
     let deadline = begun.plus(Millis(unit.timeout_ms));
     let deadline = if is_pod { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
     if deadline <= look.now {

@@ -17,6 +17,7 @@ use crate::error::FlowError;
 use crate::inputs::{self, Memory};
 use crate::records;
 use crate::run::Run;
+use crate::switch::{self, Rule};
 
 /// What is to be done by an undo.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +38,9 @@ pub enum Undo {
 /// # Errors
 /// The store's.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Result<(), FlowError> {
+    if !switch::holds(Rule::SealBeforeRead) {
+        return Ok(());
+    }
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
     let mut patches: BTreeMap<(Moment, Shard), Vec<Change>> = BTreeMap::new();
     for at in memory.seal(undone) {
@@ -77,8 +81,14 @@ pub async fn decide(
         }
         let found = env.store.read_records(&earlier.id, &units).await?;
         for undone in units {
-            let tries: Vec<&Record> =
+            let mut tries: Vec<&Record> =
                 found.iter().filter(|(at, _, _)| *at == undone).map(|(_, _, record)| record).collect();
+            if !switch::holds(Rule::UndoEveryAttempt) {
+                tries = tries.split_off(tries.len().saturating_sub(1));
+            }
+            if tries.is_empty() && !switch::holds(Rule::UndoTheUnknown) {
+                continue;
+            }
             let skipped = !tries.is_empty() && tries.iter().all(|record| is_skipped(record));
             if skipped || (tries.is_empty() && !earlier.may_have_started(undone)) {
                 continue;

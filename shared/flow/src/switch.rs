@@ -1,0 +1,104 @@
+//! Rules of the state protocol that the model can switch off, to show that it notices.
+//!
+//! Only with the feature `switches`, which no program has: without it every rule holds, and the compiler removes what
+//! stands for its absence.
+
+/// A rule whose absence the model has to notice. The numbers are those of the state protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Completion: the record is written before the head.
+    RecordBeforeHead,
+    /// Failure: a result that is in the record decides, whatever came later.
+    RecordDecides,
+    /// Cancellation: the epoch is bumped, so that nothing follows from results of the former one.
+    CancelByEpoch,
+    /// 1: an undo seals what it undoes before it reads.
+    SealBeforeRead,
+    /// 1: a late success reopens an undo that has begun to read.
+    ReopenOnLate,
+    /// 1: an undo starts only when everything that may have started is settled.
+    SettleBeforeUndo,
+    /// 2: teardown waits until what was sent before the cancellation has landed or never will.
+    WaitForLanding,
+    /// 4: every attempt's success is undone.
+    UndoEveryAttempt,
+    /// 5: a 202 is recorded, and the request not sent again.
+    RecordAccepted,
+    /// 6: whoever puts a wake-up off must have seen what asked for it.
+    VersionGuardsRearm,
+    /// 6: a sweep puts the wake-up off only after it has acted.
+    RearmAfterActing,
+    /// 7: a deadline runs from the start of the try.
+    DeadlineFromStart,
+    /// 8: a join over several items looks at all of them.
+    LookAtAllItems,
+    /// 8: a cancellation stops every item.
+    StopEveryItem,
+    /// 9: target and run begin in one transaction.
+    OneTransaction,
+    /// 10: what starts a run again does not bump its epoch.
+    RedriveKeepsEpoch,
+    /// 12: every send is joined before the invocation returns.
+    JoinEverySend,
+    /// 13: a send that failed makes the run due before anything is acknowledged.
+    FailedSendIsDue,
+    /// 14: the wake-up of a retry is in the table; the message is only a hint.
+    RetryIsDue,
+    /// 15: the success of an expired token is recorded.
+    KeepExpiredSuccess,
+    /// 17: what started and left no record is undone.
+    UndoTheUnknown,
+    /// 17: the stable key of a unit is the same for all its attempts.
+    StableKey,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 22] = [
+        Self::RecordBeforeHead,
+        Self::RecordDecides,
+        Self::CancelByEpoch,
+        Self::SealBeforeRead,
+        Self::ReopenOnLate,
+        Self::SettleBeforeUndo,
+        Self::WaitForLanding,
+        Self::UndoEveryAttempt,
+        Self::RecordAccepted,
+        Self::VersionGuardsRearm,
+        Self::RearmAfterActing,
+        Self::DeadlineFromStart,
+        Self::LookAtAllItems,
+        Self::StopEveryItem,
+        Self::OneTransaction,
+        Self::RedriveKeepsEpoch,
+        Self::JoinEverySend,
+        Self::FailedSendIsDue,
+        Self::RetryIsDue,
+        Self::KeepExpiredSuccess,
+        Self::UndoTheUnknown,
+        Self::StableKey,
+    ];
+}
+
+#[cfg(feature = "switches")]
+thread_local! {
+    static OFF: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
+}
+
+/// Switches one rule off on this thread, and all others on.
+#[cfg(feature = "switches")]
+pub fn switch_off(rule: Option<Rule>) {
+    OFF.set(rule);
+}
+
+/// Whether a rule holds.
+#[cfg(feature = "switches")]
+pub(crate) fn holds(rule: Rule) -> bool {
+    OFF.get() != Some(rule)
+}
+
+/// Whether a rule holds.
+#[cfg(not(feature = "switches"))]
+pub(crate) const fn holds(_: Rule) -> bool {
+    true
+}
