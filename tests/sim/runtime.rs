@@ -118,6 +118,20 @@ impl Runtime {
         Sleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
     }
 
+    /// Waits until no other task can move without time or somebody else's doing.
+    pub async fn idle(&self) {
+        let task = self.current();
+        std::future::poll_fn(|_| {
+            let mut ready = lock(&self.0.ready);
+            if ready.is_empty() {
+                return Poll::Ready(());
+            }
+            ready.push_back(task);
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Runs everything until `task` is over. `None`: it was killed, or nothing can move any more.
     pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let task = self.spawn(work);

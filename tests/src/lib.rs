@@ -2,3 +2,7 @@
 
 #[path = "../sim/mod.rs"]
 pub mod sim;
+
+#[cfg(feature = "switches")]
+#[path = "../model/mod.rs"]
+pub mod model;

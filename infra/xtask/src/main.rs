@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod corpus;
 mod counts;
+mod model;
 mod packages;
 mod run;
 mod summary;
@@ -38,6 +39,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Explores every order of the steps of small graphs, and shows that no rule can be left out: --case, --rule, --schedules
+    #[command(disable_help_flag = true)]
+    Model {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -46,6 +53,7 @@ fn main() -> ExitCode {
         Chore::Check => check::all(),
         Chore::Corpus { folder } => corpus::all(&folder),
         Chore::Counts { arguments } => counts::all(&arguments),
+        Chore::Model { arguments } => model::all(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

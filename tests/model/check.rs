@@ -1,0 +1,137 @@
+//! What must hold.
+
+use ebb_engine::{Attempt, Moment, RunPhase, Shard, TargetPhase};
+use ebb_wire::callback::ReasonCode;
+use ebb_wire::record::Verdict;
+
+use super::choice::Deletion;
+use super::place::Place;
+
+/// At every step. `whole`: nothing has gone wrong so far, and nothing was hurried.
+pub(super) fn now(place: &Place, whole: bool) -> Option<String> {
+    if let Some(wrong) = place.outer.state().wrong.first() {
+        return Some(wrong.clone());
+    }
+    never_sent(place)
+        .or_else(|| passed_over(place))
+        .or_else(|| if place.is_quiet() { quiet(place, whole) } else { None })
+}
+
+/// A recorded success is what the unit comes to, unless the run was cancelled.
+fn passed_over(place: &Place) -> Option<String> {
+    let table = place.table.state();
+    for ((run, unit, attempt), record) in &table.records {
+        let setup = matches!(run.moment(), Moment::BeforeReady | Moment::AfterReady);
+        let success = record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Succeeded);
+        let (shard, slot) = Shard::of(*unit);
+        let Some(head) = table.heads.get(run).and_then(|heads| heads.get(&shard)) else { continue };
+        let passed = head.head.attempt(slot) > *attempt || head.head.failed.contains(&slot);
+        if setup && success && passed {
+            return Some(format!(
+                "unit {} of {run} succeeded in try {}, and the run passed over it",
+                unit.0, attempt.0
+            ));
+        }
+    }
+    None
+}
+
+/// A try that nobody has got must not have run out of time.
+fn never_sent(place: &Place) -> Option<String> {
+    let table = place.table.state();
+    let outer = place.outer.state();
+    for ((run, unit, attempt), record) in &table.records {
+        let Some(result) = &record.result else { continue };
+        let code = result.reason.as_ref().map(|reason| reason.code);
+        let begun = record.started.is_some() || record.accepted.is_some();
+        let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
+        let posted = format!("{run}-{}-{}", unit.0, attempt.0);
+        let known = outer.works.contains_key(&relayed) || outer.works.contains_key(&posted);
+        if result.verdict == Verdict::Failed && code == Some(ReasonCode::Timeout) && !begun && !known {
+            return Some(format!("unit {} of {run} ran out of time, and was never sent", unit.0));
+        }
+    }
+    None
+}
+
+/// When nothing moves: what is to move later is due in time.
+fn quiet(place: &Place, whole: bool) -> Option<String> {
+    let table = place.table.state();
+    let outer = place.outer.state();
+    for (run, heads) in &table.heads {
+        let root = &heads[&Shard::ROOT].head;
+        if root.phase != RunPhase::Running {
+            continue;
+        }
+        let Some(due) = root.due else { return Some(format!("{run} is open, and never due")) };
+        let (_, graph) = place.loaded.event(run.moment())?;
+        let view =
+            ebb_engine::View::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
+        for (unit, attempt) in ebb_engine::follow::in_flight(graph, &view) {
+            let before = Attempt(attempt.0 - 1);
+            let next = table
+                .records
+                .get(&(run.clone(), unit, before))
+                .and_then(|record| record.result.as_ref()?.next);
+            if let Some(next) = next
+                && due.0 > next.max(place.runtime.now().0)
+            {
+                let late = due.0 - next;
+                return Some(format!(
+                    "unit {} of {run} is to be tried again, and {run} is due {late} ms later",
+                    unit.0
+                ));
+            }
+            let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
+            let posted = format!("{run}-{}-{}", unit.0, attempt.0);
+            let known = outer.works.contains_key(&relayed) || outer.works.contains_key(&posted);
+            if whole && !known && next.is_none() {
+                return Some(format!(
+                    "unit {} of {run} is ready and was not sent, though nothing went wrong",
+                    unit.0
+                ));
+            }
+            if whole && known {
+                return Some(format!(
+                    "unit {} of {run} has ended and {run} does not know, though nothing went wrong",
+                    unit.0
+                ));
+            }
+            if !known && next.is_none() && due.0 > place.runtime.now().0 + SOON_MS {
+                return Some(format!(
+                    "unit {} of {run} was not sent, and {run} is due in {} ms",
+                    unit.0,
+                    due.0 - place.runtime.now().0
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// What was not sent is looked at within this.
+const SOON_MS: u64 = 60_000;
+
+/// When nothing can happen any more.
+pub(super) fn end(place: &Place, deletion: &Deletion) -> Option<String> {
+    let table = place.table.state();
+    let outer = place.outer.state();
+    let phase = table.targets.values().next().map(|target| target.phase);
+    if !deletion.answered {
+        return Some("the deletion was never answered".to_owned());
+    }
+    if phase != Some(TargetPhase::Gone) {
+        return Some(format!("the target is {phase:?} in the end"));
+    }
+    if !outer.things.is_empty() {
+        return Some(format!("left behind: {:?}", outer.things));
+    }
+    let open = table.heads.iter().find(|(_, heads)| heads[&Shard::ROOT].head.phase != RunPhase::Closed);
+    if let Some((run, heads)) = open {
+        return Some(format!("{run} is {:?} in the end", heads[&Shard::ROOT].head.phase));
+    }
+    if !outer.told.contains("dev.ebb.target.gone.v1") {
+        return Some("the platform does not know that it is gone".to_owned());
+    }
+    None
+}

@@ -1,0 +1,288 @@
+//! Goes through all orders.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex};
+
+use super::cases::Case;
+use super::check;
+use super::choice::{Budget, Deletion};
+use super::gates::Digest;
+use super::outer::{Mail, Outer};
+use super::place::{Place, plan};
+
+/// A path that is longer than this does not end.
+const LONGEST: usize = 3_000;
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Explored {
+    /// Different states.
+    pub states: usize,
+    /// Paths, each to its end or to a state that was seen.
+    pub paths: usize,
+    /// Paths that went to the end of the life.
+    pub ends: usize,
+    /// Steps of the longest path.
+    pub longest: usize,
+    /// A broken promise.
+    pub violation: Option<Violation>,
+    /// Whether all of it was seen; false: the limit of paths came first.
+    pub complete: bool,
+}
+
+/// A broken promise, and how it came to it.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which.
+    pub what: String,
+    /// The steps.
+    pub schedule: Vec<String>,
+    /// Steps that are not what happens if nothing goes wrong and nothing overtakes.
+    pub unusual: u32,
+}
+
+/// One position of the path that is being gone.
+#[derive(Clone, Copy, Debug)]
+struct Fork {
+    taken: usize,
+    choices: usize,
+}
+
+struct Search<'a> {
+    case: &'a Case,
+    loaded: Arc<ebb_flow::env::Loaded>,
+    /// States, and with how many unusual steps left each was seen.
+    seen: HashMap<u64, u32>,
+    /// Most unusual steps of a path.
+    most: u32,
+    path: Vec<Fork>,
+    explored: Explored,
+}
+
+/// Goes through every order of a case's steps, up to `paths` paths. Ends at the first broken promise.
+pub fn explore(case: &Case, paths: usize) -> Explored {
+    search(case, u32::MAX, paths)
+}
+
+/// A broken promise with the fewest unusual steps, if there is one with at most `most`.
+pub fn shortest(case: &Case, most: u32, paths: usize) -> Explored {
+    let mut explored = Explored::default();
+    for unusual in 0..=most {
+        explored = search(case, unusual, paths);
+        if explored.violation.is_some() {
+            break;
+        }
+    }
+    explored
+}
+
+fn search(case: &Case, most: u32, paths: usize) -> Explored {
+    ebb_engine::state::set_units_per_item(case.graph.per_item);
+    let loaded = plan(&case.graph);
+    let explored = Explored::default();
+    let mut search = Search { case, loaded, seen: HashMap::new(), most, path: Vec::new(), explored };
+    loop {
+        search.go();
+        search.explored.paths += 1;
+        search.explored.states = search.seen.len();
+        if search.explored.violation.is_some() || search.explored.paths >= paths {
+            break;
+        }
+        if !search.back() {
+            search.explored.complete = true;
+            break;
+        }
+    }
+    search.explored
+}
+
+impl Search<'_> {
+    /// To the next path; false: there is none.
+    fn back(&mut self) -> bool {
+        while let Some(fork) = self.path.last_mut() {
+            if fork.taken + 1 < fork.choices {
+                fork.taken += 1;
+                return true;
+            }
+            self.path.pop();
+        }
+        false
+    }
+
+    /// Goes the present path, and on from its end by what is usual.
+    fn go(&mut self) {
+        let place = Arc::new(Place::new(&self.loaded));
+        let given = std::mem::take(&mut self.path);
+        let walk = Arc::new(Mutex::new(Walk {
+            given,
+            path: Vec::new(),
+            most: self.most,
+            seen: std::mem::take(&mut self.seen),
+            schedule: Vec::new(),
+            wrong: None,
+            ended: false,
+        }));
+        let (world, walker, budget) = (Arc::clone(&place), Arc::clone(&walk), self.case.budget);
+        place.runtime.run(async move { step_all(&world, &walker, budget).await });
+        drop(place);
+        let walk = Arc::into_inner(walk).expect("the walk is over").into_inner().expect("it did not panic");
+        self.path = walk.path;
+        self.seen = walk.seen;
+        self.explored.longest = self.explored.longest.max(self.path.len());
+        self.explored.ends += usize::from(walk.ended);
+        if let Some(what) = walk.wrong {
+            let unusual = self.path.iter().filter(|fork| fork.taken > 0).count();
+            let unusual = u32::try_from(unusual).unwrap_or(u32::MAX);
+            self.explored.violation = Some(Violation { what, schedule: walk.schedule, unusual });
+        }
+    }
+}
+
+struct Walk {
+    given: Vec<Fork>,
+    path: Vec<Fork>,
+    most: u32,
+    seen: HashMap<u64, u32>,
+    schedule: Vec<String>,
+    wrong: Option<String>,
+    ended: bool,
+}
+
+async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budget) {
+    let full = budget;
+    let mut deletion = Deletion::default();
+    let mut unusual = 0;
+    loop {
+        expire(place);
+        place.runtime.idle().await;
+        place.collect(&mut deletion);
+        let next = {
+            let mut walk = walk.lock().expect("no panic while it is held");
+            if let Some(wrong) = check::now(place, budget == full) {
+                walk.wrong = Some(wrong);
+                return;
+            }
+            let depth = walk.path.len();
+            if depth >= LONGEST {
+                walk.wrong = Some("it does not end".to_owned());
+                return;
+            }
+            if depth >= walk.given.len() {
+                let left = walk.most - unusual;
+                match walk.seen.entry(state(place, &budget, &deletion)) {
+                    Entry::Occupied(seen) if *seen.get() >= left => return,
+                    Entry::Occupied(mut seen) => {
+                        seen.insert(left);
+                    }
+                    Entry::Vacant(new) => {
+                        new.insert(left);
+                    }
+                }
+            }
+            let (free, choices) = place.choices(&budget, &deletion);
+            if choices.is_empty() {
+                walk.ended = true;
+                walk.wrong = check::end(place, &deletion);
+                return;
+            }
+            let open = if unusual < walk.most { choices.len() } else { 1 };
+            let fork = walk.given.get(depth).copied().unwrap_or(Fork { taken: 0, choices: open });
+            let choice = choices[fork.taken].clone();
+            walk.schedule.push(choice.to_string());
+            walk.path.push(fork);
+            unusual += u32::from(fork.taken > 0);
+            place.happen(&choice, fork.taken < free, &mut budget, &mut deletion);
+            choice
+        };
+        if let super::choice::Choice::Tick(at) = next {
+            let now = place.runtime.elapsed();
+            place.runtime.sleep(at.saturating_sub(now)).await;
+        }
+    }
+}
+
+/// Requests that will not arrive any more are forgotten.
+fn expire(place: &Place) {
+    let now = place.runtime.elapsed();
+    let lost: Vec<_> = {
+        let mut state = place.outer.state();
+        let numbers: Vec<u64> = state
+            .flights
+            .iter()
+            .filter(|(_, flight)| flight.until < now)
+            .map(|(number, _)| *number)
+            .collect();
+        numbers.into_iter().filter_map(|number| state.flights.remove(&number)).collect()
+    };
+    for flight in lost {
+        let reason = "it took too long".to_owned();
+        Outer::answer(
+            &flight,
+            match flight.what.by_relay {
+                true => super::outer::Answer::Relay(Err(ebb_flow::ports::RelayError::Unreachable(reason))),
+                false => super::outer::Answer::Server(Err(ebb_outbound::CallError::Connect(reason))),
+            },
+        );
+    }
+}
+
+/// The state as a number.
+fn state(place: &Place, budget: &Budget, deletion: &Deletion) -> u64 {
+    let mut digest = Digest::new();
+    digest.add(&(place.runtime.elapsed(), budget, deletion));
+    {
+        let table = place.table.state();
+        digest.add(&(&table.heads, &table.records, &table.targets, &table.tombstones));
+    }
+    let points = place.gates.waiting();
+    let running = place.running.lock().expect("no panic while it is held").clone();
+    let outer = place.outer.state();
+    let mut tasks: Vec<u64> = Vec::new();
+    for (task, invocation) in &running {
+        let mut one = Digest::new();
+        match invocation {
+            super::place::Invocation::Mail(number) => one.add(&outer.mail.get(number)),
+            other => one.add(other),
+        }
+        one.add(&place.gates.seen(*task));
+        for (_, point) in points.iter().filter(|(_, point)| point.task == *task) {
+            one.add(&(point.kind, &point.what));
+        }
+        one.add(&outer.stopped_by.is_some_and(|newest| *task > newest));
+        tasks.push(one.end());
+    }
+    tasks.sort_unstable();
+    let mut flights: Vec<u64> = outer
+        .flights
+        .values()
+        .map(|flight| {
+            let mut one = Digest::new();
+            let by = Outer::is_awaited(flight).then(|| place.gates.seen(flight.by));
+            one.add(&(&flight.what, flight.until, by));
+            one.end()
+        })
+        .collect();
+    flights.sort_unstable();
+    let mut mail: Vec<u64> = outer
+        .mail
+        .iter()
+        .map(|(number, mail)| {
+            let taken = running.values().any(|one| *one == super::place::Invocation::Mail(*number));
+            let mut one = Digest::new();
+            match mail {
+                Mail::Callback { token, body, of } => one.add(&(token, body, of, taken)),
+                Mail::Message { message, not_before } => {
+                    let left = not_before.saturating_sub(place.runtime.elapsed());
+                    one.add(&(message, left, taken));
+                }
+            }
+            one.end()
+        })
+        .collect();
+    mail.sort_unstable();
+    digest.add(&(tasks, flights, mail));
+    digest.add(&(&outer.works, &outer.things, &outer.told, outer.stopped_by.is_some()));
+    digest.add(&outer.promises(|task| running.contains_key(&task)));
+    digest.end()
+}

@@ -1,0 +1,172 @@
+//! Points at which tasks wait for the explorer: every operation on the table, and every request to the outside.
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write as _};
+use std::hash::{DefaultHasher, Hasher};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+
+use crate::sim::{Access, Blow, Gate, Runtime, TaskId};
+
+/// What a task waits to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// To read the table.
+    Read,
+    /// To write to it.
+    Write,
+    /// To send a request to the outside.
+    Send,
+    /// To send to the queue, and to go on.
+    Queue,
+}
+
+/// A task that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) task: TaskId,
+    pub(super) kind: Kind,
+    pub(super) what: String,
+}
+
+struct Entry {
+    point: Point,
+    fate: Option<Blow>,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<u64, Entry>,
+    next: u64,
+    seen: BTreeMap<TaskId, u64>,
+}
+
+/// All points.
+#[derive(Clone)]
+pub(super) struct Gates {
+    runtime: Runtime,
+    state: Arc<Mutex<State>>,
+}
+
+/// Text into a hash, without keeping it.
+pub(super) struct Digest(pub(super) DefaultHasher);
+
+impl std::fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Digest {
+    pub(super) fn new() -> Self {
+        Self(DefaultHasher::new())
+    }
+
+    pub(super) fn add(&mut self, value: &dyn Debug) {
+        write!(self, "{value:?};").expect("a hash takes everything");
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.0.finish()
+    }
+}
+
+impl Gates {
+    pub(super) fn new(runtime: Runtime) -> Self {
+        Self { runtime, state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while it is held")
+    }
+
+    /// Waits until the explorer lets the running task go on.
+    pub(super) async fn wait(&self, kind: Kind, what: String) -> Blow {
+        let number = {
+            let mut state = self.state();
+            state.next += 1;
+            let number = state.next;
+            let point = Point { task: self.runtime.current(), kind, what };
+            state.entries.insert(number, Entry { point, fate: None, waker: None });
+            number
+        };
+        Waiting { gates: self, number }.await
+    }
+
+    /// Who waits, in the order in which they came.
+    pub(super) fn waiting(&self) -> Vec<(u64, Point)> {
+        self.state().entries.iter().map(|(number, entry)| (*number, entry.point.clone())).collect()
+    }
+
+    /// Lets one go on.
+    pub(super) fn release(&self, number: u64, fate: Blow) {
+        let mut state = self.state();
+        let entry = state.entries.get_mut(&number).expect("only who waits is let go");
+        entry.fate = Some(fate);
+        if let Some(waker) = entry.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// What the running task has learnt, which says where it is: tasks do nothing else than follow from that.
+    pub(super) fn learn(&self, value: &dyn Debug) {
+        let task = self.runtime.current();
+        let now = self.runtime.elapsed();
+        let mut state = self.state();
+        let seen = state.seen.entry(task).or_default();
+        let mut digest = Digest::new();
+        digest.add(&(*seen, now));
+        digest.add(value);
+        *seen = digest.end();
+    }
+
+    /// What a task has learnt so far.
+    pub(super) fn seen(&self, task: TaskId) -> u64 {
+        self.state().seen.get(&task).copied().unwrap_or_default()
+    }
+}
+
+struct Waiting<'a> {
+    gates: &'a Gates,
+    number: u64,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Blow;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Blow> {
+        let mut state = self.gates.state();
+        let entry = state.entries.get_mut(&self.number).expect("it is there until it is dropped");
+        if let Some(fate) = entry.fate {
+            return Poll::Ready(fate);
+        }
+        entry.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.gates.state().entries.remove(&self.number);
+    }
+}
+
+#[async_trait]
+impl Gate for Gates {
+    async fn pass(&self, access: Access, operation: &'static str) -> Blow {
+        let kind = match access {
+            Access::Read => Kind::Read,
+            Access::Write => Kind::Write,
+        };
+        self.wait(kind, operation.to_owned()).await
+    }
+
+    fn saw(&self, answer: &dyn Debug) {
+        self.learn(&answer);
+    }
+}

@@ -1,0 +1,23 @@
+//! The model: the real functions on small graphs, in every order of their steps.
+//!
+//! A step is one operation on the table, one request to the outside, or one thing that the outside does: a request
+//! arrives, work ends, a callback or a message is delivered, time passes, somebody deletes the target, an invocation
+//! dies. The explorer goes through all orders of steps within a [`Budget`] of faults, depth first, and leaves a path
+//! where it comes to a state that was seen. A state is what the table, the outside and the queue hold, and of each
+//! invocation what it has learnt: invocations are deterministic, so that says where they stand.
+//!
+//! Every path ends with the whole life over: what was promised is checked there, and what can be told earlier, at every
+//! step. A rule of the protocol can be switched off ([`ebb_flow::switch`]); then a path has to break a promise.
+
+mod cases;
+mod check;
+mod choice;
+mod explore;
+mod gates;
+mod outer;
+mod place;
+
+pub use cases::{Case, cases, without};
+pub use choice::Budget;
+pub use explore::{Explored, Violation, explore, shortest};
+pub use place::{Graph, Runs};

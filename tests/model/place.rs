@@ -1,0 +1,362 @@
+//! One world: the real functions over a table that the explorer opens operation by operation.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebb_engine::{Millis, Timestamp, target};
+use ebb_flow::complete::Taken;
+use ebb_flow::drive::drive;
+use ebb_flow::env::Loaded;
+use ebb_flow::sweep::{self, When};
+use ebb_flow::{Env, FlowError, Settings, Warm, complete, finish, receive};
+use ebb_spec::compile::{self, Bound};
+use ebb_spec::load::{self, Document, NoFiles, Vars};
+use ebb_store::{Due, MoveTarget as _, TargetHead};
+use ebb_wire::id::RunId;
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+
+use super::gates::Gates;
+use super::outer::{Mail, Outer, Platform};
+use crate::sim::{Clock, Runtime, Table, TaskId};
+
+/// `L`: after this long a request does not arrive any more.
+pub(super) const LANDING_MS: u64 = 3_000;
+/// A unit may take this long.
+const TIMEOUT_S: u64 = 300;
+/// Tries of a unit.
+const TRIES: u32 = 2;
+
+pub(super) const KIND: &str = "sandbox";
+pub(super) const NAME: &str = "s";
+pub(super) const UID: &str = "uid-1";
+
+/// How a unit of a graph runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Runs {
+    /// As a script at a relay.
+    Pod,
+    /// As a webhook that answers with its result.
+    AtOnce,
+    /// As a webhook that answers 202 and calls back.
+    Later,
+}
+
+impl Runs {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::AtOnce => "webhooks that answer at once",
+            Self::Later => "webhooks that call back",
+        }
+    }
+}
+
+/// A graph of setup units, each with an undo of its kind.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// How each unit runs, and which lower ones it reads.
+    pub units: Vec<(Runs, Vec<usize>)>,
+    /// Units per head item.
+    pub per_item: u32,
+    /// Whether the units say what they made.
+    pub says: Says,
+}
+
+/// Whether units have outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Says {
+    /// Each has one: what it made.
+    Id,
+    /// They have none.
+    Nothing,
+}
+
+fn plugin(graph: &Graph) -> String {
+    let mut text = format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: model@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
+         defaults: {{timeout: {TIMEOUT_S}s, retry: {{attempts: {TRIES}, backoff: 10s, maxBackoff: 10s}}}}\npreStart:\n"
+    );
+    for (unit, (runs, reads)) in graph.units.iter().enumerate() {
+        let list = |between: &str| {
+            let all = reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
+            all.collect::<Vec<_>>().join(between)
+        };
+        write!(text, "  u{unit}:\n").expect("strings take everything");
+        match runs {
+            Runs::Pod => {
+                text.push_str("    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n");
+                if !reads.is_empty() {
+                    writeln!(text, "    inputs: {{{}}}", list(", ")).expect("strings take everything");
+                }
+                if graph.says == Says::Id {
+                    text.push_str("    outputs: {id: {file: /out/id}}\n");
+                }
+            }
+            Runs::AtOnce | Runs::Later => {
+                let later = if *runs == Runs::Later { "-later" } else { "" };
+                writeln!(
+                    text,
+                    "    webhook: {{url: \"https://outside.test/u{unit}{later}\", body: {{{}}}}}\n    \
+                     outputs: {{id: {{value: \"${{response.body.id}}\"}}}}",
+                    list(", ")
+                )
+                .expect("strings take everything");
+            }
+        }
+    }
+    text.push_str("postStop:\n");
+    for (unit, (runs, _)) in graph.units.iter().enumerate() {
+        let id = format!("u{unit}: \"${{units.u{unit}.outputs.?id}}\"");
+        write!(text, "  x{unit}:\n    undoes: u{unit}\n").expect("strings take everything");
+        let work = match runs {
+            Runs::Pod if graph.says == Says::Nothing => {
+                "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n".to_owned()
+            }
+            Runs::Pod => {
+                format!("    pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n    inputs: {{{id}}}\n")
+            }
+            Runs::AtOnce => {
+                format!("    webhook: {{url: \"https://outside.test/x{unit}\", body: {{{id}}}}}\n")
+            }
+            Runs::Later => {
+                format!("    webhook: {{url: \"https://outside.test/x{unit}-later\", body: {{{id}}}}}\n")
+            }
+        };
+        text.push_str(&work);
+    }
+    text
+}
+
+/// The plan of a graph.
+pub(super) fn plan(graph: &Graph) -> Arc<Loaded> {
+    let document = |name: &str, text: &str| load::document(name, text, &NoFiles, &Vars::none());
+    let text = plugin(graph);
+    let Ok(Document::Plugin(plugin)) = document("plugin", &text) else {
+        panic!("{text}\n{:?}", document("plugin", &text).err())
+    };
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: model@1.0.0}\n";
+    let Ok(Document::Sandbox(sandbox)) = document("sandbox", sandbox) else { panic!("no sandbox") };
+    let version = semver::Version::new(1, 0, 0);
+    let bound =
+        BTreeMap::from([("r".to_owned(), Bound { plugin: &plugin, version: &version, digest: "sha256:00" })]);
+    let (plan, _) = compile::plan(&sandbox, &bound).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let digest = plan.digest();
+    Arc::new(Loaded::of(plan, &digest).expect("the plan was just compiled"))
+}
+
+/// What is invoked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Invocation {
+    /// Sends the roots, as whoever took the creation does.
+    Begin,
+    /// Takes this piece of mail.
+    Mail(u64),
+    /// Deletes the target.
+    Delete,
+    /// Looks at a run.
+    Sweep(RunId),
+    /// Looks at the target.
+    SweepTarget,
+    /// An operator has it tried again.
+    Retry,
+}
+
+/// How an invocation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// With an answer.
+    Answered,
+    /// With the answer that it should be asked again.
+    Again,
+}
+
+/// A world.
+pub(super) struct Place {
+    pub(super) runtime: Runtime,
+    pub(super) table: Arc<Table>,
+    pub(super) gates: Gates,
+    pub(super) outer: Outer,
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) running: Mutex<BTreeMap<TaskId, Invocation>>,
+    pub(super) ended: Arc<Mutex<Vec<(TaskId, Ended)>>>,
+}
+
+struct Same;
+
+impl ebb_flow::ports::Random for Same {
+    fn next(&self) -> u64 {
+        u64::MAX / 2
+    }
+}
+
+fn settings() -> Settings {
+    let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
+    Settings {
+        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
+        source: "https://ebb.test".to_owned(),
+        platform_url: Some("https://platform.test/events".to_owned()),
+        platform_secret: secret(1),
+        webhook_keys: Keys::new(secret(2), vec![]).expect("one key"),
+        unit_secret: secret(3),
+        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        landing: Millis(LANDING_MS),
+        grace: Duration::from_secs(1),
+        answer: Duration::from_secs(1),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(1),
+    }
+}
+
+impl Place {
+    /// A world in which the target was created just now, and its roots are about to be sent.
+    pub(super) fn new(loaded: &Arc<Loaded>) -> Self {
+        let runtime = Runtime::default();
+        let table = Arc::new(Table::new(runtime.clone()));
+        let gates = Gates::new(runtime.clone());
+        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS);
+        let place = Self {
+            runtime,
+            table,
+            gates,
+            outer,
+            loaded: Arc::clone(loaded),
+            running: Mutex::default(),
+            ended: Arc::default(),
+        };
+        let env = place.env();
+        let now = place.runtime.now();
+        let fresh = TargetHead {
+            kind: KIND.to_owned(),
+            name: NAME.to_owned(),
+            uid: UID.to_owned(),
+            generation: 1,
+            phase: ebb_engine::TargetPhase::Starting,
+            moment: None,
+            plan: loaded.digest.clone(),
+            routing_key: None,
+            plugins: Vec::new(),
+            created: now,
+            since: now,
+            expires: None,
+            tell: None,
+            waiting: None,
+            due: None,
+            version: 0,
+        };
+        let (mut transition, begun) =
+            finish::transition(&env, &fresh, target::begin(loaded.moments()), loaded, None);
+        transition.seen = None;
+        let table = Arc::clone(&place.table);
+        let target = transition.target.clone();
+        let made = place.runtime.run(async move { table.move_target(&transition).await });
+        assert!(matches!(made, Some(Ok(true))), "an empty table takes a target");
+        place.table.guard(Arc::new(place.gates.clone()));
+        let loaded = Arc::clone(loaded);
+        place.spawn(Invocation::Begin, async move {
+            if let Some(work) = finish::begin(&env, &target, begun, &loaded).await? {
+                drive(&env, work).await?;
+            }
+            Ok(Ended::Answered)
+        });
+        place
+    }
+
+    fn env(&self) -> Env {
+        let env = Env {
+            store: self.table.clone(),
+            clock: Arc::new(Clock(self.runtime.clone())),
+            random: Arc::new(Same),
+            relay: Arc::new(self.outer.clone()),
+            outside: Arc::new(self.outer.clone()),
+            platform: Arc::new(Platform(self.outer.clone())),
+            queue: Arc::new(self.outer.clone()),
+            settings: settings(),
+            warm: Warm::default(),
+        };
+        env.remember_plan(&self.loaded);
+        env
+    }
+
+    fn spawn(
+        &self,
+        invocation: Invocation,
+        body: impl Future<Output = Result<Ended, FlowError>> + Send + 'static,
+    ) {
+        let (ended, outer, runtime) = (Arc::clone(&self.ended), self.outer.clone(), self.runtime.clone());
+        let task = self.runtime.spawn(async move {
+            let answer = match body.await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    if !error.is_retryable() {
+                        outer.state().wrong.push(format!("broken: {error}"));
+                    }
+                    Ended::Again
+                }
+            };
+            ended.lock().expect("no panic while it is held").push((runtime.current(), answer));
+        });
+        self.running.lock().expect("no panic while it is held").insert(task.id, invocation);
+    }
+
+    /// Begins an invocation.
+    pub(super) fn invoke(&self, invocation: Invocation) {
+        let env = self.env();
+        match invocation.clone() {
+            Invocation::Begin => unreachable!("that is how a world begins"),
+            Invocation::Mail(number) => {
+                let mail = self.outer.state().mail.get(&number).cloned();
+                let outer = self.outer.clone();
+                match mail.expect("only mail that is there is delivered") {
+                    Mail::Callback { token, body, .. } => self.spawn(invocation, async move {
+                        match complete::complete(&env, &token, &body).await? {
+                            Taken::Accepted | Taken::Late => {}
+                            other => outer.state().wrong.push(format!("a callback is answered {other:?}")),
+                        }
+                        Ok(Ended::Answered)
+                    }),
+                    Mail::Message { message, .. } => self.spawn(invocation, async move {
+                        sweep::receive_message(&env, &message).await.map(|()| Ended::Answered)
+                    }),
+                }
+            }
+            Invocation::Delete => self.spawn(invocation, async move {
+                receive::delete(&env, KIND, NAME, UID).await.map(|()| Ended::Answered)
+            }),
+            Invocation::Sweep(run) => self.spawn(invocation, async move {
+                sweep::sweep_run(&env, &run, When::Due).await.map(|()| Ended::Answered)
+            }),
+            Invocation::Retry => self.spawn(invocation, async move {
+                ebb_flow::api::retry::retry(&env, KIND, NAME).await.map(|_| Ended::Answered)
+            }),
+            Invocation::SweepTarget => self.spawn(invocation, async move {
+                sweep::sweep_target(&env, KIND, NAME).await.map(|()| Ended::Answered)
+            }),
+        }
+    }
+
+    /// What is due, and when what is not due yet will be.
+    pub(super) fn due(&self) -> Vec<(Timestamp, Due)> {
+        let state = self.table.state();
+        let roots = state.heads.iter().filter_map(|(run, heads)| {
+            let due = heads.get(&ebb_engine::Shard::ROOT)?.head.due?;
+            Some((due, Due::Run(run.clone())))
+        });
+        let targets = state
+            .targets
+            .values()
+            .filter_map(|target| Some((target.due?, Due::Target(target.kind.clone(), target.name.clone()))));
+        roots.chain(targets).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.runtime.clear();
+    }
+}

@@ -1,0 +1,145 @@
+//! Explores the model, and shows that it notices when a rule is missing; see `ebb_tests::model`.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use ebb_flow::switch::{self, Rule};
+use ebb_tests::model::{Case, Violation, cases, explore, shortest, without};
+
+/// Goes through every order of the steps of small graphs.
+#[derive(Parser)]
+#[command(name = "cargo xtask model")]
+struct Arguments {
+    /// Explore only the cases whose names contain this
+    #[arg(long, default_value = "")]
+    case: String,
+    /// Only show that this rule's absence is noticed
+    #[arg(long)]
+    rule: Option<String>,
+    /// Only explore; leave the rules on
+    #[arg(long)]
+    no_rules: bool,
+    /// Print the schedule of every rule's absence
+    #[arg(long)]
+    schedules: bool,
+    /// Most paths of a case
+    #[arg(long, default_value_t = 3_000_000)]
+    paths: usize,
+    /// Cases at a time
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+/// Unusual steps that show a rule's absence, at most.
+const UNUSUAL: u32 = 6;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let begun = Instant::now();
+    let mut wrong = 0;
+    if arguments.rule.is_none() {
+        wrong += whole(&arguments);
+    }
+    if !arguments.no_rules {
+        wrong += rules(&arguments);
+    }
+    println!("{:.0} s", begun.elapsed().as_secs_f64());
+    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Does `work` with each of `list`, several at a time; what it gives is printed in the order of the list's ends.
+fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize) + Sync) -> usize {
+    let next = AtomicUsize::new(0);
+    let wrong = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while let Some(one) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (text, broken) = work(one);
+                    println!("{text}");
+                    *wrong.lock().expect("no panic while it is held") += broken;
+                }
+            });
+        }
+    });
+    wrong.into_inner().expect("no thread panicked")
+}
+
+fn shown(violation: &Violation) -> String {
+    let mut text =
+        format!("  {} ({} steps, {} unusual)", violation.what, violation.schedule.len(), violation.unusual);
+    for step in &violation.schedule {
+        text.push_str("\n    ");
+        text.push_str(step);
+    }
+    text
+}
+
+fn whole(arguments: &Arguments) -> usize {
+    let list: Vec<Case> = cases().into_iter().filter(|case| case.name.contains(&arguments.case)).collect();
+    let states = AtomicUsize::new(0);
+    let paths = AtomicUsize::new(0);
+    let wrong = each(&list, arguments.threads, |case| {
+        let begun = Instant::now();
+        let explored = explore(case, arguments.paths);
+        states.fetch_add(explored.states, Ordering::Relaxed);
+        paths.fetch_add(explored.paths, Ordering::Relaxed);
+        let mut text = format!(
+            "{}: {} states, {} paths, {} to the end of the life, longest {}, {:.1} s",
+            case.name,
+            explored.states,
+            explored.paths,
+            explored.ends,
+            explored.longest,
+            begun.elapsed().as_secs_f64()
+        );
+        let broken = usize::from(explored.violation.is_some() || !explored.complete);
+        match &explored.violation {
+            Some(violation) => text.push_str(&format!("\nBROKEN:\n{}", shown(violation))),
+            None if !explored.complete => text.push_str("\nNOT WHOLE: more paths than allowed"),
+            None => {}
+        }
+        (text, broken)
+    });
+    println!(
+        "{} cases, {} states, {} paths, {wrong} broken",
+        list.len(),
+        states.into_inner(),
+        paths.into_inner()
+    );
+    wrong
+}
+
+fn rules(arguments: &Arguments) -> usize {
+    let named = |rule: &Rule| arguments.rule.as_ref().is_none_or(|name| format!("{rule:?}") == *name);
+    let list: Vec<Rule> = Rule::ALL.into_iter().filter(named).collect();
+    let wrong = each(&list, arguments.threads, |&rule| {
+        let begun = Instant::now();
+        let case = without(rule);
+        switch::switch_off(Some(rule));
+        let found = shortest(&case, UNUSUAL, arguments.paths);
+        switch::switch_off(None);
+        let Some(violation) = found.violation else {
+            let text = format!("without {rule:?}: NOT NOTICED in {} ({} states)", case.name, found.states);
+            return (text, 1);
+        };
+        // With the rule on, the same orders break nothing.
+        let held = shortest(&case, violation.unusual, arguments.paths);
+        let broken = usize::from(held.violation.is_some());
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut text =
+            format!("without {rule:?}: noticed in {}: {} ({seconds:.1} s)", case.name, violation.what);
+        if let Some(own) = &held.violation {
+            text.push_str(&format!("\nBROKEN with the rule:\n{}", shown(own)));
+        } else if arguments.schedules || arguments.rule.is_some() {
+            text.push('\n');
+            text.push_str(&shown(&violation));
+        }
+        (text, broken)
+    });
+    println!("{} rules switched off, {wrong} not noticed", list.len());
+    wrong
+}
