@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod corpus;
 mod counts;
+mod dynamodb_local;
 mod packages;
 mod run;
 mod summary;
@@ -25,6 +26,8 @@ struct Arguments {
 enum Chore {
     /// Installs what the tests need and runs all of them
     Test,
+    /// Fetches Amazon's DynamoDB Local, which the tests of the table need
+    DynamodbLocal,
     /// What a change has to pass beside the tests: format, lints, documentation, dependencies
     Check,
     /// Loads and compiles every document of a folder
@@ -43,6 +46,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
+        Chore::DynamodbLocal => packages::install().and_then(|()| dynamodb_local::fetch()),
         Chore::Check => check::all(),
         Chore::Corpus { folder } => corpus::all(&folder),
         Chore::Counts { arguments } => counts::all(&arguments),
