@@ -36,18 +36,18 @@ impl DynamoDbLocal {
                           `cargo xtask test` does that and runs all tests";
             return Err(io::Error::other(advice));
         }
-        let folder = tempfile::tempdir()?;
-        let log = folder.path().join("log");
+        let mut printed = String::new();
         for _ in 0..TRIES {
+            let folder = tempfile::tempdir()?;
+            let log = folder.path().join("log");
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             let child = spawn(jars, folder.path(), port, &File::create(&log)?)?;
-            let mut server = Self { child, port, _folder: tempfile::tempdir()? };
+            let mut server = Self { child, port, _folder: folder };
             if server.answers()? {
-                server._folder = folder;
                 return Ok(server);
             }
+            printed = fs::read_to_string(&log)?;
         }
-        let printed = fs::read_to_string(&log)?;
         Err(io::Error::other(format!("DynamoDB Local does not start: {printed}")))
     }
 
