@@ -73,5 +73,5 @@ impl Machine {
 
 /// Settings of a server that serves one command.
 pub(crate) fn for_one_run(state: PathBuf) -> Settings {
-    Settings { state, port: None, s3_port: None, platform: None }
+    Settings { state, port: None, s3_port: None, platform: None, dynamodb: None }
 }

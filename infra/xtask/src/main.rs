@@ -8,6 +8,9 @@ use clap::{Parser, Subcommand};
 mod check;
 mod corpus;
 mod counts;
+mod crowd;
+mod dynamodb_local;
+mod kills;
 mod model;
 mod packages;
 mod run;
@@ -26,8 +29,25 @@ struct Arguments {
 enum Chore {
     /// Installs what the tests need and runs all of them
     Test,
+    /// Fetches Amazon's DynamoDB Local, which the tests of the table need
+    DynamodbLocal,
     /// What a change has to pass beside the tests: format, lints, documentation, dependencies
     Check,
+    /// Kills `ebb dev` at random moments of every example's life, its table in DynamoDB Local
+    Kills {
+        /// How often
+        #[arg(long, default_value_t = 200)]
+        kills: u32,
+        /// Chooses the moments; without it always the same
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Many targets at once on one `ebb dev`, twice: --targets, --pods
+    #[command(disable_help_flag = true)]
+    Crowd {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Loads and compiles every document of a folder
     Corpus {
         /// The folder
@@ -50,7 +70,10 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
+        Chore::DynamodbLocal => packages::install().and_then(|()| dynamodb_local::fetch()),
         Chore::Check => check::all(),
+        Chore::Kills { kills, seed } => kills::all(kills, seed),
+        Chore::Crowd { arguments } => crowd::all(&arguments),
         Chore::Corpus { folder } => corpus::all(&folder),
         Chore::Counts { arguments } => counts::all(&arguments),
         Chore::Model { arguments } => model::all(&arguments),

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::run::{command, line, run, works};
+use crate::dynamodb_local;
+use crate::run::{command, retried, works};
 
 struct Package {
     /// Debian's name of it.
@@ -16,17 +16,24 @@ struct Package {
     present: fn() -> bool,
 }
 
-const PACKAGES: [Package; 2] = [
+const PACKAGES: [Package; 4] = [
     Package {
         name: "curl",
         why: "the scripts of the S3 example",
         present: || works(command("curl").arg("--version")),
     },
     Package { name: "postgresql", why: "the server of the database example", present: postgresql },
+    Package {
+        name: "default-jre-headless",
+        why: "Java, for Amazon's DynamoDB Local",
+        present: || works(command("java").arg("-version")),
+    },
+    Package {
+        name: "maven",
+        why: "fetches DynamoDB Local",
+        present: || dynamodb_local::present() || works(command("mvn").arg("--version")),
+    },
 ];
-
-/// Tries of apt-get: mirrors and their locks have bad moments.
-const TRIES: u32 = 5;
 
 /// Installs what is missing; does nothing, and needs no network, when nothing is.
 ///
@@ -78,19 +85,6 @@ fn apt(prefix: &[&str], arguments: &[&str]) -> Command {
     // The lock is often held for a minute by a machine that has just started.
     command.args(words).args(["-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3"]).args(arguments);
     command
-}
-
-fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
-    for tried in 1..TRIES {
-        match run(&mut make()) {
-            Ok(()) => return Ok(()),
-            Err(error) => eprintln!("{error:#}; trying again ({tried} of {TRIES})"),
-        }
-        std::thread::sleep(Duration::from_secs(u64::from(tried) * 5));
-    }
-    let mut last = make();
-    eprintln!("last try: {}", line(&last));
-    run(&mut last)
 }
 
 /// Debian keeps the server's programs out of PATH, under a directory per version.

@@ -3,8 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+
+/// Tries of what needs the network.
+const TRIES: u32 = 5;
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -39,6 +43,24 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("`{line}` failed: {status}");
     }
     Ok(())
+}
+
+/// Runs a program that needs the network until it has done its work, up to five times: mirrors, and the locks of those
+/// who install from them, have bad moments.
+///
+/// # Errors
+/// When the last try fails.
+pub(crate) fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
+    for tried in 1..TRIES {
+        match run(&mut make()) {
+            Ok(()) => return Ok(()),
+            Err(error) => eprintln!("{error:#}; trying again ({tried} of {TRIES})"),
+        }
+        std::thread::sleep(Duration::from_secs(u64::from(tried) * 5));
+    }
+    let mut last = make();
+    eprintln!("last try: {}", line(&last));
+    run(&mut last)
 }
 
 /// Whether a program can be started and exits with 0; what it prints is not shown.

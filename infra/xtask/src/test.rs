@@ -5,9 +5,9 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 
-use crate::packages;
 use crate::run::{cargo, line};
 use crate::summary::Summary;
+use crate::{dynamodb_local, packages};
 
 /// Installs what is missing, runs all tests and ends with one line that sums them up.
 ///
@@ -15,6 +15,7 @@ use crate::summary::Summary;
 /// When something cannot be installed, does not compile, or a test fails.
 pub(crate) fn all() -> anyhow::Result<()> {
     packages::install()?;
+    dynamodb_local::fetch()?;
     let mut command = cargo();
     // A failure in one crate says nothing of the others: the whole picture in one go.
     command.args(["test", "--workspace", "--no-fail-fast"]).stdout(Stdio::piped());

@@ -4,4 +4,4 @@ pub mod embedded;
 pub mod pods;
 pub mod stack;
 
-pub use stack::{Settings, Stack, StackError};
+pub use stack::{External, Settings, Stack, StackError};

@@ -46,6 +46,17 @@ pub struct Settings {
     pub s3_port: Option<u16>,
     /// Where outcomes go; `None`: to the stack itself, which keeps them.
     pub platform: Option<String>,
+    /// Where the table is; `None`: in the folder of all state.
+    pub dynamodb: Option<External>,
+}
+
+/// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
+#[derive(Clone, Debug)]
+pub struct External {
+    /// Address of the service. Requests are signed with [`crate::embedded::ACCESS_KEY`].
+    pub endpoint: String,
+    /// Name of the table, which is made if it is not there.
+    pub table: String,
 }
 
 /// Why a stack cannot be started.
@@ -110,15 +121,14 @@ impl Stack {
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
         let url = format!("http://{address}");
 
-        let dynamo = Table::open(&state.join("table")).map_err(StackError::part("the table"))?;
-        ebb_store::table::create(&dynamo, TABLE).await.map_err(StackError::part("the table"))?;
+        let dynamo = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = Bucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
         make_bucket(&bucket).await?;
         let last_s3 = last.as_ref().and_then(Connection::s3_port);
         let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
 
         let meter = Arc::new(Meter::new());
-        let store = Store::new(Dynamo::new(dynamo, TABLE), StoreBucket::new(bucket, BUCKET));
+        let store = Store::new(dynamo, StoreBucket::new(bucket, BUCKET));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
         let inside = Arc::new(Client::new(Policy::with_loopback()).map_err(StackError::part("HTTP"))?);
         let relay = ProcessRelay::open(
@@ -212,6 +222,16 @@ impl Stack {
             task.await.ok();
         }
     }
+}
+
+/// The table, made if it was not there.
+async fn table(settings: &Settings) -> Result<Dynamo, Box<dyn std::error::Error + Send + Sync>> {
+    let (client, name) = match &settings.dynamodb {
+        None => (Table::open(&settings.state.join("table"))?, TABLE),
+        Some(external) => (Table::at(&external.endpoint), external.table.as_str()),
+    };
+    ebb_store::table::create(&client, name).await?;
+    Ok(Dynamo::new(client, name))
 }
 
 fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {

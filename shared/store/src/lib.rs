@@ -2,6 +2,7 @@
 //!
 //! A function's signature says by the traits it takes which rights it needs. [`dynamo`] and [`bucket`] hold the one
 //! implementation, over the AWS SDKs; tests and the local stack give it other endpoints, never other code.
+//! With the feature `suite` it brings the tests that every table has to pass.
 
 pub mod bucket;
 pub mod dynamo;
@@ -10,6 +11,10 @@ pub mod items;
 pub mod meter;
 pub mod ops;
 pub mod store;
+// A test says what it expects by unwrapping it.
+#[cfg(feature = "suite")]
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub mod suite;
 pub mod table;
 
 pub use bucket::Bucket;

@@ -26,6 +26,8 @@ pub struct Figures {
     pub sized_write_units: u64,
     /// Bytes of the largest head of a run that a write returned.
     pub largest_head: usize,
+    /// Entries of the index of due things that could not be read and were passed over.
+    pub unreadable: u64,
 }
 
 /// What a request does to the units.
@@ -76,6 +78,10 @@ impl Meter {
     /// Counts an item of `bytes` in a transaction, and its `index_entries`.
     pub(crate) fn transacted(&self, bytes: usize, index_entries: u64) {
         self.lock().sized_write_units += 2 * units(bytes) + index_entries;
+    }
+
+    pub(crate) fn unreadable(&self) {
+        self.lock().unreadable += 1;
     }
 
     pub(crate) fn head(&self, bytes: usize) {

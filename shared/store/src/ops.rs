@@ -121,7 +121,7 @@ pub enum Due {
 /// Asks the index what is due (`Query` per index shard).
 #[async_trait]
 pub trait QueryDue: Send + Sync {
-    /// What is due at `now`, the most urgent first, at most `limit`.
+    /// What is due at `now`, the most urgent first, at most `limit`. Entries that cannot be read are left out.
     async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>>;
 }
 

@@ -1,69 +1,67 @@
 //! `kill -9` of `ebb dev` at any moment of a sandbox's life: after a restart it ends as if nothing had happened.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::TargetDetail;
-use ebb_wire::lifecycle::{GONE, OutputValue, READY};
+use ebb_store::suite::DynamoDbLocal;
+use ebb_wire::api::{Phase, TargetDetail};
+use ebb_wire::lifecycle::{GONE, READY};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::place::{Place, example, until};
+use crate::place::{PATIENCE, Place, until};
 use crate::platform::{Platform, Step};
-use crate::server::{Server, USER};
-use crate::{postgres, s3};
+use crate::scene::{Example, Scene};
 
-/// How often each story is killed.
+/// How often each story is killed with the embedded table, and all of them together with Amazon's, unless `EBB_KILLS`
+/// says otherwise.
 const KILLS: u32 = 20;
 /// Chooses the moments, unless `EBB_KILL_SEED` does.
 const SEED: u64 = 20_261_121;
-/// So many different states have to be found after the restarts: a crash that always hits the same says little.
+/// So many different states have to be found after that many kills of a story, and for each story of several: a crash
+/// that always hits the same says little.
 const STAGES: usize = 3;
 
 /// A story that is killed.
 struct Story {
-    example: &'static str,
-    sandbox: &'static str,
-    document: String,
-    /// The output that names what was made.
-    made: (&'static str, &'static str),
-    server: Option<Server>,
+    example: Example,
+    /// The DynamoDB that keeps the table, if it is not embedded.
+    dynamodb: Option<String>,
+}
+
+/// Where a kill has hit: what the platform was about, what the server knew after the restart, and which units were how.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stage {
+    step: Step,
+    phase: Option<Word>,
+    units: String,
+}
+
+/// The name of a phase.
+type Word = String;
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = self.phase.as_deref().unwrap_or("unknown");
+        write!(f, "{:?}, then {phase}: {}", self.step, self.units)
+    }
+}
+
+/// One life: how long it took if it was over before the kill, and where the kill has hit.
+struct Lived {
+    whole: Option<Duration>,
+    stage: Stage,
 }
 
 impl Story {
-    /// That exactly one was made, with everything in it.
-    async fn made(&self, s3: &str, seen: &TargetDetail) {
-        let (resource, output) = self.made;
-        let made = match &seen.resources[resource].outputs[output] {
-            OutputValue::Value(value) => value.as_str().unwrap(),
-            other => panic!("{other:?}"),
-        };
-        match &self.server {
-            Some(server) => server.holds_the_seed(made),
-            None => s3::holds_the_seed(s3, made).await,
-        }
-    }
-
-    async fn nothing_left(&self, s3: &str) {
-        let left = match &self.server {
-            Some(server) => server.databases(),
-            None => s3::buckets(s3).await,
-        };
-        assert_eq!(left, [""; 0]);
-    }
-
-    /// A whole life, with a kill at `moment` after its beginning, or at its end if that comes first. Gives how long it
-    /// took if it was over before, and what was found after the restart.
-    async fn live(&self, uid: &str, moment: Duration) -> (Option<Duration>, String) {
-        let place = Place::new();
+    /// A whole life, with a kill at `moment` after its beginning, or at its end if that comes first.
+    async fn live(&self, uid: &str, moment: Duration) -> Lived {
+        let place = self.dynamodb.as_deref().map_or_else(Place::new, Place::on);
         let told = Told { place: &place };
         let mut dev = place.dev().await;
-        place
-            .ebb(&["plugin", "apply", "-f", &example(&format!("{}/plugin.yaml", self.example))])
-            .await
-            .done();
-        let mut platform = Platform::new(self.sandbox, uid, self.document.clone());
+        let scene = Scene::new(&self.example, &place).await;
+        let mut platform = Platform::new(scene.sandbox, uid, scene.document.clone());
         let begun = Instant::now();
         let undisturbed = async {
             while platform.step != Step::Over {
@@ -78,15 +76,15 @@ impl Story {
         let whole = (before == Step::Over).then(|| begun.elapsed());
         dev.kill().await;
         dev = place.dev_again().await;
-        let stage = format!("{before:?}, then {}", stands(platform.look(&dev).await.unwrap().as_ref()));
+        let stage = Stage::new(before, platform.look(&dev).await.unwrap().as_ref());
         while platform.step != Step::Over {
             if platform.step == Step::Delete && before < Step::Delete {
                 let seen = platform.look(&dev).await.unwrap().unwrap();
-                self.made(&dev.s3, &seen).await;
+                scene.made(&dev.s3, &seen).await;
             }
             platform.advance(&dev).await.unwrap();
         }
-        self.nothing_left(&dev.s3).await;
+        scene.nothing_left(&dev.s3).await;
         place.no_script_runs().await;
         // A telling whose acknowledgement was lost is repeated, but a later one is never overtaken.
         let told_of = until("the last outcome", async || {
@@ -99,34 +97,40 @@ impl Story {
         assert_eq!(different, [READY, GONE], "{told_of:?}");
         dev.stop().await;
         drop(told);
-        (whole, stage)
+        Lived { whole, stage }
     }
 
-    async fn kill_often(self) {
-        let seed = match std::env::var("EBB_KILL_SEED") {
-            Ok(seed) => seed.parse().expect("EBB_KILL_SEED is a number"),
-            Err(_) => SEED,
-        };
+    /// As often as is enough for one.
+    async fn often_alone(self) {
+        let name = self.example.name();
+        let stages = self.kill_often(KILLS, seed()).await;
+        report(name, &stages);
+        hit_enough(1, &stages.iter().collect::<Vec<_>>());
+    }
+
+    /// `kills` lives. Gives where the kills have hit.
+    async fn kill_often(self, kills: u32, seed: u64) -> Vec<Stage> {
+        let name = self.example.name();
         let mut random = StdRng::seed_from_u64(seed);
         // Twice: the first life warms up what is cached.
-        let mut whole = crate::place::PATIENCE;
+        let mut whole = PATIENCE;
         for life in 0..2 {
-            let (took, _) = self.live(&format!("whole-{life}"), whole).await;
-            whole = whole.min(took.unwrap_or(whole));
+            let lived = self.live(&format!("whole-{life}"), whole).await;
+            whole = whole.min(lived.whole.unwrap_or(whole));
         }
-        println!("{}: {whole:?} undisturbed; {KILLS} kills with EBB_KILL_SEED={seed}", self.example);
-        let mut stages = BTreeSet::new();
-        for kill in 0..KILLS {
+        println!("{name}: {whole:?} undisturbed; {kills} kills with EBB_KILL_SEED={seed}");
+        let mut stages = Vec::new();
+        for kill in 0..kills {
             // One in each of so many equal parts: random, and spread over the whole.
-            let moment = whole.mul_f64((f64::from(kill) + random.random::<f64>()) / f64::from(KILLS));
-            println!("kill {kill} after {moment:?}");
-            let (over, stage) = self.live(&format!("killed-{kill}"), moment).await;
-            println!("kill {kill}: {stage}");
+            let moment = whole.mul_f64((f64::from(kill) + random.random::<f64>()) / f64::from(kills));
+            println!("{name}: kill {kill} after {moment:?}");
+            let lived = self.live(&format!("killed-{kill}"), moment).await;
+            println!("{name}: kill {kill}: {}", lived.stage);
             // A machine that has become faster would not be hit in the later parts.
-            whole = whole.min(over.unwrap_or(whole));
-            stages.insert(stage);
+            whole = whole.min(lived.whole.unwrap_or(whole));
+            stages.push(lived.stage);
         }
-        assert!(stages.len() >= STAGES, "only {stages:#?}");
+        stages
     }
 }
 
@@ -143,40 +147,90 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Where a target stands, in one line.
-fn stands(seen: Option<&TargetDetail>) -> String {
-    let Some(seen) = seen else { return "unknown".to_owned() };
-    let runs = seen.runs.iter().map(|run| {
-        let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
-        format!("{} {:?} ({})", run.event, run.state, units.collect::<Vec<_>>().join(", "))
-    });
-    format!("{:?}: {}", seen.info.phase, runs.collect::<Vec<_>>().join("; "))
+impl Stage {
+    fn new(step: Step, seen: Option<&TargetDetail>) -> Self {
+        let phase = |phase: Phase| format!("{phase:?}");
+        let runs = seen.into_iter().flat_map(|seen| &seen.runs).map(|run| {
+            let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
+            format!("{} {:?} ({})", run.event, run.state, units.collect::<Vec<_>>().join(", "))
+        });
+        let units = runs.collect::<Vec<_>>().join("; ");
+        Self { step, phase: seen.map(|seen| phase(seen.info.phase)), units }
+    }
+
+    /// Without the units.
+    fn kind(&self) -> (Step, Option<Word>) {
+        (self.step, self.phase.clone())
+    }
+}
+
+/// That the kills have hit different moments.
+fn hit_enough(stories: usize, stages: &[&Stage]) {
+    let different: BTreeSet<_> = stages.iter().collect();
+    assert!(different.len() >= STAGES * stories, "only {different:#?}");
+}
+
+/// Prints how many kills have hit what.
+fn report(name: &str, stages: &[Stage]) {
+    let mut kinds: BTreeMap<_, (usize, Vec<&str>)> = BTreeMap::new();
+    for stage in stages {
+        let (count, units) = kinds.entry(stage.kind()).or_default();
+        *count += 1;
+        units.push(&stage.units);
+    }
+    for ((step, phase), (count, mut units)) in kinds {
+        units.sort_unstable();
+        units.dedup();
+        let (step, phase) = (format!("{step:?}"), phase.as_deref().unwrap_or("unknown"));
+        println!("{name:<9} {step:<10} {phase:<9} {count:>4} kills, {:>2} states of its units", units.len());
+    }
+}
+
+/// A number that somebody may have given in the environment.
+fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
+    let Ok(text) = std::env::var(name) else { return default };
+    text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
+}
+
+fn seed() -> u64 {
+    given("EBB_KILL_SEED", SEED)
 }
 
 #[tokio::test]
 async fn s3_at_twenty_moments() {
-    let story = Story {
-        example: "s3",
-        sandbox: s3::SANDBOX,
-        document: fs::read_to_string(example("s3/sandbox.yaml")).unwrap(),
-        made: ("files", "provision.bucket-name"),
-        server: None,
-    };
-    story.kill_often().await;
+    let story = Story { example: Example::S3, dynamodb: None };
+    story.often_alone().await;
 }
 
 #[tokio::test]
 async fn postgres_at_twenty_moments() {
-    let server = Server::start().await;
-    let document = fs::read_to_string(example("postgres/sandbox.yaml")).unwrap();
-    let values = [("@{host}", "127.0.0.1"), ("@{port}", &server.port.to_string()), ("@{user}", USER)];
-    let document = values.iter().fold(document, |text, (name, value)| text.replace(name, value));
-    let story = Story {
-        example: "postgres",
-        sandbox: postgres::SANDBOX,
-        document,
-        made: ("db", "provision.dbname"),
-        server: Some(server),
-    };
-    story.kill_often().await;
+    let story = Story { example: Example::postgres().await, dynamodb: None };
+    story.often_alone().await;
+}
+
+/// All examples at once, each with its share of the kills.
+#[tokio::test]
+async fn all_examples_with_amazons_table() {
+    let (kills, seed, begun) = (given("EBB_KILLS", KILLS), seed(), Instant::now());
+    let amazon = DynamoDbLocal::start().unwrap();
+    let examples = [Example::S3, Example::postgres().await, Example::Webhooks, Example::Wired];
+    let shares = examples.len() as u32;
+    let stories = examples.into_iter().zip(0..).map(|(example, n)| {
+        let story = Story { example, dynamodb: Some(amazon.endpoint()) };
+        let name = story.example.name();
+        let share = kills / shares + u32::from(n < kills % shares);
+        async move { (name, story.kill_often(share, seed.wrapping_add(u64::from(n))).await) }
+    });
+    let hit = futures::future::join_all(stories).await;
+    for (name, stages) in &hit {
+        report(name, stages);
+    }
+    let stages: Vec<&Stage> = hit.iter().flat_map(|(_, stages)| stages).collect();
+    let sum = stages.len();
+    assert_eq!(sum, kills as usize);
+    hit_enough(hit.len(), &stages);
+    println!(
+        "{sum} kills with seed {seed} in {:.0} s: nothing lost, nothing left, nothing made twice",
+        begun.elapsed().as_secs_f64()
+    );
 }

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod crowd;
 mod interrupt;
 mod kill;
 mod place;
@@ -11,6 +12,7 @@ mod postgres;
 mod program;
 mod receiver;
 mod s3;
+mod scene;
 mod server;
 mod webhooks;
 mod wired;

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ebb_wire::api::TargetDetail;
@@ -44,7 +45,12 @@ pub(crate) fn shared_folder() -> TempDir {
 /// Somebody's working directory; the state is in `.ebb`.
 pub(crate) struct Place {
     folder: TempDir,
+    /// Arguments of `ebb dev` that say where the table is.
+    table: Vec<String>,
 }
+
+/// Tells the tables of one DynamoDB apart.
+static TABLES: AtomicU32 = AtomicU32::new(0);
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
@@ -64,7 +70,14 @@ impl Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: shared_folder() }
+        Self { folder: shared_folder(), table: vec![] }
+    }
+
+    /// One whose table is in the DynamoDB at `endpoint`.
+    pub(crate) fn on(endpoint: &str) -> Self {
+        let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
+        let table = ["--dynamodb", endpoint, "--table", &table].map(str::to_owned);
+        Self { folder: shared_folder(), table: table.into() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -145,7 +158,9 @@ impl Place {
     /// The types of the outcomes that were told of a life, in order.
     pub(crate) fn outcomes(&self, uid: &str) -> Vec<String> {
         let text = fs::read_to_string(self.state().join("outcomes.jsonl")).unwrap_or_default();
-        let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        // One may be being written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let of_life = events.filter(|event| event["data"]["uid"] == uid);
         of_life.map(|event| event["type"].as_str().unwrap().to_owned()).collect()
     }
@@ -155,6 +170,7 @@ impl Place {
         let before = log.metadata().unwrap().len();
         let (port, s3_port) = (port.to_string(), s3_port.to_string());
         let mut command = self.command(&["dev", "--port", &port, "--s3-port", &s3_port, "--state", ".ebb"]);
+        command.args(&self.table);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         loop {

@@ -1,6 +1,6 @@
 //! A service that units of the webhooks example speak to: it believes only what is signed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -75,6 +75,37 @@ impl Receiver {
     /// Lets one callback go.
     pub(crate) fn call_back(&self) {
         self.inner.callbacks.add_permits(1);
+    }
+
+    /// Lets every callback go.
+    pub(crate) fn call_back_always(&self) {
+        self.inner.callbacks.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    /// That one thing of each kind was made. A request that comes again has the key of the first one, and a receiver
+    /// makes nothing for it.
+    pub(crate) fn each_was_made_once(&self) {
+        let mut keys: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for request in self.requests().iter().filter(|request| request.method == Method::POST) {
+            let key = request.header("idempotency-key").to_owned();
+            keys.entry(request.path.clone()).or_default().insert(key);
+        }
+        let made: Vec<(&str, usize)> = keys.iter().map(|(path, keys)| (path.as_str(), keys.len())).collect();
+        assert_eq!(made, [("/certificates", 1), ("/indexes", 1), ("/tenants", 1)]);
+    }
+
+    /// The kinds of things of which one is left: it was asked for after it was last taken away.
+    pub(crate) fn left(&self) -> Vec<String> {
+        self.each_was_made_once();
+        let mut there = BTreeSet::new();
+        for request in self.requests() {
+            let kind = request.path.split('/').nth(1).unwrap_or_default().to_owned();
+            match request.method {
+                Method::POST => there.insert(kind),
+                _ => there.remove(&kind),
+            };
+        }
+        there.into_iter().collect()
     }
 
     /// The requests so far; none was refused.

@@ -6,7 +6,7 @@ use crate::place::{Place, example, until};
 use crate::receiver::Receiver;
 use crate::s3::value;
 
-const SANDBOX: &str = "search-pr-9";
+pub(crate) const SANDBOX: &str = "search-pr-9";
 
 /// What the receiver has seen in a whole life.
 fn whole_life(receiver: &Receiver) {

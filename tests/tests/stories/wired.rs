@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::place::{Place, example, shared_folder};
 use crate::s3::value;
 
-const SANDBOX: &str = "greeter-pr-3";
-const SETTINGS: &str = "greeter-pr-3-files/greeter-pr-3/settings.toml";
+pub(crate) const SANDBOX: &str = "greeter-pr-3";
+pub(crate) const SETTINGS: &str = "greeter-pr-3-files/greeter-pr-3/settings.toml";
 
 #[tokio::test]
 async fn run_and_delete() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ebb_local::Settings;
+use ebb_local::{External, Settings};
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
@@ -25,6 +25,13 @@ pub(crate) struct Args {
     /// Where outcomes are posted to, as signed CloudEvents
     #[arg(long, value_name = "URL")]
     platform: Option<Url>,
+    /// A DynamoDB to keep the table in, such as Amazon's DynamoDB Local, instead of the folder; it has to take any
+    /// signature
+    #[arg(long, value_name = "URL")]
+    dynamodb: Option<Url>,
+    /// Name of the table there, made if it is missing; it belongs to one server
+    #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
+    table: String,
 }
 
 impl Args {
@@ -36,6 +43,7 @@ impl Args {
             port: Some(self.port),
             s3_port: Some(self.s3_port),
             platform: self.platform.map(|url| url.to_string()),
+            dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
         })
         .await?;
         output::print(&format!(

@@ -54,17 +54,24 @@ impl Table {
         Ok(Self::client(database))
     }
 
+    /// A client of the tables at `endpoint`, a server that takes any signature.
+    pub fn at(endpoint: &str) -> Client {
+        Client::from_conf(config(endpoint).build())
+    }
+
     fn client(database: Database) -> Client {
         let connector = SharedHttpConnector::new(Connector { database });
-        let config = aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new(REGION))
-            .credentials_provider(credentials())
-            .endpoint_url("http://dynamodb.local")
-            .http_client(http_client_fn(move |_, _| connector.clone()))
-            .build();
-        Client::from_conf(config)
+        let config = config("http://dynamodb.local");
+        Client::from_conf(config.http_client(http_client_fn(move |_, _| connector.clone())).build())
     }
+}
+
+fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
+    aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(REGION))
+        .credentials_provider(credentials())
+        .endpoint_url(endpoint)
 }
 
 /// Gives requests to the emulator instead of a network.

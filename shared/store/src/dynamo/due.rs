@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
+use backon::BackoffBuilder as _;
 use ebb_wire::engine::Timestamp;
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, Reader, number, text};
-use super::failure::{Pauses, failure};
+use super::failure::{failure, pauses};
 use super::target::read_target;
 use super::{Dynamo, PARALLEL, key};
 use crate::error::StoreError;
@@ -20,6 +21,13 @@ use crate::table::TableSpec;
 
 /// Keys that one `BatchGetItem` may name.
 const BATCH: usize = 100;
+
+/// What an entry of the index says.
+fn read_due(entry: &Item) -> Stored<(Timestamp, Due)> {
+    let reader = Reader::new("Query", entry);
+    let due = key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
+    Ok((reader.time("due")?, due))
+}
 
 #[async_trait]
 impl QueryDue for Dynamo {
@@ -36,17 +44,11 @@ impl QueryDue for Dynamo {
                 .expression_attribute_values(":g", number(shard))
                 .expression_attribute_values(":now", number(now.0))
                 .limit(page);
-            async move { self.pages(query, limit).await }
+            async move { self.due_pages(query, limit).await }
         });
-        let items: Vec<Vec<Item>> =
+        let found: Vec<Vec<_>> =
             futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
-        let mut found = Vec::new();
-        for item in items.iter().flatten() {
-            let reader = Reader::new("Query", item);
-            let due =
-                key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
-            found.push((reader.time("due")?, due));
-        }
+        let mut found = found.concat();
         found.sort();
         found.truncate(limit);
         Ok(found)
@@ -95,6 +97,31 @@ impl ListTargets for Dynamo {
 }
 
 impl Dynamo {
+    /// What `query` of one index shard finds, until it is `enough`. An entry that cannot be read is passed over, as the
+    /// others must not wait for it; it is counted, and logged each time that it is met.
+    async fn due_pages(&self, query: QueryFluentBuilder, enough: usize) -> Stored<Vec<(Timestamp, Due)>> {
+        let mut found = Vec::new();
+        let mut from = None;
+        loop {
+            let (items, next) = self.page(query.clone().set_exclusive_start_key(from)).await?;
+            for item in &items {
+                match read_due(item) {
+                    Ok(due) => found.push(due),
+                    Err(error) => {
+                        tracing::warn!(%error, "an entry of what is due is passed over");
+                        if let Some(meter) = &self.meter {
+                            meter.unreadable();
+                        }
+                    }
+                }
+            }
+            from = next;
+            if from.is_none() || found.len() >= enough {
+                return Ok(found);
+            }
+        }
+    }
+
     /// A query of the list index for `list`; its key condition is still to be set and may use `#l` and `:l`.
     pub(super) fn list_query(&self, list: &str) -> QueryFluentBuilder {
         self.client
@@ -132,7 +159,7 @@ impl Dynamo {
     async fn batch_get_one(&self, wanted: KeysAndAttributes) -> Stored<Vec<Item>> {
         let mut items: Vec<HashMap<String, AttributeValue>> = Vec::new();
         let mut asked = Some(HashMap::from([(self.table.clone(), wanted)]));
-        let mut pauses = Pauses::new();
+        let mut pauses = pauses().build();
         while let Some(request) = asked.filter(|request| !request.is_empty()) {
             let answer = self
                 .client
@@ -148,9 +175,12 @@ impl Dynamo {
             // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.
             let idle =
                 found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
-            if idle && !pauses.wait().await {
-                let reason = "keys stay unprocessed".to_owned();
-                return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
+            if idle {
+                let Some(pause) = pauses.next() else {
+                    let reason = "keys stay unprocessed".to_owned();
+                    return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
+                };
+                tokio::time::sleep(pause).await;
             }
             items.extend(found);
             asked = answer.unprocessed_keys;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use backon::{ExponentialBuilder, Retryable as _};
 
 use crate::error::StoreError;
 
@@ -54,51 +55,27 @@ where
     }
 }
 
-/// Whether a write met a transaction on the same item, which the SDK does not try again.
+/// Whether a write met a transaction on the same item, which the SDK does not try again as it does what is throttled
+/// and a transaction that is in progress.
 pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-    code.is_some_and(|code| matches!(code, "TransactionConflictException" | "TransactionInProgressException"))
+    code == Some("TransactionConflictException")
 }
 
-/// Pauses before the next try of a write that met another one; `None` after the last try. In sum below a second.
-pub(crate) struct Pauses {
-    next: u64,
-}
-
-impl Pauses {
-    pub(crate) fn new() -> Self {
-        Self { next: 25 }
-    }
-
-    /// Waits for up to twice as long as before; false when it is time to give up.
-    pub(crate) async fn wait(&mut self) -> bool {
-        if self.next > 400 {
-            return false;
-        }
-        let millis = rand::random_range(self.next / 2..=self.next);
-        self.next *= 2;
-        tokio::time::sleep(Duration::from_millis(millis)).await;
-        true
-    }
+/// The pauses between the tries of a request that meets others: five, each up to twice as long as the one before, with
+/// jitter; without it they are 775 ms in sum.
+pub(crate) fn pauses() -> ExponentialBuilder {
+    let first = Duration::from_millis(25);
+    ExponentialBuilder::default().with_min_delay(first).with_max_times(5).with_jitter()
 }
 
 /// Sends a write until it does not meet a transaction on the same item, or the pauses are used up.
 pub(crate) async fn past_conflicts<T, E, Sent>(
-    mut send: impl FnMut() -> Sent,
+    send: impl FnMut() -> Sent,
 ) -> Result<T, SdkError<E, HttpResponse>>
 where
     E: ProvideErrorMetadata,
     Sent: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
 {
-    let mut pauses = Pauses::new();
-    loop {
-        match send().await {
-            Err(error) if is_conflict(&error) => {
-                if !pauses.wait().await {
-                    return Err(error);
-                }
-            }
-            answer => return answer,
-        }
-    }
+    send.retry(pauses()).when(is_conflict).await
 }

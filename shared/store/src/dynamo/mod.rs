@@ -114,18 +114,23 @@ impl Dynamo {
 
     /// What `query` finds, following its pages until there are `enough`.
     async fn pages(&self, query: QueryFluentBuilder, enough: usize) -> Stored<Vec<Item>> {
-        let query = query.table_name(&self.table).set_return_consumed_capacity(self.report());
         let mut items = Vec::new();
         let mut from = None;
         loop {
-            let page = query.clone().set_exclusive_start_key(from).send().await;
-            let page = page.map_err(|error| failure("Query", &error))?;
-            self.answered("Query", Direction::Read, page.consumed_capacity.as_slice());
-            items.extend(page.items.unwrap_or_default());
-            from = page.last_evaluated_key.filter(|key| !key.is_empty());
+            let (found, next) = self.page(query.clone().set_exclusive_start_key(from)).await?;
+            items.extend(found);
+            from = next;
             if from.is_none() || items.len() >= enough {
                 return Ok(items);
             }
         }
+    }
+
+    /// One page of what `query` finds, and where the next one begins.
+    async fn page(&self, query: QueryFluentBuilder) -> Stored<(Vec<Item>, Option<Item>)> {
+        let query = query.table_name(&self.table).set_return_consumed_capacity(self.report());
+        let page = query.send().await.map_err(|error| failure("Query", &error))?;
+        self.answered("Query", Direction::Read, page.consumed_capacity.as_slice());
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 }

@@ -10,11 +10,12 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
+use backon::BackoffBuilder as _;
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 use ebb_wire::id::{event_name, short_digest};
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
-use super::failure::{Pauses, failure, is_conflict, past_conflicts};
+use super::failure::{failure, is_conflict, past_conflicts, pauses};
 use super::run::new_run;
 use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
@@ -231,15 +232,16 @@ impl Dynamo {
     async fn transact(&self, transition: &Transition) -> Stored<bool> {
         let item = target_item(&transition.target)?;
         let writes = self.writes(transition, &item)?;
-        // The same transition has the same token: the table answers a second sending with the first one's result.
-        let token = short_digest(&[&format!("{transition:?}")], 32);
+        // The same transition has the same token: the table answers a second sending with the first one's result. A
+        // token belongs to the account, so it names the table: another one there may hold a target of the same name.
+        let token = short_digest(&[&self.table, &format!("{transition:?}")], 32);
         let request = self
             .client
             .transact_write_items()
             .set_transact_items(Some(writes))
             .client_request_token(token)
             .set_return_consumed_capacity(self.report());
-        let mut pauses = Pauses::new();
+        let mut pauses = pauses().build();
         loop {
             let error = match request.clone().send().await {
                 Ok(answer) => {
@@ -261,11 +263,12 @@ impl Dynamo {
             if let Some(answer) = verdict(transition, &item, reasons) {
                 return answer;
             }
-            if !pauses.wait().await {
+            let Some(pause) = pauses.next() else {
                 let codes: Vec<&str> = reasons.iter().filter_map(CancellationReason::code).collect();
                 let reason = format!("cancelled: {}", codes.join(", "));
                 return Err(StoreError::Retryable { operation: TRANSACT, reason });
-            }
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 

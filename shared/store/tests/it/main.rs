@@ -1,13 +1,42 @@
-//! Every operation over an in-process DynamoDB and S3, through the AWS SDKs.
+//! Every operation over two tables, through the AWS SDKs: the embedded one, which Ebb has on one machine, and Amazon's
+//! own for developers.
 
-// What the tests share is not inside a test function, where these are allowed anyway.
-#![allow(clippy::unwrap_used, clippy::panic)]
+use std::process::ExitCode;
 
-mod document;
-mod figures;
-mod list;
-mod model;
-mod record;
-mod run;
-mod target;
-mod world;
+use ebb_store::suite::{Differences, DynamoDbLocal, Table, trials};
+use libtest_mimic::Arguments;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let runtime = Runtime::new().expect("a runtime");
+    let embedded = Table {
+        name: "dynoxide",
+        endpoint: runtime.block_on(dynoxide()),
+        differences: Differences::DYNOXIDE,
+    };
+    let amazon = match arguments.list {
+        true => None,
+        false => match DynamoDbLocal::start() {
+            Ok(server) => Some(server),
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::FAILURE;
+            }
+        },
+    };
+    let endpoint = amazon.as_ref().map_or_else(String::new, DynamoDbLocal::endpoint);
+    let amazons = Table { name: "dynamodb-local", endpoint, differences: Differences::DYNAMODB_LOCAL };
+    let trials = [&embedded, &amazons].into_iter().flat_map(trials).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The embedded table as a server of this program.
+async fn dynoxide() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let database = dynoxide::Database::memory().expect("a table in memory");
+    tokio::spawn(dynoxide::server::serve_on(listener, database));
+    endpoint
+}

@@ -1,17 +1,15 @@
-use ebb_store::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
-use ebb_store::{TargetHead, TellState, Transition, Waiting};
+use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
+use crate::{TargetHead, TellState, Transition, Waiting};
 use ebb_wire::engine::target::Tell;
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 
-use crate::world::{World, new_run, target};
+use super::world::{World, new_run, target};
 
 fn plain(target: TargetHead, seen: Option<u64>) -> Transition {
     Transition { target, seen, run: None, tombstone: None }
 }
 
-#[tokio::test]
-async fn a_target_is_read_back_as_it_was() {
-    let world = World::new().await;
+pub(super) async fn a_target_is_read_back_as_it_was(world: World) {
     let full = TargetHead {
         phase: TargetPhase::Stuck,
         moment: Some(Moment::AfterStop),
@@ -37,9 +35,7 @@ async fn a_target_is_read_back_as_it_was() {
     assert_eq!(world.store.read_target("sandbox", "c").await.unwrap(), None);
 }
 
-#[tokio::test]
-async fn a_move_needs_the_version_that_was_seen() {
-    let world = World::new().await;
+pub(super) async fn a_move_needs_the_version_that_was_seen(world: World) {
     let first = target("sandbox", "a");
     assert!(world.store.move_target(&plain(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
@@ -53,9 +49,7 @@ async fn a_move_needs_the_version_that_was_seen() {
     assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
 }
 
-#[tokio::test]
-async fn target_and_run_begin_together_or_not_at_all() {
-    let world = World::new().await;
+pub(super) async fn target_and_run_begin_together_or_not_at_all(world: World) {
     let begin = |uid: &str| Transition {
         target: TargetHead { uid: uid.into(), ..target("sandbox", "a") },
         seen: None,
@@ -74,9 +68,7 @@ async fn target_and_run_begin_together_or_not_at_all() {
     }
 }
 
-#[tokio::test]
-async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item() {
-    let world = World::new().await;
+pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(world: World) {
     world.store.move_target(&plain(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let end = Transition { tombstone: Some("u1".into()), ..plain(gone, Some(1)) };
@@ -93,9 +85,7 @@ async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item() {
     assert_eq!(removed, ["1802592000", "1802592000"]);
 }
 
-#[tokio::test]
-async fn a_run_without_its_target_is_our_mistake() {
-    let world = World::new().await;
+pub(super) async fn a_run_without_its_target_is_our_mistake(world: World) {
     world.run("a").await;
     let again = Transition {
         target: target("sandbox", "other"),
@@ -107,15 +97,13 @@ async fn a_run_without_its_target_is_our_mistake() {
     assert!(matches!(error, StoreError::Broken { .. }), "{error}");
 }
 
-#[tokio::test]
-async fn no_table_is_broken_and_no_network_retryable() {
-    let world = World::new().await;
+pub(super) async fn no_table_is_broken_and_no_network_retryable(world: World) {
     let client = world.store.dynamo.client().clone();
-    let error = ebb_store::Dynamo::new(client, "other").read_target("a", "b").await.unwrap_err();
+    let error = crate::Dynamo::new(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
     let config = world.store.dynamo.client().config().to_builder().endpoint_url("http://127.0.0.1:1");
     let config = config.retry_config(aws_sdk_dynamodb::config::retry::RetryConfig::disabled()).build();
     let client = aws_sdk_dynamodb::Client::from_conf(config);
-    let error = ebb_store::Dynamo::new(client, "ebb").read_target("a", "b").await.unwrap_err();
+    let error = crate::Dynamo::new(client, "ebb").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
 }

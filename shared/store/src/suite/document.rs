@@ -1,12 +1,10 @@
-use ebb_store::{Objects as _, Plans as _, PluginItem, ReadPlugins as _, WritePlugins as _};
+use crate::{Objects as _, Plans as _, PluginItem, ReadPlugins as _, WritePlugins as _};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id::digest;
 
-use crate::world::World;
+use super::world::World;
 
-#[tokio::test]
-async fn plans_are_kept_in_the_table_or_the_bucket() {
-    let world = World::new().await;
+pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
     for size in [0, 1024, 1025, 700_000] {
         let plan = vec![b'x'; size];
         let key = digest(&plan);
@@ -19,9 +17,7 @@ async fn plans_are_kept_in_the_table_or_the_bucket() {
     }
 }
 
-#[tokio::test]
-async fn objects_are_replaced() {
-    let world = World::new().await;
+pub(super) async fn objects_are_replaced(world: World) {
     assert_eq!(world.store.get_object("a/b").await.unwrap(), None);
     world.store.put_object("a/b", vec![1]).await.unwrap();
     world.store.put_object("a/b", vec![2, 3]).await.unwrap();
@@ -40,9 +36,7 @@ fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
     }
 }
 
-#[tokio::test]
-async fn plugin_versions_are_published_once() {
-    let world = World::new().await;
+pub(super) async fn plugin_versions_are_published_once(world: World) {
     let store = &world.store;
     let (one, large) = (plugin("acme/db", "1.0.0", 10), plugin("acme/db", "1.1.0", 200_000));
     let other = plugin("b", "1.0.0", 0);

@@ -1,41 +1,18 @@
-use ebb_store::{PatchRun as _, Patched, ReadRun as _, RunHead};
+use crate::{PatchRun as _, ReadRun as _};
 use ebb_wire::engine::{
-    Attempt, Change, Condition, Epoch, Event, Late, Patch, RunPhase, SHARD, Shard, Timestamp, Unit, accept,
+    Attempt, Change, Condition, Epoch, Event, Late, Patch, RunPhase, SHARD, Shard, Timestamp, Unit,
 };
-use ebb_wire::id::RunId;
 
-use crate::world::{World, new_run};
+use super::world::{World, new_run, refused, written};
 
 const E1: Epoch = Epoch(1);
 const A1: Attempt = Attempt(1);
-
-impl World {
-    async fn accept(&self, run: &RunId, event: Event) -> Patched {
-        self.store.patch_run(run, &accept(event)).await.unwrap()
-    }
-}
-
-fn written(patched: Patched) -> RunHead {
-    match patched {
-        Patched::Written(head) => head,
-        Patched::Refused(image) => panic!("refused: {image:?}"),
-    }
-}
-
-fn refused(patched: Patched) -> Option<RunHead> {
-    match patched {
-        Patched::Refused(image) => image,
-        Patched::Written(head) => panic!("written: {head:?}"),
-    }
-}
 
 fn success(unit: u32, attempt: Attempt, epoch: Epoch) -> Event {
     Event::Succeeded { unit: Unit(unit), attempt, epoch }
 }
 
-#[tokio::test]
-async fn a_new_run_has_its_facts_and_can_be_read() {
-    let world = World::new().await;
+pub(super) async fn a_new_run_has_its_facts_and_can_be_read(world: World) {
     let run = world.run("a").await;
     let root = world.store.read_root(&run).await.unwrap().unwrap();
     assert_eq!(root.facts, Some(new_run("a").facts));
@@ -47,9 +24,9 @@ async fn a_new_run_has_its_facts_and_can_be_read() {
     assert_eq!(world.store.read_run(&other).await.unwrap(), vec![]);
 }
 
-#[tokio::test]
-async fn a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_it_is() {
-    let world = World::new().await;
+pub(super) async fn a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_it_is(
+    world: World,
+) {
     let run = world.run("a").await;
     let first = written(world.accept(&run, success(3, A1, E1)).await);
     assert_eq!(first.head.done, [3].into());
@@ -61,18 +38,14 @@ async fn a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_i
     assert_eq!(refused(world.accept(&run, failed).await), Some(second));
 }
 
-#[tokio::test]
-async fn a_missing_root_is_not_made() {
-    let world = World::new().await;
+pub(super) async fn a_missing_root_is_not_made(world: World) {
     let run = new_run("a").id;
     assert_eq!(refused(world.accept(&run, success(1, A1, E1)).await), None);
     assert_eq!(refused(world.accept(&run, Event::Late { unit: Unit(1), attempt: A1, mark: 7 }).await), None);
     assert_eq!(world.store.read_run(&run).await.unwrap(), vec![]);
 }
 
-#[tokio::test]
-async fn later_tries_are_counted_and_other_tries_refused() {
-    let world = World::new().await;
+pub(super) async fn later_tries_are_counted_and_other_tries_refused(world: World) {
     let run = world.run("a").await;
     let retried = |attempt| Event::Retried { unit: Unit(17), attempt, epoch: E1, to: attempt.next() };
     assert_eq!(written(world.accept(&run, retried(A1)).await).head.attempt(17), Attempt(2));
@@ -87,9 +60,7 @@ async fn later_tries_are_counted_and_other_tries_refused() {
     assert!(refused(world.accept(&run, reopened).await).is_some());
 }
 
-#[tokio::test]
-async fn a_cancel_ends_the_epoch() {
-    let world = World::new().await;
+pub(super) async fn a_cancel_ends_the_epoch(world: World) {
     let run = world.run("a").await;
     let now = Timestamp(1_800_000_002_000);
     let cancel = Event::Cancelled { shard: Shard::ROOT, epoch: E1, now };
@@ -108,9 +79,7 @@ async fn a_cancel_ends_the_epoch() {
     assert_eq!(stopped.stopped, Some(now));
 }
 
-#[tokio::test]
-async fn shards_come_to_be_with_their_first_write() {
-    let world = World::new().await;
+pub(super) async fn shards_come_to_be_with_their_first_write(world: World) {
     let run = world.run("a").await;
     let unit = SHARD + 4;
     let head = written(world.accept(&run, success(unit, A1, E1)).await);
@@ -131,9 +100,7 @@ async fn shards_come_to_be_with_their_first_write() {
     }
 }
 
-#[tokio::test]
-async fn wake_ups_are_moved_only_as_seen() {
-    let world = World::new().await;
+pub(super) async fn wake_ups_are_moved_only_as_seen(world: World) {
     let run = world.run("a").await;
     let seen = new_run("a").due;
     let earlier = Timestamp(seen.0 - 1000);
@@ -152,9 +119,7 @@ async fn wake_ups_are_moved_only_as_seen() {
     assert_eq!((woken.due, woken.phase, woken.version), (Some(next), RunPhase::Running, 2));
 }
 
-#[tokio::test]
-async fn a_batch_is_refused_whole() {
-    let world = World::new().await;
+pub(super) async fn a_batch_is_refused_whole(world: World) {
     let run = world.run("a").await;
     written(world.accept(&run, success(8, A1, E1)).await);
     let conditions = vec![Condition::EpochIs(E1), Condition::NotDone(8), Condition::NotDone(9)];
@@ -164,9 +129,7 @@ async fn a_batch_is_refused_whole() {
     assert_eq!(image.head.done, [8].into());
 }
 
-#[tokio::test]
-async fn many_writers_of_one_head_lose_nothing() {
-    let world = World::new().await;
+pub(super) async fn many_writers_of_one_head_lose_nothing(world: World) {
     let run = world.run("a").await;
     let writes = (0..100).map(|unit| world.accept(&run, success(unit, A1, E1)));
     let heads = futures::future::join_all(writes).await;

@@ -1,25 +1,16 @@
-use ebb_store::{
-    Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, Transition,
-};
+use crate::{Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, Transition};
 use ebb_wire::engine::{Event, Timestamp, accept};
 
-use crate::world::{World, new_run, target};
+use super::world::{World, new_run, target};
 
 impl World {
-    async fn put(&self, target: TargetHead) {
-        let transition = Transition { target, seen: None, run: None, tombstone: None };
-        assert!(self.store.move_target(&transition).await.unwrap());
-    }
-
     async fn names(&self, kind: Option<&str>, after: Option<(&str, &str)>, limit: usize) -> Vec<String> {
         let targets = self.store.list_targets(kind, after, limit).await.unwrap();
         targets.into_iter().map(|target| format!("{}/{}", target.kind, target.name)).collect()
     }
 }
 
-#[tokio::test]
-async fn what_is_due_is_found_until_it_is_not() {
-    let world = World::new().await;
+pub(super) async fn what_is_due_is_found_until_it_is_not(world: World) {
     let base = 1_800_000_000_000;
     for n in 0..40 {
         world.put(TargetHead { due: Some(Timestamp(base + n)), ..target("sandbox", &n.to_string()) }).await;
@@ -51,9 +42,7 @@ async fn what_is_due_is_found_until_it_is_not() {
     assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 39);
 }
 
-#[tokio::test]
-async fn targets_are_listed_by_kind_and_name() {
-    let world = World::new().await;
+pub(super) async fn targets_are_listed_by_kind_and_name(world: World) {
     for (kind, name) in [("b", "x"), ("a", "y"), ("a", "x-y"), ("a", "x"), ("a-b", "x"), ("a", "x#1")] {
         world.put(target(kind, name)).await;
     }
@@ -68,9 +57,7 @@ async fn targets_are_listed_by_kind_and_name() {
     assert_eq!(world.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
 }
 
-#[tokio::test]
-async fn more_targets_than_one_batch_are_listed_in_order() {
-    let world = World::new().await;
+pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: World) {
     for n in 0..130 {
         world.put(target("sandbox", &format!("{n:03}"))).await;
     }
@@ -78,4 +65,16 @@ async fn more_targets_than_one_batch_are_listed_in_order() {
     assert_eq!(names.len(), 130);
     assert!(names.is_sorted());
     assert_eq!(world.names(None, None, 120).await, names[..120]);
+}
+
+/// One answer of the table holds at most 16 MB.
+pub(super) async fn targets_beyond_one_answer_are_listed(world: World) {
+    for n in 0..48 {
+        let large = vec!["x".repeat(380 << 10)];
+        world.put(TargetHead { plugins: large, ..target("sandbox", &format!("{n:03}")) }).await;
+    }
+    world.meter.take();
+    let names = world.names(None, None, 100).await;
+    assert_eq!((names.len(), names.is_sorted()), (48, true));
+    assert!(world.meter.take().requests["BatchGetItem"] > 1);
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ebb_store::{PatchRun as _, Patched, ReadRun as _};
+use crate::{PatchRun as _, Patched, ReadRun as _};
 use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, Shard, Timestamp};
 use proptest::prelude::*;
 
-use crate::world::{World, new_run};
+use super::world::{World, new_run};
 
 fn slots() -> impl Strategy<Value = u32> {
     prop_oneof![0..4_u32, Just(255)]
@@ -103,13 +103,14 @@ async fn check(world: &World, name: &str, patches: &[Patch]) {
     assert_eq!(heads, model);
 }
 
-#[test]
-fn heads_are_the_same_through_the_table_as_in_memory() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let world = runtime.block_on(World::new());
+pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(world: World) {
+    let runtime = tokio::runtime::Handle::current();
     let names = std::sync::atomic::AtomicU32::new(0);
-    proptest!(ProptestConfig::with_cases(96), |(patches in prop::collection::vec(patch(), 1..12))| {
-        let name = names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        runtime.block_on(check(&world, &format!("run-{name}"), &patches));
+    // The cases are run by something that cannot wait.
+    tokio::task::block_in_place(|| {
+        proptest!(ProptestConfig::with_cases(96), |(patches in prop::collection::vec(patch(), 1..12))| {
+            let name = names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            runtime.block_on(check(&world, &format!("run-{name}"), &patches));
+        });
     });
 }

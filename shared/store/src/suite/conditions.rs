@@ -1,0 +1,173 @@
+use std::collections::BTreeSet;
+
+use ebb_wire::engine::{
+    Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, SHARD, Shard, Timestamp,
+};
+use ebb_wire::id::RunId;
+
+use super::world::{World, new_run, refused, text, written};
+use crate::{PatchRun as _, ReadRun as _};
+
+impl World {
+    async fn change(&self, run: &RunId, shard: Shard, changes: &[Change]) -> Head {
+        let patch = Patch { shard, conditions: vec![], changes: changes.to_vec() };
+        written(self.store.patch_run(run, &patch).await.unwrap()).head
+    }
+
+    async fn head(&self, run: &RunId, shard: Shard) -> Option<Head> {
+        let heads = self.store.read_run(run).await.unwrap();
+        heads.into_iter().find(|head| head.shard == shard).map(|head| head.head)
+    }
+
+    /// That a write under this condition is made, or not.
+    async fn check(&self, run: &RunId, shard: Shard, condition: Condition, holds: bool) {
+        let patch =
+            Patch { shard, conditions: vec![condition], changes: vec![Change::SetPhase(RunPhase::Running)] };
+        let before = self.head(run, shard).await;
+        assert_eq!(condition.holds(shard, before.as_ref()), holds, "the engine on {condition:?}");
+        let patched = self.store.patch_run(run, &patch).await.unwrap();
+        match holds {
+            true => assert_eq!(written(patched).head, before.unwrap(), "{condition:?}"),
+            false => assert_eq!(refused(patched).map(|image| image.head), before, "{condition:?}"),
+        }
+    }
+}
+
+/// Every condition as it holds, and as it does not hold, of a head that [`prepared`] gives.
+fn both(due: Timestamp) -> Vec<(Condition, Condition)> {
+    use Condition as C;
+    let at = |step: i64| Timestamp(due.0.saturating_add_signed(step));
+    vec![
+        (C::EpochIs(Epoch(1)), C::EpochIs(Epoch(2))),
+        (C::AttemptIs(0, Attempt(1)), C::AttemptIs(3, Attempt(1))),
+        (C::AttemptIs(3, Attempt(2)), C::AttemptIs(0, Attempt(2))),
+        (C::AttemptIs(4, Attempt(1)), C::AttemptIs(4, Attempt(2))),
+        (C::NotDone(2), C::NotDone(1)),
+        (C::NotDone(0), C::NotDone(255)),
+        (C::NotFailed(1), C::NotFailed(2)),
+        (C::DueIs(due), C::DueIs(at(1))),
+        (C::DueAfter(at(-1)), C::DueAfter(due)),
+        (C::VersionIs(1), C::VersionIs(0)),
+    ]
+}
+
+/// A head of which there is something of each kind.
+async fn prepared(world: &World, run: &RunId, shard: Shard, due: Timestamp) {
+    use Change as C;
+    let late = Late { slot: 9, attempt: Attempt(1), mark: 4_294_967_295 };
+    let changes = [
+        C::AddDone(1),
+        C::AddDone(255),
+        C::AddFailed(2),
+        C::SetAttempt(3, Attempt(2)),
+        C::SetAttempt(4, Attempt(1)),
+        C::AddSealed(5),
+        C::AddLate(late),
+        C::SetDue(due),
+        C::BumpVersion,
+    ];
+    world.change(run, shard, &changes).await;
+}
+
+pub(super) async fn each_condition_holds_and_does_not_hold(world: World) {
+    let (run, due) = (world.run("a").await, new_run("a").due);
+    for shard in [Shard::ROOT, Shard(1)] {
+        prepared(&world, &run, shard, due).await;
+        for (holds, not) in both(due) {
+            world.check(&run, shard, holds, true).await;
+            world.check(&run, shard, not, false).await;
+        }
+    }
+    // Without a wake-up time nothing is known of it.
+    world.change(&run, Shard::ROOT, &[Change::ClearDue]).await;
+    for condition in [Condition::DueIs(due), Condition::DueAfter(Timestamp(0))] {
+        world.check(&run, Shard::ROOT, condition, false).await;
+    }
+}
+
+pub(super) async fn conditions_on_an_item_that_is_not_there(world: World) {
+    use Condition as C;
+    let run = world.run("a").await;
+    let due = Timestamp(0);
+    for (shard, condition) in (1..).map(Shard).zip([
+        C::EpochIs(Epoch(7)),
+        C::AttemptIs(0, Attempt(1)),
+        C::NotDone(0),
+        C::NotFailed(0),
+    ]) {
+        let patch = Patch { shard, conditions: vec![condition], changes: vec![Change::AddSealed(1)] };
+        let head = written(world.store.patch_run(&run, &patch).await.unwrap()).head;
+        let epoch = if let C::EpochIs(epoch) = condition { epoch } else { Epoch::FIRST };
+        assert_eq!((head.epoch, head.sealed.len()), (epoch, 1), "{condition:?}");
+    }
+    for condition in
+        [C::AttemptIs(0, Attempt(2)), C::DueIs(due), C::DueAfter(due), C::VersionIs(0), C::VersionIs(1)]
+    {
+        world.check(&run, Shard(40), condition, false).await;
+    }
+    // A root that is not there is made by nothing but the start of its run.
+    let missing = new_run("b").id;
+    for condition in [C::EpochIs(Epoch(1)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)] {
+        let patch =
+            Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![Change::AddDone(0)] };
+        assert_eq!(refused(world.store.patch_run(&missing, &patch).await.unwrap()), None, "{condition:?}");
+    }
+    assert_eq!(world.store.read_run(&missing).await.unwrap(), []);
+}
+
+pub(super) async fn images_are_the_item_as_it_is_read(world: World) {
+    let (run, due) = (world.run("a").await, new_run("a").due);
+    prepared(&world, &run, Shard::ROOT, due).await;
+    let changes =
+        [Change::AddDone(7), Change::SetAttempt(3, Attempt(3)), Change::SetPhase(RunPhase::Stopping)];
+    let patch = Patch {
+        shard: Shard::ROOT,
+        conditions: vec![Condition::EpochIs(Epoch(1)), Condition::NotDone(7)],
+        changes: changes.to_vec(),
+    };
+    let after = written(world.store.patch_run(&run, &patch).await.unwrap());
+    assert_eq!(after.facts, Some(new_run("a").facts));
+    assert_eq!(after.head.done, [1, 7, 255].into());
+    assert_eq!(world.store.read_root(&run).await.unwrap(), Some(after.clone()));
+    assert_eq!(refused(world.store.patch_run(&run, &patch).await.unwrap()), Some(after.clone()));
+    assert_eq!(world.store.read_root(&run).await.unwrap(), Some(after));
+}
+
+pub(super) async fn sets_take_numbers_and_give_them_back(world: World) {
+    let run = world.run("a").await;
+    let all: Vec<Change> = (0..SHARD).map(Change::AddDone).collect();
+    let head = world.change(&run, Shard::ROOT, &all).await;
+    assert_eq!(head.done, (0..SHARD).collect());
+    // What is there already, and what is not there, changes nothing.
+    let head = world.change(&run, Shard::ROOT, &[Change::AddDone(0), Change::AddFailed(3)]).await;
+    assert_eq!(head.done, (0..SHARD).collect());
+    let head =
+        world.change(&run, Shard::ROOT, &[Change::Reopen(3), Change::Reopen(10), Change::Reopen(11)]).await;
+    let left: BTreeSet<u32> = (0..SHARD).filter(|slot| ![3, 10, 11].contains(slot)).collect();
+    assert_eq!((&head.done, &head.failed), (&left, &BTreeSet::new()));
+    let again = world.change(&run, Shard::ROOT, &[Change::Reopen(3)]).await;
+    assert_eq!(again, head);
+    // 1 is no part of 10: members are compared, not digits.
+    let run = world.run("b").await;
+    world.change(&run, Shard::ROOT, &[Change::AddDone(10), Change::AddDone(100)]).await;
+    for (slot, holds) in [(1, true), (0, true), (10, false), (100, false)] {
+        world.check(&run, Shard::ROOT, Condition::NotDone(slot), holds).await;
+    }
+}
+
+pub(super) async fn an_empty_set_is_no_attribute(world: World) {
+    let run = world.run("a").await;
+    let partition = format!("r#{run}");
+    world.change(&run, Shard::ROOT, &[Change::AddDone(5), Change::AddFailed(6)]).await;
+    let item = world.item(&partition, "h").await.unwrap();
+    assert!(item.contains_key("done") && item.contains_key("failed"));
+    let head = world.change(&run, Shard::ROOT, &[Change::Reopen(5), Change::Reopen(6)]).await;
+    assert_eq!((head.done.len(), head.failed.len()), (0, 0));
+    let item = world.item(&partition, "h").await.unwrap();
+    assert!(!item.contains_key("done") && !item.contains_key("failed"), "{item:?}");
+    assert_eq!(item["pk"], text(&partition));
+    for condition in [Condition::NotDone(5), Condition::NotFailed(6)] {
+        world.check(&run, Shard::ROOT, condition, true).await;
+    }
+    assert_eq!(world.change(&run, Shard::ROOT, &[Change::AddDone(5)]).await.done, [5].into());
+}

@@ -1,0 +1,99 @@
+//! Amazon's DynamoDB Local, as a server of one test program.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where `cargo xtask dynamodb-local` puts it.
+const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dynamodb-local/lib");
+/// It takes about a second; a machine under load a good part of this.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Ports that are tried: one that was free may be taken before the server has it.
+const TRIES: usize = 5;
+
+/// A running server with its tables in memory; killed when this is dropped.
+#[derive(Debug)]
+pub struct DynamoDbLocal {
+    child: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl DynamoDbLocal {
+    /// Starts one on a free port and waits until it answers.
+    ///
+    /// # Errors
+    /// It was not fetched, there is no Java, or it does not start; says what to do, or what it has printed.
+    pub fn start() -> io::Result<Self> {
+        let jars = Path::new(JARS);
+        if !jars.join("..").join("complete").exists() {
+            let advice = "DynamoDB Local is missing: `cargo xtask dynamodb-local` fetches it, \
+                          `cargo xtask test` does that and runs all tests";
+            return Err(io::Error::other(advice));
+        }
+        let mut printed = String::new();
+        for _ in 0..TRIES {
+            let folder = tempfile::tempdir()?;
+            let log = folder.path().join("log");
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            let child = spawn(jars, folder.path(), port, &File::create(&log)?)?;
+            let mut server = Self { child, port, _folder: folder };
+            if server.answers()? {
+                return Ok(server);
+            }
+            printed = fs::read_to_string(&log)?;
+        }
+        Err(io::Error::other(format!("DynamoDB Local does not start: {printed}")))
+    }
+
+    /// Its address, without a slash at the end.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Whether it has begun to listen; false when it has ended.
+    fn answers(&mut self) -> io::Result<bool> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if self.child.try_wait()?.is_some() {
+                return Ok(false);
+            }
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
+                return Ok(true);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for DynamoDbLocal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(jars: &Path, folder: &Path, port: u16, log: &File) -> io::Result<Child> {
+    let jars = fs::canonicalize(jars)?;
+    let mut classes = PathBuf::from(&jars);
+    classes.push("*");
+    // A server for minutes: a quick start counts for more than the last bit of speed.
+    Command::new("java")
+        .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g"])
+        .arg(format!("-Djava.library.path={}", jars.display()))
+        .arg("-cp")
+        .arg(classes)
+        .arg("com.amazonaws.services.dynamodbv2.local.main.ServerRunner")
+        .args(["-inMemory", "-sharedDb", "-disableTelemetry", "-port", &port.to_string()])
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log.try_clone()?)
+        .spawn()
+}

@@ -1,0 +1,178 @@
+use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit, accept};
+use hyper::StatusCode;
+use serde_json::json;
+
+use super::proxy::Fault;
+use super::world::{World, new_run, target, written};
+use crate::{
+    ListTargets as _, MoveTarget as _, PatchRun as _, Patched, QueryDue as _, ReadRun as _, ReadTarget as _,
+    StoreError, Stored, TargetHead, Transition,
+};
+
+/// What a busy or ailing table says: status and code.
+const PASSING: [(u16, &str); 6] = [
+    (400, "ProvisionedThroughputExceededException"),
+    (400, "ThrottlingException"),
+    (400, "RequestLimitExceeded"),
+    (500, "InternalServerError"),
+    (503, "ServiceUnavailable"),
+    (502, "BadGateway"),
+];
+/// More than anybody tries.
+const FOREVER: usize = 50;
+
+fn success(unit: u32) -> Event {
+    Event::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
+}
+
+fn begin(name: &str) -> Transition {
+    Transition { target: target("sandbox", name), seen: None, run: Some(new_run(name)), tombstone: None }
+}
+
+fn retryable<T: std::fmt::Debug>(answer: Stored<T>) {
+    assert!(matches!(answer, Err(StoreError::Retryable { .. })), "{answer:?}");
+}
+
+pub(super) async fn what_passes_by_itself_is_not_seen(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    for (unit, (status, code)) in (0..).zip(PASSING) {
+        let fault = || [Fault::error(status, code)];
+        proxy.plan("UpdateItem", fault());
+        proxy.plan("GetItem", fault());
+        proxy.plan("Query", fault());
+        proxy.plan("TransactWriteItems", fault());
+        proxy.plan("PutItem", fault());
+        let head = written(store.patch_run(&run, &accept(success(unit))).await.unwrap());
+        assert_eq!(head.head.done.len(), unit as usize + 1, "{code}");
+        assert_eq!(store.read_root(&run).await.unwrap(), Some(head), "{code}");
+        assert_eq!(store.query_due(Timestamp(1), 1).await.unwrap(), [], "{code}");
+        assert!(store.move_target(&begin(code)).await.unwrap(), "{code}");
+        let on = TargetHead { version: 2, ..target("sandbox", code) };
+        let on = Transition { target: on, seen: Some(1), run: None, tombstone: None };
+        assert!(store.move_target(&on).await.unwrap(), "{code}");
+        assert_eq!(proxy.hits(), 5, "{code}");
+    }
+}
+
+pub(super) async fn what_does_not_pass_is_retryable(world: World) {
+    let run = world.run("a").await;
+    for (status, code) in PASSING {
+        let (proxy, store) = world.proxy().await;
+        for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
+            proxy.plan(operation, vec![Fault::error(status, code); FOREVER]);
+        }
+        retryable(store.patch_run(&run, &accept(success(0))).await);
+        retryable(store.read_root(&run).await);
+        retryable(store.read_run(&run).await);
+        retryable(store.query_due(Timestamp(1), 1).await);
+        retryable(store.list_targets(None, None, 1).await);
+        retryable(store.move_target(&begin("b")).await);
+        retryable(store.put_tombstone("u1", Timestamp(1)).await);
+        assert!(proxy.hits() >= 2 * 7, "{code}");
+    }
+    let head = world.store.read_root(&run).await.unwrap().unwrap().head;
+    assert!(head.done.is_empty());
+    assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), None);
+    assert!(!world.store.is_tombstoned("u1").await.unwrap());
+}
+
+pub(super) async fn what_is_wrong_is_broken(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    for code in ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"] {
+        proxy.plan("UpdateItem", vec![Fault::error(400, code); FOREVER]);
+        let error = store.patch_run(&run, &accept(success(0))).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains(code)), "{error:?}");
+        // Nobody repeats it.
+        assert_eq!(proxy.hits(), 1, "{code}");
+    }
+    proxy.plan("TransactWriteItems", [Fault::cancelled(&["None", "ValidationError"])]);
+    let error = store.move_target(&begin("b")).await.unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Broken { reason, .. } if reason.contains("ValidationError")),
+        "{error:?}"
+    );
+    assert_eq!(proxy.hits(), 1);
+}
+
+pub(super) async fn a_write_outlasts_a_transaction_on_its_item(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    let conflict = Fault::error(400, "TransactionConflictException");
+    proxy.plan("UpdateItem", vec![conflict.clone(); 3]);
+    let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
+    assert_eq!((head.head.done.len(), proxy.hits()), (1, 3));
+    proxy.plan("UpdateItem", vec![conflict.clone(); FOREVER]);
+    retryable(store.patch_run(&run, &accept(success(9))).await);
+    assert_eq!(proxy.hits(), 6);
+    proxy.plan("PutItem", vec![conflict; 3]);
+    let alone = Transition { run: None, ..begin("b") };
+    assert!(store.move_target(&alone).await.unwrap());
+    assert_eq!(proxy.hits(), 3);
+}
+
+pub(super) async fn a_transaction_outlasts_others_on_its_items(world: World) {
+    let (proxy, store) = world.proxy().await;
+    let faults = [
+        Fault::cancelled(&["TransactionConflict", "None"]),
+        Fault::cancelled(&["None", "TransactionConflict"]),
+        Fault::cancelled(&["ThrottlingError", "ProvisionedThroughputExceeded"]),
+    ];
+    proxy.plan("TransactWriteItems", faults.clone());
+    assert!(store.move_target(&begin("a")).await.unwrap());
+    assert_eq!(proxy.hits(), 3);
+    for (name, fault) in ["b", "c", "d"].into_iter().zip(faults) {
+        proxy.plan("TransactWriteItems", vec![fault; FOREVER]);
+        retryable(store.move_target(&begin(name)).await);
+        assert_eq!(proxy.hits(), 6, "{name}");
+        assert_eq!(world.store.read_target("sandbox", name).await.unwrap(), None);
+    }
+    // The first sending of the very same one is not over: that the SDK repeats by itself.
+    let busy = Fault::error(400, "TransactionInProgressException");
+    proxy.plan("TransactWriteItems", [busy.clone()]);
+    assert!(store.move_target(&begin("e")).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    proxy.plan("TransactWriteItems", vec![busy; FOREVER]);
+    retryable(store.move_target(&begin("g")).await);
+    assert_eq!(proxy.hits(), 3);
+    // A conflict on one item and a refusal on the other is a refusal.
+    proxy.plan("TransactWriteItems", [Fault::cancelled(&["ConditionalCheckFailed", "TransactionConflict"])]);
+    assert!(!store.move_target(&begin("f")).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+}
+
+pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: World) {
+    for name in ["a", "b"] {
+        world.put(target("sandbox", name)).await;
+    }
+    let (proxy, store) = world.proxy().await;
+    let table = store.dynamo.table();
+    let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
+    let left = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
+    let idle = Fault::Answer(StatusCode::OK, json!({"Responses": {table: []}, "UnprocessedKeys": left}));
+    proxy.plan("BatchGetItem", vec![idle.clone(); 3]);
+    let names: Vec<String> =
+        store.list_targets(None, None, 10).await.unwrap().into_iter().map(|target| target.name).collect();
+    assert_eq!((names, proxy.hits()), (vec!["a".to_owned(), "b".to_owned()], 3));
+    proxy.plan("BatchGetItem", vec![idle; FOREVER]);
+    retryable(store.list_targets(None, None, 10).await);
+    assert_eq!(proxy.hits(), 6);
+}
+
+pub(super) async fn a_lost_request_is_sent_again(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    for operation in ["UpdateItem", "GetItem", "TransactWriteItems"] {
+        proxy.plan(operation, [Fault::LoseRequest]);
+    }
+    let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
+    assert_eq!(store.read_root(&run).await.unwrap(), Some(head));
+    assert!(store.move_target(&begin("b")).await.unwrap());
+    assert_eq!(proxy.hits(), 3);
+    proxy.plan("UpdateItem", vec![Fault::LoseRequest; FOREVER]);
+    retryable(store.patch_run(&run, &accept(success(1))).await);
+    assert!(proxy.hits() >= 2);
+    // Whoever is not answered asks again, and it is as if nothing had been.
+    assert!(matches!(store.patch_run(&run, &accept(success(1))).await.unwrap(), Patched::Written(_)));
+}

@@ -1,0 +1,155 @@
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use ebb_wire::engine::{Event, Timestamp};
+
+use super::world::{World, new_run, target, text, written};
+use crate::{
+    Due, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead,
+    Transition,
+};
+
+/// Things that one batch may write.
+const BATCH: usize = 25;
+const EVER: Timestamp = Timestamp(u64::MAX / 4);
+
+fn number(value: impl ToString) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// An item that the index of due things shows, whatever it is.
+fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue> {
+    let parts = [("pk", text(partition)), ("sk", text("h")), ("g", number(shard)), ("due", number(due))];
+    parts.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+impl World {
+    async fn write(&self, items: Vec<HashMap<String, AttributeValue>>) {
+        let dynamo = &self.store.dynamo;
+        for items in items.chunks(BATCH) {
+            let writes = items.iter().map(|item| {
+                let put = PutRequest::builder().set_item(Some(item.clone())).build().unwrap();
+                WriteRequest::builder().put_request(put).build()
+            });
+            let request = dynamo.client().batch_write_item();
+            let answer = request.request_items(dynamo.table(), writes.collect()).send().await.unwrap();
+            assert!(answer.unprocessed_items.is_none_or(|left| left.is_empty()));
+        }
+    }
+
+    async fn delete(&self, partition: &str) {
+        let dynamo = &self.store.dynamo;
+        let request = dynamo.client().delete_item().table_name(dynamo.table());
+        request.key("pk", text(partition)).key("sk", text("h")).send().await.unwrap();
+    }
+}
+
+pub(super) async fn a_stale_index_names_what_is_no_longer_due(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    let target = Due::Target("sandbox".into(), "a".into());
+    let due = new_run("a").due;
+    let before = store.query_due(EVER, 10).await.unwrap();
+    assert_eq!(before, [(due, Due::Run(run.clone())), (due, target)]);
+    proxy.freeze();
+    written(world.accept(&run, Event::Closed { seen: due, version: 0 }).await);
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), before);
+    // The head knows better, and whoever acts on the hint writes under a condition on what the head says.
+    let head = store.read_root(&run).await.unwrap().unwrap().head;
+    assert_eq!(head.due, None);
+    let rearmed = Event::Rearmed { seen: due, version: 0, next: EVER };
+    assert_eq!(super::world::refused(world.accept(&run, rearmed).await).unwrap().head, head);
+    assert_eq!(proxy.thaw(), 16);
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), before[1..]);
+}
+
+pub(super) async fn an_index_that_is_behind_loses_nothing(world: World) {
+    let (proxy, store) = world.proxy().await;
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
+    assert_eq!(store.list_targets(None, None, 10).await.unwrap(), []);
+    proxy.freeze();
+    let run = world.run("a").await;
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
+    assert_eq!(store.list_targets(None, None, 10).await.unwrap(), []);
+    assert!(store.read_root(&run).await.unwrap().is_some());
+    assert!(store.read_target("sandbox", "a").await.unwrap().is_some());
+    assert_eq!(proxy.thaw(), 17);
+    assert_eq!(store.query_due(EVER, 10).await.unwrap().len(), 2);
+    assert_eq!(store.list_targets(None, None, 10).await.unwrap(), [target("sandbox", "a")]);
+}
+
+pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    let before = store.query_due(EVER, 10).await.unwrap();
+    assert_eq!(before.len(), 2);
+    proxy.freeze();
+    world.delete(&format!("r#{run}")).await;
+    world.delete("t#sandbox#a").await;
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), before);
+    assert_eq!(proxy.thaw(), 16);
+    assert_eq!(store.read_run(&run).await.unwrap(), []);
+    assert_eq!(store.read_target("sandbox", "a").await.unwrap(), None);
+    // Nothing that follows a hint makes the item anew.
+    for event in [
+        Event::Hastened { due: Timestamp(1) },
+        Event::Noticed,
+        Event::Rearmed { seen: new_run("a").due, version: 0, next: EVER },
+        Event::Closed { seen: new_run("a").due, version: 0 },
+    ] {
+        assert_eq!(super::world::refused(world.accept(&run, event).await), None);
+    }
+    let seen = TargetHead { version: 2, ..target("sandbox", "a") };
+    let on = Transition { target: seen, seen: Some(1), run: None, tombstone: None };
+    assert!(!world.store.move_target(&on).await.unwrap());
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
+}
+
+/// The most urgent of all, and as many as were asked for: they hide nothing.
+pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: World) {
+    let run = world.run("a").await;
+    let good = world.store.query_due(EVER, 10).await.unwrap();
+    assert_eq!(world.meter.take().unreadable, 0);
+    let strange = ["other", "r#no run", "t#sandbox", "t#a#%FF", "p#sha256:x"];
+    world
+        .write((0..16).flat_map(|shard| strange.map(|pk| entry(&format!("{pk}{shard}"), shard, 1))).collect())
+        .await;
+    // `t#sandbox0` has no name, and so on: but for `t#a#%FF0` with its broken text none has anything to read.
+    assert_eq!(world.store.query_due(EVER, 2).await.unwrap(), good);
+    assert_eq!(world.meter.take().unreadable, 80);
+    assert_eq!(world.store.query_due(EVER, 1).await.unwrap(), good[..1]);
+    assert_eq!(good[0].1, Due::Run(run));
+}
+
+pub(super) async fn due_things_of_many_pages_are_all_found(world: World) {
+    let name = |n: u64| format!("t#sandbox#{n:04}");
+    // More in one shard than one page may hold.
+    world.write((0..2_100).map(|n| entry(&name(n), 3, 1_000 + n)).collect()).await;
+    world.meter.take();
+    let found = world.store.query_due(EVER, 10_000).await.unwrap();
+    assert_eq!(world.meter.take().requests["Query"], 15 + 3);
+    let expected = |n: u64| (Timestamp(1_000 + n), Due::Target("sandbox".into(), format!("{n:04}")));
+    assert_eq!(found, (0..2_100).map(expected).collect::<Vec<_>>());
+    let some = world.store.query_due(EVER, 1_500).await.unwrap();
+    assert_eq!(some, found[..1_500]);
+}
+
+pub(super) async fn a_list_passes_over_what_is_gone(world: World) {
+    for n in 0..6 {
+        world.put(target("sandbox", &n.to_string())).await;
+    }
+    let (proxy, store) = world.proxy().await;
+    let names = async |limit| {
+        let targets = store.list_targets(None, None, limit).await.unwrap();
+        targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(3).await, ["0", "1", "2"]);
+    proxy.freeze();
+    for n in [0, 2] {
+        world.delete(&format!("t#sandbox#{n}")).await;
+    }
+    // A page with gaps is filled up from the next one.
+    assert_eq!(names(3).await, ["1", "3", "4"]);
+    assert_eq!(proxy.thaw(), 1);
+    assert_eq!(names(10).await, ["1", "3", "4", "5"]);
+}

@@ -1,0 +1,194 @@
+//! The write is made and its reply lost, so the SDK sends it again: the end is as if it had been sent once.
+
+use std::collections::BTreeMap;
+
+use ebb_wire::engine::{
+    Attempt, Epoch, Event, Head, Patch, Refusal, SHARD, Shard, Timestamp, Unit, accept,
+    accept::accept_waking, accept::refusal,
+};
+use ebb_wire::id::RunId;
+use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::value::Value;
+
+use super::proxy::Fault;
+use super::world::{World, new_run, refused, result, target, written};
+use crate::{
+    MoveTarget as _, Note, NoteRecord as _, PatchRun as _, Patched, Plans as _, PluginItem, Put,
+    PutResult as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetHead,
+    Transition, WritePlugins as _,
+};
+
+const A1: Attempt = Attempt(1);
+const E1: Epoch = Epoch(1);
+
+/// Whether a second sending is refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    Refused,
+    /// It changes nothing.
+    Same,
+    /// It only raises the version once more.
+    Version,
+}
+
+/// What is accepted of a run that has just begun, and what a second sending of it is.
+fn patches(due: Timestamp) -> Vec<(Patch, Again)> {
+    use Again::{Refused, Same, Version};
+    let (earlier, later) = (Timestamp(due.0 - 1), Timestamp(due.0 + 1));
+    let unit = Unit(3);
+    let events = [
+        (Event::Succeeded { unit, attempt: A1, epoch: E1 }, Refused),
+        (Event::Succeeded { unit: Unit(SHARD), attempt: A1, epoch: E1 }, Refused),
+        (Event::Failed { unit, attempt: A1, epoch: E1 }, Refused),
+        (Event::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) }, Refused),
+        (Event::Retried { unit: Unit(SHARD), attempt: A1, epoch: E1, to: Attempt(2) }, Refused),
+        (Event::Reopened { unit, attempt: A1, epoch: E1, to: Attempt(1000) }, Refused),
+        (Event::Late { unit, attempt: A1, mark: 7 }, Same),
+        (Event::Sealed { unit }, Same),
+        (Event::Cancelled { shard: Shard::ROOT, epoch: E1, now: earlier }, Refused),
+        (Event::Cancelled { shard: Shard(1), epoch: E1, now: earlier }, Refused),
+        (Event::Stopped { now: earlier, epoch: E1 }, Same),
+        (Event::Hastened { due: earlier }, Refused),
+        (Event::Noticed, Version),
+        (Event::Outdated { epoch: E1 }, Refused),
+        (Event::Reawoken { due: later, version: 0, epoch: E1 }, Refused),
+        (Event::Rearmed { seen: due, version: 0, next: later }, Refused),
+        (Event::Closed { seen: due, version: 0 }, Refused),
+    ];
+    let waking = [
+        Event::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) },
+        Event::Failed { unit, attempt: A1, epoch: E1 },
+    ];
+    let waking = waking.map(|event| (accept_waking(event, earlier).unwrap(), Refused));
+    events.into_iter().map(|(event, again)| (accept(event), again)).chain(waking).collect()
+}
+
+impl World {
+    async fn heads(&self, run: &RunId) -> Vec<Head> {
+        self.store.read_run(run).await.unwrap().into_iter().map(|head| head.head).collect()
+    }
+}
+
+pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: World) {
+    let (proxy, store) = world.proxy().await;
+    for (n, (patch, again)) in patches(new_run("x").due).into_iter().enumerate() {
+        let (once, lost) = (world.run(&format!("once-{n}")).await, world.run(&format!("lost-{n}")).await);
+        let expected = written(world.store.patch_run(&once, &patch).await.unwrap()).head;
+        proxy.plan("UpdateItem", [Fault::LoseReply]);
+        let patched = store.patch_run(&lost, &patch).await.unwrap();
+        assert_eq!(proxy.hits(), 1, "{patch:?}");
+        let image = match again {
+            Again::Refused => refused(patched).unwrap().head,
+            Again::Same | Again::Version => written(patched).head,
+        };
+        let raised = u64::from(again == Again::Version);
+        assert_eq!(image, Head { version: expected.version + raised, ..expected }, "{patch:?}");
+        let mut heads = world.heads(&once).await;
+        heads[0].version += raised;
+        assert_eq!(world.heads(&lost).await, heads, "{patch:?}");
+    }
+    // And the image of a refused completion says that it was this one.
+    let run = world.run("a").await;
+    proxy.plan("UpdateItem", [Fault::LoseReply]);
+    let success = accept(Event::Succeeded { unit: Unit(3), attempt: A1, epoch: E1 });
+    let Patched::Refused(Some(image)) = store.patch_run(&run, &success).await.unwrap() else { panic!() };
+    assert_eq!(proxy.hits(), 1);
+    assert_eq!(refusal(Unit(3), A1, E1, Some(&image.head)), Refusal::AlreadyDone);
+}
+
+pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: World) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    let outputs = BTreeMap::from([("x".to_owned(), Value::Json("y".into()))]);
+    let first = TryResult { outputs: Kept::Inline(outputs), ..result(Verdict::Succeeded, "1") };
+    for note in [
+        Note::Started(Timestamp(1)),
+        Note::Accepted(Timestamp(2)),
+        Note::Again(Timestamp(3)),
+        Note::Beat(Timestamp(4), Some("5 %".into())),
+    ] {
+        proxy.plan("UpdateItem", [Fault::LoseReply]);
+        let record = store.note_record(&run, Unit(0), A1, &note).await.unwrap();
+        assert_eq!(proxy.hits(), 1);
+        assert_eq!(world.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);
+    }
+    proxy.plan("UpdateItem", [Fault::LoseReply]);
+    assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), Put::Repeated(first.clone()));
+    assert_eq!(proxy.hits(), 1);
+    // A second result: both of its writes lose their replies.
+    proxy.plan("UpdateItem", [Fault::LoseReply]);
+    proxy.plan("PutItem", [Fault::LoseReply]);
+    let second = result(Verdict::Succeeded, "2");
+    assert_eq!(store.put_result(&run, Unit(0), A1, &second).await.unwrap(), Put::Second(first.clone()));
+    assert_eq!(proxy.hits(), 2);
+    let records = world.store.read_all_records(&run).await.unwrap();
+    assert_eq!((records.len(), records[0].2.result.as_ref()), (1, Some(&first)));
+    assert_eq!(records[0].2.others, [second]);
+}
+
+pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: World) {
+    let (proxy, store) = world.proxy().await;
+    let begin = Transition {
+        target: TargetHead {
+            plugins: vec!["a@1.0.0".into(), "b@1.10.0".into()],
+            expires: Some(Timestamp(1_800_000_000_000)),
+            ..target("sandbox", "a")
+        },
+        seen: None,
+        run: Some(new_run("a")),
+        tombstone: None,
+    };
+    proxy.plan("TransactWriteItems", [Fault::LoseReply]);
+    assert!(store.move_target(&begin).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    let on = TargetHead { version: 2, ..begin.target.clone() };
+    let on = Transition { target: on, seen: Some(1), run: None, tombstone: None };
+    proxy.plan("PutItem", [Fault::LoseReply]);
+    assert!(store.move_target(&on).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    // Another writer that has seen the same is refused all the same.
+    let other = TargetHead { generation: 9, ..on.target.clone() };
+    let other = Transition { target: other, ..on.clone() };
+    proxy.plan("PutItem", [Fault::LoseReply]);
+    assert!(!store.move_target(&other).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    let end = TargetHead { version: 3, due: None, ..on.target.clone() };
+    let end = Transition { target: end, seen: Some(2), run: None, tombstone: Some("u1".into()) };
+    proxy.plan("TransactWriteItems", [Fault::LoseReply]);
+    assert!(store.move_target(&end).await.unwrap());
+    proxy.plan("PutItem", [Fault::LoseReply]);
+    store.put_tombstone("u2", Timestamp(1)).await.unwrap();
+    assert_eq!(proxy.hits(), 2);
+    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
+    assert!(world.store.is_tombstoned("u1").await.unwrap() && world.store.is_tombstoned("u2").await.unwrap());
+    let head = world.store.read_root(&new_run("a").id).await.unwrap().unwrap();
+    assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));
+}
+
+pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: World) {
+    let (proxy, store) = world.proxy().await;
+    proxy.plan("PutItem", [Fault::LoseReply, Fault::LoseReply]);
+    store.put_plan("sha256:x", b"{}").await.unwrap();
+    assert_eq!(world.store.get_plan("sha256:x").await.unwrap(), Some(b"{}".to_vec()));
+    assert_eq!(proxy.hits(), 2);
+    let plugin = PluginItem {
+        name: "p".into(),
+        version: "1.0.0".into(),
+        dialect: "ebb".into(),
+        digest: ebb_wire::id::digest(b"p"),
+        document: "p".into(),
+        created: Timestamp(1),
+    };
+    proxy.plan("PutItem", [Fault::LoseReply]);
+    assert!(store.put_plugin(&plugin).await.unwrap());
+    let other = PluginItem { document: "q".into(), digest: ebb_wire::id::digest(b"q"), ..plugin.clone() };
+    proxy.plan("PutItem", [Fault::LoseReply]);
+    assert!(!store.put_plugin(&other).await.unwrap());
+    assert_eq!(proxy.hits(), 2);
+    assert_eq!(world.store.get_plugin("p", "1.0.0").await.unwrap(), Some(plugin));
+    // It is gone, but who was first to take it away cannot be told.
+    proxy.plan("DeleteItem", [Fault::LoseReply]);
+    assert!(!store.delete_plugin("p", "1.0.0").await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    assert_eq!(world.store.list_plugins().await.unwrap(), []);
+}

@@ -1,0 +1,168 @@
+//! The tests that every table has to pass, whoever made it: Amazon's, the embedded one, another one.
+//!
+//! A test program gives the address of a table that speaks DynamoDB's protocol and gets [`trials`] to run, each with a
+//! table and a bucket of its own. What lies between the SDK and the table is part of it: a proxy refuses requests and
+//! loses replies, and every test with a fault asserts that the fault was reached.
+
+use std::fmt;
+
+use libtest_mimic::Trial;
+
+mod conditions;
+mod document;
+mod dynamodb_local;
+mod faults;
+mod figures;
+mod hints;
+mod list;
+mod lost;
+mod model;
+mod proxy;
+mod record;
+mod run;
+mod sizes;
+mod strong;
+mod target;
+mod transactions;
+mod world;
+
+pub use dynamodb_local::DynamoDbLocal;
+
+use world::World;
+
+/// A table that is tested.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Begins the name of each of its tests.
+    pub name: &'static str,
+    /// Its address, without a slash at the end. Requests are signed with a key pair that nobody knows.
+    pub endpoint: String,
+    /// What it does differently from others.
+    pub differences: Differences,
+}
+
+/// In what tables differ, as far as the tests see it. Nothing of it is relied on.
+///
+/// | | DynamoDB Local | dynoxide |
+/// |---|---|---|
+/// | a page of a query ends | after the item that passes 1 MB | before it |
+/// | write units of a transaction | two per item and per index entry, and all of it twice | two per item, one per index entry |
+#[derive(Clone, Copy, Debug)]
+pub struct Differences {
+    /// Pages of eight items of 300 kB.
+    pub pages: u64,
+    /// Write units that are reported for a transaction of two small items with three index entries.
+    pub start: f64,
+}
+
+impl Differences {
+    /// Those of Amazon's DynamoDB Local.
+    pub const DYNAMODB_LOCAL: Self = Self { pages: 2, start: 20.0 };
+    /// Those of the embedded table.
+    pub const DYNOXIDE: Self = Self { pages: 3, start: 7.0 };
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+macro_rules! trials {
+    ($table:expr; $($module:ident: $($test:ident),+;)+) => {
+        vec![$($({
+            let table: Table = $table.clone();
+            let name = concat!(stringify!($module), "::", stringify!($test));
+            Trial::test(format!("{table}::{name}"), move || {
+                world::runtime().block_on(async { Box::pin($module::$test(World::new(&table).await)).await });
+                Ok(())
+            })
+        }),+),+]
+    };
+}
+
+/// All tests, for `table`.
+pub fn trials(table: &Table) -> Vec<Trial> {
+    trials![table;
+        conditions:
+            each_condition_holds_and_does_not_hold,
+            conditions_on_an_item_that_is_not_there,
+            images_are_the_item_as_it_is_read,
+            sets_take_numbers_and_give_them_back,
+            an_empty_set_is_no_attribute;
+        document:
+            plans_are_kept_in_the_table_or_the_bucket,
+            objects_are_replaced,
+            plugin_versions_are_published_once;
+        faults:
+            what_passes_by_itself_is_not_seen,
+            what_does_not_pass_is_retryable,
+            what_is_wrong_is_broken,
+            a_write_outlasts_a_transaction_on_its_item,
+            a_transaction_outlasts_others_on_its_items,
+            keys_that_were_not_read_are_asked_for_again,
+            a_lost_request_is_sent_again;
+        figures:
+            a_completion_is_one_write_and_two_with_outputs,
+            a_full_head_stays_below_one_unit,
+            a_retry_that_wakes_earlier_costs_three,
+            a_start_is_a_transaction_of_two_items,
+            a_refusal_is_counted;
+        hints:
+            a_stale_index_names_what_is_no_longer_due,
+            an_index_that_is_behind_loses_nothing,
+            an_entry_for_an_item_that_is_gone_does_no_harm,
+            an_entry_that_cannot_be_read_is_passed_over,
+            due_things_of_many_pages_are_all_found,
+            a_list_passes_over_what_is_gone;
+        list:
+            what_is_due_is_found_until_it_is_not,
+            targets_are_listed_by_kind_and_name,
+            more_targets_than_one_batch_are_listed_in_order,
+            targets_beyond_one_answer_are_listed;
+        lost:
+            an_event_whose_reply_is_lost_has_happened_once,
+            results_and_notes_whose_reply_is_lost_are_kept_once,
+            moves_whose_reply_is_lost_are_made_once,
+            documents_whose_reply_is_lost_are_kept_once;
+        model:
+            heads_are_the_same_through_the_table_as_in_memory;
+        record:
+            results_are_read_back_as_they_were,
+            the_first_result_stays_and_others_are_kept_beside_it,
+            notes_come_before_the_result_and_change_nothing_after_it,
+            only_the_units_that_were_asked_for_are_read,
+            records_beyond_one_page_are_all_read;
+        run:
+            a_new_run_has_its_facts_and_can_be_read,
+            a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_it_is,
+            a_missing_root_is_not_made,
+            later_tries_are_counted_and_other_tries_refused,
+            a_cancel_ends_the_epoch,
+            shards_come_to_be_with_their_first_write,
+            wake_ups_are_moved_only_as_seen,
+            a_batch_is_refused_whole,
+            many_writers_of_one_head_lose_nothing;
+        sizes:
+            an_item_of_400_kib_is_kept_and_a_byte_more_refused,
+            too_large_a_change_is_refused_and_changes_nothing,
+            too_large_a_target_is_refused_alone_and_in_a_transaction,
+            the_largest_that_we_make_has_room;
+        strong:
+            reads_of_the_table_are_strong,
+            a_write_is_read_at_once_by_everybody;
+        target:
+            a_target_is_read_back_as_it_was,
+            a_move_needs_the_version_that_was_seen,
+            target_and_run_begin_together_or_not_at_all,
+            the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item,
+            a_run_without_its_target_is_our_mistake,
+            no_table_is_broken_and_no_network_retryable;
+        transactions:
+            all_or_nothing,
+            a_repetition_by_its_token_writes_nothing,
+            a_token_belongs_to_one_transition,
+            many_transactions_on_one_target_and_one_wins,
+            a_transaction_and_completions_of_one_item;
+    ]
+}

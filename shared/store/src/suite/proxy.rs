@@ -1,0 +1,186 @@
+//! What lies between the SDK and the table: passes requests on, and does to some of them what a network or a busy
+//! table does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// It is answered so, and does not reach the table.
+    Answer(StatusCode, Value),
+    /// It does not reach the table; the connection is closed.
+    LoseRequest,
+    /// It reaches the table; the connection is closed without the answer.
+    LoseReply,
+}
+
+impl Fault {
+    /// An error of the service.
+    pub(super) fn error(status: u16, code: &str) -> Self {
+        let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
+        Self::Answer(StatusCode::from_u16(status).unwrap(), json!({"__type": kind, "message": "by plan"}))
+    }
+
+    /// A transaction that was cancelled for these reasons, one per item.
+    pub(super) fn cancelled(codes: &[&str]) -> Self {
+        let reasons: Vec<Value> =
+            codes.iter().map(|code| json!({"Code": code, "Message": "by plan"})).collect();
+        let Self::Answer(status, mut body) = Self::error(400, "TransactionCanceledException") else {
+            unreachable!("an error is an answer")
+        };
+        body["CancellationReasons"] = Value::Array(reasons);
+        Self::Answer(status, body)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    plan: BTreeMap<String, VecDeque<Fault>>,
+    hits: usize,
+    /// Operation and body of all requests, in the order in which they came.
+    requests: Vec<(String, Value)>,
+    /// What questions to an index were answered.
+    indexed: Vec<(Value, Bytes)>,
+    frozen: bool,
+    stale: usize,
+}
+
+/// A running proxy; it ends with the test's runtime.
+pub(super) struct Proxy {
+    pub(super) endpoint: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl Proxy {
+    /// Starts one before the table at `table`.
+    pub(super) async fn start(table: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let state = Arc::new(Mutex::new(State::default()));
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let way = Way { table: table.to_owned(), client, state: Arc::clone(&state) };
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let way = way.clone();
+                let service = hyper::service::service_fn(move |request| {
+                    let way = way.clone();
+                    async move { way.pass(request).await }
+                });
+                let server = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Self { endpoint, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The next requests of `operation` suffer these, one each.
+    pub(super) fn plan(&self, operation: &str, faults: impl IntoIterator<Item = Fault>) {
+        self.state().plan.entry(operation.to_owned()).or_default().extend(faults);
+    }
+
+    /// How many requests have suffered something since the last question; what was planned and not reached is
+    /// forgotten.
+    pub(super) fn hits(&self) -> usize {
+        let mut state = self.state();
+        state.plan.clear();
+        std::mem::take(&mut state.hits)
+    }
+
+    /// Operation and body of the requests since the last question.
+    pub(super) fn requests(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.state().requests)
+    }
+
+    /// From now on a question to an index that was asked before gets the answer of that time.
+    pub(super) fn freeze(&self) {
+        self.state().frozen = true;
+    }
+
+    /// The indexes show what is; gives how many questions got an answer of the past.
+    pub(super) fn thaw(&self) -> usize {
+        let mut state = self.state();
+        state.frozen = false;
+        std::mem::take(&mut state.stale)
+    }
+}
+
+/// Why a connection is closed.
+#[derive(Debug)]
+struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("closed by plan")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+#[derive(Clone)]
+struct Way {
+    table: String,
+    client: reqwest::Client,
+    state: Arc<Mutex<State>>,
+}
+
+impl Way {
+    async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Closed> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| Closed)?.to_bytes();
+        let target =
+            head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let asked: Value = serde_json::from_slice(&body).unwrap();
+        let indexed = asked.get("IndexName").is_some();
+        let fault = {
+            let mut state = self.state.lock().unwrap();
+            state.requests.push((operation.clone(), asked.clone()));
+            let old = state.indexed.iter().find(|(other, _)| state.frozen && *other == asked);
+            if let Some((_, answer)) = old {
+                let answer = answer.clone();
+                state.stale += 1;
+                return Ok(respond(StatusCode::OK, answer));
+            }
+            let fault = state.plan.get_mut(&operation).and_then(VecDeque::pop_front);
+            state.hits += usize::from(fault.is_some());
+            fault
+        };
+        match fault {
+            Some(Fault::Answer(status, answer)) => return Ok(respond(status, answer.to_string().into())),
+            Some(Fault::LoseRequest) => return Err(Closed),
+            Some(Fault::LoseReply) | None => {}
+        }
+        let forwarded = self.client.post(&self.table).headers(head.headers).body(body).send().await;
+        let answer = forwarded.map_err(|_| Closed)?;
+        let (status, answer) = (answer.status(), answer.bytes().await.map_err(|_| Closed)?);
+        if indexed {
+            self.state.lock().unwrap().indexed.push((asked, answer.clone()));
+        }
+        match fault {
+            Some(_) => Err(Closed),
+            None => Ok(respond(status, answer)),
+        }
+    }
+}
+
+fn respond(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert("content-type", hyper::header::HeaderValue::from_static("application/x-amz-json-1.0"));
+    response
+}

@@ -1,0 +1,108 @@
+use std::collections::BTreeMap;
+
+use ebb_wire::engine::{Attempt, Change, Late, Patch, SHARD, Shard, Unit};
+use ebb_wire::id::digest;
+use ebb_wire::limits::OUTPUTS_INLINE;
+use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::value::Value;
+
+use super::world::{World, new_run, result, target, written};
+use crate::dynamo::Body;
+use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
+use crate::{
+    MoveTarget as _, PatchRun as _, Plans as _, PluginItem, Put, PutResult as _, ReadPlugins as _,
+    ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition, WritePlugins as _,
+};
+
+/// The table's limit of an item, in bytes.
+const LIMIT: usize = 400 << 10;
+const A1: Attempt = Attempt(1);
+
+/// That the table has refused it for its size, and says so.
+fn too_large<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
+    let error = answer.unwrap_err();
+    let StoreError::Broken { reason, .. } = &error else { panic!("{error:?}") };
+    assert!(reason.to_lowercase().contains("item size"), "{error}");
+}
+
+fn outputs(bytes: usize, digest: &str) -> TryResult {
+    let outputs = BTreeMap::from([("x".to_owned(), Value::Json("y".repeat(bytes).into()))]);
+    TryResult { outputs: Kept::Inline(outputs), ..result(Verdict::Succeeded, digest) }
+}
+
+pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: World) {
+    let dynamo = &world.store.dynamo;
+    let plan = digest(b"plan");
+    // pk and its value, sk and its value, b.
+    let rest = 2 + format!("p#{plan}").len() + 2 + 1 + 1;
+    let full = Body::Inline(vec![b'x'; LIMIT - rest]);
+    dynamo.put_plan_item(&plan, &full).await.unwrap();
+    assert_eq!(dynamo.get_plan_item(&plan).await.unwrap(), Some(full.clone()));
+    too_large(dynamo.put_plan_item(&plan, &Body::Inline(vec![b'z'; LIMIT - rest + 1])).await);
+    assert_eq!(dynamo.get_plan_item(&plan).await.unwrap(), Some(full));
+}
+
+pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: World) {
+    let run = world.run("a").await;
+    too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
+    assert_eq!(world.store.read_all_records(&run).await.unwrap(), []);
+    let fits = outputs(LIMIT - 1024, "b");
+    assert_eq!(world.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), Put::First);
+    too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
+    let records = world.store.read_all_records(&run).await.unwrap();
+    assert_eq!((records[0].2.result.as_ref(), records[0].2.others.len()), (Some(&fits), 0));
+}
+
+pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(world: World) {
+    let large = TargetHead { plugins: vec!["x".repeat(LIMIT)], ..target("sandbox", "a") };
+    let alone = Transition { target: large, seen: None, run: None, tombstone: None };
+    too_large(world.store.move_target(&alone).await);
+    let together = Transition { run: Some(new_run("a")), ..alone };
+    too_large(world.store.move_target(&together).await);
+    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), None);
+    assert_eq!(world.store.read_root(&new_run("a").id).await.unwrap(), None);
+}
+
+pub(super) async fn the_largest_that_we_make_has_room(world: World) {
+    let run = world.run("a").await;
+    // A head of which everything is full: all units tried for the thousandth time, all late and all sealed.
+    for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
+        let changes = slots.flat_map(|slot| {
+            let late = |mark| Change::AddLate(Late { slot, attempt: Attempt(999), mark: u32::MAX - mark });
+            let attempt = Change::SetAttempt(slot, Attempt(1000));
+            [Change::AddDone(slot), Change::AddSealed(slot), attempt, late(0), late(1)]
+        });
+        let patch = Patch { shard: Shard::ROOT, conditions: vec![], changes: changes.collect() };
+        written(world.store.patch_run(&run, &patch).await.unwrap());
+    }
+    let head = world.store.read_root(&run).await.unwrap().unwrap().head;
+    assert_eq!((head.done.len(), head.late.len(), head.attempts.len()), (256, 512, 256));
+    let bytes = world.meter.take().largest_head;
+    assert!(bytes < LIMIT / 16, "{bytes} bytes");
+
+    let inline = outputs(OUTPUTS_INLINE - 8, "a");
+    assert_eq!(world.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), Put::First);
+    // The try's record and the head before it are all that is written: four units for the one.
+    world.meter.take();
+    assert_eq!(world.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), Put::First);
+    assert_eq!(world.meter.take().sized_write_units, 4);
+
+    for size in [PLAN_INLINE, PLAN_INLINE + 1] {
+        let plan = vec![b'x'; size];
+        world.store.put_plan(&digest(&plan), &plan).await.unwrap();
+        assert_eq!(world.store.get_plan(&digest(&plan)).await.unwrap(), Some(plan));
+    }
+    for size in [DOCUMENT_INLINE, DOCUMENT_INLINE + 1] {
+        let document = "x".repeat(size);
+        let plugin = PluginItem {
+            name: "p".into(),
+            version: format!("1.0.{size}"),
+            dialect: "ebb".into(),
+            digest: digest(document.as_bytes()),
+            document,
+            created: ebb_wire::engine::Timestamp(1),
+        };
+        assert!(world.store.put_plugin(&plugin).await.unwrap());
+        assert_eq!(world.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));
+    }
+}

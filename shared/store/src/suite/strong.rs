@@ -1,0 +1,75 @@
+use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit};
+use ebb_wire::record::Verdict;
+
+use super::world::{World, new_run, result, target, written};
+use crate::{
+    ListTargets as _, MoveTarget as _, Plans as _, PluginItem, PutResult as _, QueryDue as _,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, WritePlugins as _,
+};
+
+/// Every read of a table says so; the indexes have no strong reads, and are asked for nothing but keys.
+pub(super) async fn reads_of_the_table_are_strong(world: World) {
+    let run = world.run("a").await;
+    world.store.put_plan("sha256:x", b"{}").await.unwrap();
+    let plugin = PluginItem {
+        name: "p".into(),
+        version: "1.0.0".into(),
+        dialect: "ebb".into(),
+        digest: "sha256:y".into(),
+        document: "p".into(),
+        created: Timestamp(1),
+    };
+    world.store.put_plugin(&plugin).await.unwrap();
+    let (proxy, store) = world.proxy().await;
+    store.read_run(&run).await.unwrap();
+    store.read_root(&run).await.unwrap();
+    store.read_records(&run, &[Unit(0), Unit(90)]).await.unwrap();
+    store.read_all_records(&run).await.unwrap();
+    store.read_target("sandbox", "a").await.unwrap();
+    store.is_tombstoned("u1").await.unwrap();
+    store.get_plan("sha256:x").await.unwrap();
+    store.get_plugin("p", "1.0.0").await.unwrap();
+    store.list_versions("p").await.unwrap();
+    let of_the_table = proxy.requests();
+    assert_eq!(of_the_table.len(), 10);
+    for (operation, asked) in of_the_table {
+        assert_eq!(asked["ConsistentRead"], true, "{operation} {asked}");
+    }
+    store.list_plugins().await.unwrap();
+    store.list_targets(None, None, 10).await.unwrap();
+    store.query_due(Timestamp(u64::MAX / 4), 10).await.unwrap();
+    let (mut indexed, mut batches) = (0, 0);
+    for (operation, asked) in proxy.requests() {
+        if operation == "BatchGetItem" {
+            batches += 1;
+            assert_eq!(asked["RequestItems"][store.dynamo.table()]["ConsistentRead"], true, "{asked}");
+        } else {
+            indexed += 1;
+            assert!(operation == "Query" && asked["IndexName"].is_string(), "{operation} {asked}");
+        }
+    }
+    assert_eq!((indexed, batches), (18, 2));
+}
+
+pub(super) async fn a_write_is_read_at_once_by_everybody(world: World) {
+    let (_, other) = world.proxy().await;
+    let run = world.run("a").await;
+    for unit in 0..30 {
+        let success = Event::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
+        let done = result(Verdict::Succeeded, &unit.to_string());
+        world.store.put_result(&run, Unit(unit), Attempt(1), &done).await.unwrap();
+        let head = written(world.accept(&run, success).await);
+        assert_eq!(other.read_root(&run).await.unwrap(), Some(head));
+        let records = other.read_records(&run, &[Unit(unit)]).await.unwrap();
+        assert_eq!(records.len(), 1);
+    }
+    let ended = crate::Transition {
+        target: target("sandbox", "b"),
+        seen: None,
+        run: Some(new_run("b")),
+        tombstone: Some("u1".into()),
+    };
+    assert!(world.store.move_target(&ended).await.unwrap());
+    assert!(other.is_tombstoned("u1").await.unwrap());
+    assert_eq!(other.read_target("sandbox", "b").await.unwrap(), Some(ended.target));
+}

@@ -1,0 +1,96 @@
+use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit};
+use futures::future::join_all;
+
+use super::world::{World, new_run, target, written};
+use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition};
+
+fn begin(name: &str, uid: &str) -> Transition {
+    Transition {
+        target: TargetHead { uid: uid.into(), ..target("sandbox", name) },
+        seen: None,
+        run: Some(new_run(&format!("{name}-{uid}"))),
+        tombstone: None,
+    }
+}
+
+pub(super) async fn all_or_nothing(world: World) {
+    let store = &world.store;
+    let first = begin("a", "u1");
+    assert!(store.move_target(&first).await.unwrap());
+    // The target refuses: neither the run nor the tombstone is written.
+    let second = Transition { tombstone: Some("u0".into()), ..begin("a", "u2") };
+    assert!(!store.move_target(&second).await.unwrap());
+    assert_eq!(store.read_root(&second.run.as_ref().unwrap().id).await.unwrap(), None);
+    assert!(!store.is_tombstoned("u0").await.unwrap());
+    // The run refuses: neither the target nor the tombstone is written.
+    let third = Transition { run: first.run.clone(), tombstone: Some("u0".into()), ..begin("b", "u3") };
+    let error = store.move_target(&third).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("exists")), "{error}");
+    assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
+    assert!(!store.is_tombstoned("u0").await.unwrap());
+    // Both refuse: the target's word counts.
+    let both = Transition { run: first.run.clone(), ..begin("a", "u4") };
+    assert!(!store.move_target(&both).await.unwrap());
+    assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
+}
+
+pub(super) async fn a_repetition_by_its_token_writes_nothing(world: World) {
+    let store = &world.store;
+    let first = begin("a", "u1");
+    assert!(store.move_target(&first).await.unwrap());
+    let later = TargetHead { version: 2, since: Timestamp(5), ..first.target.clone() };
+    let on = Transition { target: later.clone(), seen: Some(1), run: None, tombstone: None };
+    assert!(store.move_target(&on).await.unwrap());
+    let run = first.run.as_ref().unwrap();
+    let success = Event::Succeeded { unit: Unit(1), attempt: Attempt(1), epoch: Epoch(1) };
+    let head = written(world.accept(&run.id, success).await);
+    // The first one's answer was lost, and it comes once more when others have gone on: it was made, and it is.
+    assert!(store.move_target(&first).await.unwrap());
+    assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(later));
+    assert_eq!(store.read_root(&run.id).await.unwrap(), Some(head));
+}
+
+/// Another transition is another token, in this table and in another one of the same account.
+pub(super) async fn a_token_belongs_to_one_transition(world: World) {
+    let first = begin("a", "u1");
+    assert!(world.store.move_target(&first).await.unwrap());
+    let other =
+        Transition { target: TargetHead { since: Timestamp(6), ..first.target.clone() }, ..first.clone() };
+    assert!(!world.store.move_target(&other).await.unwrap());
+    let elsewhere = world.beside().await;
+    assert!(elsewhere.move_target(&first).await.unwrap());
+    assert_eq!(elsewhere.read_target("sandbox", "a").await.unwrap(), Some(first.target));
+}
+
+pub(super) async fn many_transactions_on_one_target_and_one_wins(world: World) {
+    let transitions: Vec<Transition> = (0..20).map(|n| begin("a", &format!("u{n}"))).collect();
+    let moved = join_all(transitions.iter().map(|transition| world.store.move_target(transition))).await;
+    let mut won = Vec::new();
+    for (moved, transition) in moved.into_iter().zip(&transitions) {
+        let moved = match moved {
+            Ok(moved) => moved,
+            Err(StoreError::Retryable { .. }) => world.store.move_target(transition).await.unwrap(),
+            Err(error) => panic!("{error}"),
+        };
+        let run = &transition.run.as_ref().unwrap().id;
+        assert_eq!(world.store.read_root(run).await.unwrap().is_some(), moved);
+        won.extend(moved.then_some(&transition.target));
+    }
+    assert_eq!(won.len(), 1);
+    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap().as_ref(), Some(won[0]));
+}
+
+/// A run that begins again and again while its target is written: nobody is turned away for the other's sake.
+pub(super) async fn a_transaction_and_completions_of_one_item(world: World) {
+    let store = &world.store;
+    let run = world.run("a").await;
+    let again = Transition { run: Some(new_run("a")), ..begin("b", "u1") };
+    let transactions = join_all((0..10).map(|_| store.move_target(&again)));
+    let success = |unit| Event::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
+    let completions = join_all((0..40).map(|unit| world.accept(&run, success(unit))));
+    let (refusals, heads) = tokio::join!(transactions, completions);
+    assert!(refusals.iter().all(Result::is_err));
+    let last = heads.into_iter().map(written).map(|head| head.head.done.len()).max();
+    assert_eq!(last, Some(40));
+    assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
+}
