@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod corpus;
 mod counts;
+mod fuzz;
 mod packages;
 mod run;
 mod summary;
@@ -32,6 +33,8 @@ enum Chore {
         /// The folder
         folder: std::path::PathBuf,
     },
+    /// Tries the promises about hostile input with inputs that coverage guides; needs a C++ compiler
+    Fuzz(fuzz::Arguments),
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
     #[command(disable_help_flag = true)]
     Counts {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Test => test::all(),
         Chore::Check => check::all(),
         Chore::Corpus { folder } => corpus::all(&folder),
+        Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => counts::all(&arguments),
     };
     match done {

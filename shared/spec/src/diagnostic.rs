@@ -18,6 +18,9 @@ const MAX_DRAWN: usize = 240;
 /// The most characters of a message or a help.
 const MAX_MESSAGE: usize = 600;
 
+/// The most characters of a name that near ones are looked for.
+const MAX_NAME: usize = 128;
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -150,6 +153,12 @@ impl Diagnostic {
     /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
     /// long line is named without its line.
     pub fn drawn(&self, drawing: Drawing) -> String {
+        if self.source.text.replace("\r\n", "").contains('\r') {
+            // What draws takes a carriage return alone for a line's end here and for none there.
+            let lines: Vec<&str> = self.source.lines().map(|(_, line)| line).collect();
+            let source = SourceText::new(self.source.name.clone(), lines.join("\n"));
+            return Self { source, ..self.clone() }.drawn(drawing);
+        }
         let around = |at: Pos| at.line.saturating_sub(1)..=at.line.saturating_add(1);
         let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
         let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);
@@ -160,13 +169,9 @@ impl Diagnostic {
             let help = self.help.as_ref().map_or(String::new(), |help| format!("  help: {help}\n"));
             return format!("{}\n{help}", self.plain());
         }
-        let cropped: String = self
-            .source
-            .text
-            .lines()
-            .map(|line| line.chars().take(MAX_DRAWN).collect::<String>() + "\n")
-            .collect();
-        let source = SourceText::new(self.source.name.clone(), cropped);
+        let cropped: Vec<String> =
+            self.source.lines().map(|(_, line)| line.chars().take(MAX_DRAWN).collect()).collect();
+        let source = SourceText::new(self.source.name.clone(), cropped.join("\n"));
         Self { source, length: self.length.min(MAX_DRAWN / 4), ..self.clone() }.rendered(drawing)
     }
 
@@ -232,9 +237,25 @@ impl SourceText {
         Arc::new(Self { name: name.into(), text: text.into() })
     }
 
+    /// The lines with the byte at which each begins, without their ends. A line ends as it does for YAML: by a line feed,
+    /// a carriage return, or both.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut next = Some(0);
+        std::iter::from_fn(move || {
+            let start = next?;
+            let rest = &self.text[start..];
+            let length = rest.find(['\n', '\r']);
+            next = length.map(|length| {
+                let end = if rest[length..].starts_with("\r\n") { 2 } else { 1 };
+                start + length + end
+            });
+            Some((start, &rest[..length.unwrap_or(rest.len())]))
+        })
+    }
+
     /// The line, from 1, without its line end.
     pub fn line(&self, line: u32) -> Option<&str> {
-        self.text.lines().nth((line as usize).checked_sub(1)?)
+        self.lines().nth((line as usize).checked_sub(1)?).map(|(_, line)| line)
     }
 
     /// The place of a byte of the text; past the end, the end.
@@ -243,10 +264,9 @@ impl SourceText {
         while !self.text.is_char_boundary(byte) {
             byte -= 1;
         }
-        let before = &self.text[..byte];
-        let start = before.rfind('\n').map_or(0, |n| n + 1);
-        let line = before.matches('\n').count() + 1;
-        let column = before[start..].chars().count() + 1;
+        let upto = self.lines().take_while(|(start, _)| *start <= byte);
+        let (line, start) = upto.fold((0_usize, 0), |(line, _), (start, _)| (line + 1, start));
+        let column = self.text[start..byte].chars().count() + 1;
         Pos {
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
@@ -255,20 +275,14 @@ impl SourceText {
 
     /// First byte and number of bytes of so many characters from a place on, within its line.
     pub fn bytes(&self, at: Pos, characters: usize) -> (usize, usize) {
-        let mut start = 0;
-        let wanted = (at.line as usize).saturating_sub(1);
-        for (number, line) in self.text.split_inclusive('\n').enumerate() {
-            if number == wanted {
-                let line = line.trim_end_matches(['\n', '\r']);
-                let column = (at.column as usize).saturating_sub(1);
-                let from = line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte);
-                let rest = &line[from..];
-                let length = rest.char_indices().nth(characters).map_or(rest.len(), |(byte, _)| byte);
-                return (start + from, length);
-            }
-            start += line.len();
-        }
-        (self.text.len(), 0)
+        let Some((start, line)) = self.lines().nth((at.line as usize).saturating_sub(1)) else {
+            return (self.text.len(), 0);
+        };
+        let column = (at.column as usize).saturating_sub(1);
+        let from = line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte);
+        let rest = &line[from..];
+        let length = rest.char_indices().nth(characters).map_or(rest.len(), |(byte, _)| byte);
+        (start + from, length)
     }
 
     /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.
@@ -431,12 +445,15 @@ fn capped(text: String) -> String {
 
 /// The candidate that `name` was most likely meant to be, if one is near enough.
 ///
-/// Case, `-` and `_` do not count; else at most one mistake in three characters.
+/// Case, `-` and `_` do not count; else at most one mistake in three characters. Comparing takes time and memory by the
+/// product of both lengths, so a text of more than [`MAX_NAME`] characters is near nothing.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let wanted = plain(name);
+    let short = |text: &str| text.chars().nth(MAX_NAME).is_none();
     candidates
         .into_iter()
+        .filter(|candidate| short(name) && short(candidate))
         .map(|candidate| {
             let other = plain(candidate);
             let allowed = (wanted.chars().count().max(other.chars().count()) / 3).max(1);
@@ -485,6 +502,16 @@ mod tests {
         assert_eq!(source.word_length(at(2, 3)), 2, "a key without its colon");
         assert_eq!(source.word_length(at(2, 7)), 5, "a quoted text");
         assert_eq!(source.word_length(at(3, 1)), 0, "an empty line");
+    }
+
+    #[test]
+    fn lines_end_as_yaml_says() {
+        let source = SourceText::new("f", "a\rb\r\nc\n\rd");
+        let lines: Vec<(usize, &str)> = source.lines().collect();
+        assert_eq!(lines, [(0, "a"), (2, "b"), (5, "c"), (7, ""), (8, "d")]);
+        assert_eq!(source.place(8), Pos { line: 5, column: 1 });
+        let wrong = Diagnostic::error("x", &source, Pos { line: 5, column: 1 }, "wrong");
+        assert!(wrong.drawn(Drawing::Plain).contains("5 │ d"), "{}", wrong.drawn(Drawing::Plain));
     }
 
     #[test]

@@ -106,6 +106,11 @@ pub struct Mistake {
 }
 
 impl Expression {
+    /// Whether a name is written in it, and is not the value of something that it reads.
+    pub(crate) fn writes(&self, name: &str) -> bool {
+        walk::writes(&self.tree, name)
+    }
+
     /// The one value that this expression is, if it computes nothing.
     pub fn whole(&self) -> Option<&Reference> {
         match self.references.as_slice() {

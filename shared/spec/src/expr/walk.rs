@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators};
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
 use super::path::{Access, Key, Path, step};
@@ -45,36 +45,51 @@ fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
             return Err(vec![Mistake { code: "expression-limit", message, help, offset: 0, length: 0 }]);
         }
-        let mut push = |child| open.push((child, depth + 1));
-        match &expr.expr {
-            Expr::Call(call) => {
-                call.target.iter().for_each(|target| push(target));
-                call.args.iter().for_each(push);
-            }
-            Expr::Comprehension(c) => {
-                [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
-                    .into_iter()
-                    .for_each(push);
-            }
-            Expr::List(list) => list.elements.iter().for_each(push),
-            Expr::Map(map) => {
-                for entry in &map.entries {
-                    if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        push(&entry.key);
-                        push(&entry.value);
-                    }
-                }
-            }
-            Expr::Select(select) => push(&select.operand),
-            Expr::Ident(_) | Expr::Literal(_) => {}
-            Expr::Struct(_) | Expr::Unspecified => {
-                let message = "messages such as `Name{…}` are not supported".to_owned();
-                let help = Some("a map is written `{\"key\": value}`".to_owned());
-                return Err(vec![Mistake { code: "syntax", message, help, offset: 0, length: 0 }]);
-            }
+        if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
+            let message = "messages such as `Name{…}` are not supported".to_owned();
+            let help = Some("a map is written `{\"key\": value}`".to_owned());
+            return Err(vec![Mistake { code: "syntax", message, help, offset: 0, length: 0 }]);
         }
+        open.extend(children(expr).into_iter().map(|child| (child, depth + 1)));
     }
     Ok(())
+}
+
+/// What an expression is made of.
+fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
+    match &expr.expr {
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::Comprehension(c) => {
+            vec![&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
+        }
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => {
+            let entries = map.entries.iter().filter_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => Some([&entry.key, &entry.value]),
+                EntryExpr::StructField(_) => None,
+            });
+            entries.flatten().collect()
+        }
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => Vec::new(),
+    }
+}
+
+/// Whether `name` is written in the tree: as a field, or as a text.
+pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
+    let mut open = vec![tree];
+    while let Some(expr) = open.pop() {
+        let written = match &expr.expr {
+            Expr::Select(select) => select.field == name,
+            Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
+            _ => false,
+        };
+        if written {
+            return true;
+        }
+        open.extend(children(expr));
+    }
+    false
 }
 
 struct Walk<'t> {
