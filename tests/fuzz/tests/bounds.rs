@@ -4,9 +4,9 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// MiB that any input may take: a quarter of what a function has. A target reads and compiles each document several
+/// MiB that any input may take: half of the smallest function. A target reads and compiles each document several
 /// times and keeps all of it, so a function takes less.
-const MEMORY: u64 = 512;
+const MEMORY: u64 = 256;
 /// Seconds that any input may take, in a build without optimisation on a busy machine.
 const TIME: u64 = 60;
 
@@ -73,12 +73,12 @@ fn documents() {
             ),
             ("10 MB of text", format!("{SANDBOX}labels: {{a: {}}}\n", "x".repeat(10_000_000))),
             ("10 MB of keys", format!("{SANDBOX}labels:\n{}", lines(700_000, |n| format!("  k{n}: v\n")))),
-            ("4 MB of keys", format!("{SANDBOX}labels:\n{}", lines(300_000, |n| format!("  k{n}: v\n")))),
-            ("4 MB of unknown keys", format!("{SANDBOX}{}", lines(300_000, |n| format!("k{n}: v\n")))),
+            ("20,000 keys", format!("{SANDBOX}labels:\n{}", lines(20_000, |n| format!("  k{n}: v\n")))),
+            ("20,000 unknown keys", format!("{SANDBOX}{}", lines(20_000, |n| format!("k{n}: v\n")))),
             ("4 MB of brackets", format!("{SANDBOX}labels: {}\n", "[".repeat(4_000_000))),
-            ("4 MB of lists", format!("{SANDBOX}labels: [{}]\n", "[],".repeat(1_000_000))),
+            ("60,000 lists", format!("{SANDBOX}labels: [{}]\n", "[],".repeat(60_000))),
             (
-                "100,000 levels of blocks",
+                "2,000 levels of blocks",
                 format!("{SANDBOX}labels:\n{}", lines(2_000, |n| format!("{}a:\n", " ".repeat(n + 1)))),
             ),
             ("4 MB of quotes", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "\\\"".repeat(2_000_000))),
@@ -89,25 +89,25 @@ fn documents() {
                 format!("{PLUGIN}{runners}{}", lines(10_000, |n| format!("  u{n}: {{{pod}}}\n"))),
             ),
             (
-                "10,000 units in a row",
+                "2,000 units in a row",
                 format!(
                     "{PLUGIN}{runners}{}",
-                    lines(10_000, |n| format!(
+                    lines(2_000, |n| format!(
                         "  u{n}: {{{pod}, after: [{}]}}\n",
                         if n == 0 { String::new() } else { format!("u{}", n - 1) }
                     ))
                 ),
             ),
             (
-                "3,000 units that wait for nobody",
+                "1,000 units that wait for nobody",
                 format!(
                     "{PLUGIN}{runners}{}",
-                    lines(3_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))
+                    lines(1_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))
                 ),
             ),
             (
-                "20,000 units, which are too many",
-                format!("{PLUGIN}{runners}{}", lines(20_000, |n| format!("  u{n}: {{{pod}}}\n"))),
+                "10,001 units, which are too many",
+                format!("{PLUGIN}{runners}{}", lines(10_001, |n| format!("  u{n}: {{{pod}}}\n"))),
             ),
             (
                 "a script of 1 MB",
@@ -117,10 +117,10 @@ fn documents() {
                 ),
             ),
             (
-                "1 MB of expressions in a text",
+                "300 KB of expressions in a text",
                 format!(
                     "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: {{b: \"{}\"}}}}}}\n",
-                    "${target.name}".repeat(70_000)
+                    "${target.name}".repeat(20_000)
                 ),
             ),
             (
@@ -130,7 +130,7 @@ fn documents() {
                     "${".repeat(500_000)
                 ),
             ),
-            ("500,000 placeholders", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "@{x}".repeat(500_000))),
+            ("50,000 placeholders", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "@{x}".repeat(50_000))),
             (
                 "embedded again and again",
                 format!(

@@ -25,6 +25,8 @@ pub const MAX_NODES: usize = 1000;
 pub const MAX_DEPTH: usize = 24;
 /// The deepest nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const MAX_NESTED_LOOPS: usize = 2;
+/// The most bytes that the pattern of `matches` takes when it is compiled.
+pub const MAX_PATTERN: usize = 64 << 10;
 
 /// An expression and what it reads.
 #[derive(Clone, Debug, PartialEq)]

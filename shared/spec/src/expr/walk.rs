@@ -7,7 +7,9 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use super::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
 use super::path::{Access, Key, Path, step};
 use super::tokens::{self, Name, Position};
-use super::{Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, Mistake, Reference, Source, Usage};
+use super::{
+    Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN, Mistake, Reference, Source, Usage,
+};
 use crate::diagnostic::nearest;
 
 /// What `tree`, parsed from `text`, reads.
@@ -156,12 +158,37 @@ impl Walk<'_> {
             } else if call.func_name == "secretRef" {
                 self.secret_ref(call);
                 return;
+            } else if call.func_name == "matches" {
+                self.pattern(call);
             }
         }
         if let Some(target) = &call.target {
             self.expr(target, Usage::Part);
         }
         call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
+    }
+
+    /// A pattern is compiled each time that it is used, which takes time by what it says: it has to stand here, and be
+    /// small.
+    fn pattern(&mut self, call: &CallExpr) {
+        let message = match call.args.last().map(|pattern| &pattern.expr) {
+            Some(Expr::Literal(LiteralValue::String(pattern))) => {
+                match regex::RegexBuilder::new(pattern.inner()).size_limit(MAX_PATTERN).build() {
+                    Ok(_) => return,
+                    Err(regex::Error::CompiledTooBig(_)) => {
+                        format!(
+                            "the pattern of `matches` takes more than {MAX_PATTERN} bytes when it is compiled"
+                        )
+                    }
+                    Err(_) => "the pattern of `matches` is no regular expression".to_owned(),
+                }
+            }
+            Some(_) => "the pattern of `matches` is computed".to_owned(),
+            None => return,
+        };
+        let help = Some("write it as a text, such as `\"^[a-z]+$\"`, with small numbers in `{…}`".to_owned());
+        let offset = self.offset_of("matches");
+        self.mistakes.push((None, Mistake { code: "pattern", message, help, offset, length: 0 }));
     }
 
     fn secret_ref(&mut self, call: &CallExpr) {
