@@ -62,10 +62,8 @@ pub(crate) fn callbacks(parts: &Parts<'_>) {
     same::<Ensure>(text);
     same::<WorkState>(text);
     same::<Record>(text);
-    if let Some(lifecycle) = same::<Lifecycle>(text) {
-        if let Err(invalid) = lifecycle.validate() {
-            assert!(!invalid.to_string().is_empty());
-        }
+    if let Some(Err(invalid)) = same::<Lifecycle>(text).map(|lifecycle| lifecycle.validate()) {
+        assert!(!invalid.to_string().is_empty());
     }
     assert_eq!(Value::from_bytes(text.as_bytes().to_vec()).to_bytes(), Some(text.as_bytes().to_vec()));
 }

@@ -4,9 +4,9 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// MiB that any input may take: half of the smallest function. A target reads and compiles each document several
+/// MiB that any input may take: half of what a function has. A target reads and compiles each document several
 /// times and keeps all of it, so a function takes less.
-const MEMORY: u64 = 256;
+const MEMORY: u64 = 128;
 /// Seconds that any input may take, in a build without optimisation on a busy machine.
 const TIME: u64 = 60;
 
