@@ -10,6 +10,7 @@ mod corpus;
 mod counts;
 mod crowd;
 mod dynamodb_local;
+mod fuzz;
 mod kills;
 mod model;
 mod packages;
@@ -53,6 +54,8 @@ enum Chore {
         /// The folder
         folder: std::path::PathBuf,
     },
+    /// Tries the promises about hostile input with inputs that coverage guides; needs a C++ compiler
+    Fuzz(fuzz::Arguments),
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
     #[command(disable_help_flag = true)]
     Counts {
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Chore::Kills { kills, seed } => kills::all(kills, seed),
         Chore::Crowd { arguments } => crowd::all(&arguments),
         Chore::Corpus { folder } => corpus::all(&folder),
+        Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => counts::all(&arguments),
         Chore::Model { arguments } => model::all(&arguments),
     };

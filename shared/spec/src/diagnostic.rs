@@ -6,9 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, SourceCode, SourceSpan, SpanContents,
-};
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 
 use crate::model::{Pos, SourceText};
 
@@ -17,6 +15,15 @@ const MAX_DRAWN: usize = 240;
 
 /// The most characters of a message or a help.
 const MAX_MESSAGE: usize = 600;
+
+/// The most errors of a document that are told, and the most warnings: a document may have one in every line.
+pub const MAX_TOLD: usize = 100;
+
+/// The most names among which a near one is looked for.
+const MAX_CANDIDATES: usize = 500;
+
+/// The most characters of a name that near ones are looked for.
+const MAX_NAME: usize = 128;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +157,12 @@ impl Diagnostic {
     /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
     /// long line is named without its line.
     pub fn drawn(&self, drawing: Drawing) -> String {
+        if self.source.text.replace("\r\n", "").contains('\r') {
+            // What draws takes a carriage return alone for a line's end here and for none there.
+            let lines: Vec<&str> = self.source.lines().collect();
+            let source = SourceText::new(self.source.name.clone(), lines.join("\n"));
+            return Self { source, ..self.clone() }.drawn(drawing);
+        }
         let around = |at: Pos| at.line.saturating_sub(1)..=at.line.saturating_add(1);
         let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
         let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);
@@ -160,13 +173,9 @@ impl Diagnostic {
             let help = self.help.as_ref().map_or(String::new(), |help| format!("  help: {help}\n"));
             return format!("{}\n{help}", self.plain());
         }
-        let cropped: String = self
-            .source
-            .text
-            .lines()
-            .map(|line| line.chars().take(MAX_DRAWN).collect::<String>() + "\n")
-            .collect();
-        let source = SourceText::new(self.source.name.clone(), cropped);
+        let cropped: Vec<String> =
+            self.source.lines().map(|line| line.chars().take(MAX_DRAWN).collect()).collect();
+        let source = SourceText::new(self.source.name.clone(), cropped.join("\n"));
         Self { source, length: self.length.min(MAX_DRAWN / 4), ..self.clone() }.rendered(drawing)
     }
 
@@ -226,92 +235,6 @@ impl miette::Diagnostic for Diagnostic {
     }
 }
 
-impl SourceText {
-    /// A text and what to call it.
-    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), text: text.into() })
-    }
-
-    /// The line, from 1, without its line end.
-    pub fn line(&self, line: u32) -> Option<&str> {
-        self.text.lines().nth((line as usize).checked_sub(1)?)
-    }
-
-    /// The place of a byte of the text; past the end, the end.
-    pub fn place(&self, byte: usize) -> Pos {
-        let mut byte = byte.min(self.text.len());
-        while !self.text.is_char_boundary(byte) {
-            byte -= 1;
-        }
-        let before = &self.text[..byte];
-        let start = before.rfind('\n').map_or(0, |n| n + 1);
-        let line = before.matches('\n').count() + 1;
-        let column = before[start..].chars().count() + 1;
-        Pos {
-            line: u32::try_from(line).unwrap_or(u32::MAX),
-            column: u32::try_from(column).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// First byte and number of bytes of so many characters from a place on, within its line.
-    pub fn bytes(&self, at: Pos, characters: usize) -> (usize, usize) {
-        let mut start = 0;
-        let wanted = (at.line as usize).saturating_sub(1);
-        for (number, line) in self.text.split_inclusive('\n').enumerate() {
-            if number == wanted {
-                let line = line.trim_end_matches(['\n', '\r']);
-                let column = (at.column as usize).saturating_sub(1);
-                let from = line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte);
-                let rest = &line[from..];
-                let length = rest.char_indices().nth(characters).map_or(rest.len(), |(byte, _)| byte);
-                return (start + from, length);
-            }
-            start += line.len();
-        }
-        (self.text.len(), 0)
-    }
-
-    /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.
-    pub fn word_length(&self, at: Pos) -> usize {
-        let (start, length) = self.bytes(at, usize::MAX);
-        let rest = &self.text[start..start + length];
-        let mut characters = rest.chars();
-        match characters.next() {
-            Some(quote @ ('"' | '\'')) => {
-                characters.position(|c| c == quote).map_or(rest.chars().count(), |n| n + 2)
-            }
-            Some(_) => {
-                let word = rest.chars().take_while(|c| !c.is_whitespace() && !",]}".contains(*c)).count();
-                if rest.chars().nth(word.saturating_sub(1)) == Some(':') && word > 1 {
-                    word - 1
-                } else {
-                    word.max(1)
-                }
-            }
-            None => 0,
-        }
-    }
-}
-
-impl SourceCode for SourceText {
-    fn read_span<'a>(
-        &'a self,
-        span: &SourceSpan,
-        context_lines_before: usize,
-        context_lines_after: usize,
-    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let inner = self.text.read_span(span, context_lines_before, context_lines_after)?;
-        Ok(Box::new(miette::MietteSpanContents::new_named(
-            self.name.clone(),
-            inner.data(),
-            *inner.span(),
-            inner.line(),
-            inner.column(),
-            inner.line_count(),
-        )))
-    }
-}
-
 /// Everything that is wrong with a document, in the order of its places; as an error, at least one of it is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
@@ -322,9 +245,18 @@ impl Diagnostics {
         Self::default()
     }
 
-    /// Adds one.
+    /// Adds one. After [`MAX_TOLD`] of a severity one more says so, and the others are left out.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.0.push(diagnostic);
+        match self.0.iter().filter(|told| told.severity == diagnostic.severity).count() {
+            0..MAX_TOLD => self.0.push(diagnostic),
+            MAX_TOLD => {
+                let message = format!("there is more like this; the first {MAX_TOLD} are told");
+                let more =
+                    Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
+                self.0.push(more.help("mend these and look again"));
+            }
+            _ => {}
+        }
     }
 
     /// All of them.
@@ -399,7 +331,7 @@ impl From<Diagnostic> for Diagnostics {
 
 impl Extend<Diagnostic> for Diagnostics {
     fn extend<I: IntoIterator<Item = Diagnostic>>(&mut self, diagnostics: I) {
-        self.0.extend(diagnostics);
+        diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
     }
 }
 
@@ -431,12 +363,17 @@ fn capped(text: String) -> String {
 
 /// The candidate that `name` was most likely meant to be, if one is near enough.
 ///
-/// Case, `-` and `_` do not count; else at most one mistake in three characters.
+/// Case, `-` and `_` do not count; else at most one mistake in three characters. Comparing takes time and memory by the
+/// product of both lengths, so a text of more than 128 characters is near nothing, and only the first 500 candidates
+/// are compared.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let wanted = plain(name);
+    let short = |text: &str| text.chars().nth(MAX_NAME).is_none();
     candidates
         .into_iter()
+        .take(MAX_CANDIDATES)
+        .filter(|candidate| short(name) && short(candidate))
         .map(|candidate| {
             let other = plain(candidate);
             let allowed = (wanted.chars().count().max(other.chars().count()) / 3).max(1);
@@ -485,6 +422,37 @@ mod tests {
         assert_eq!(source.word_length(at(2, 3)), 2, "a key without its colon");
         assert_eq!(source.word_length(at(2, 7)), 5, "a quoted text");
         assert_eq!(source.word_length(at(3, 1)), 0, "an empty line");
+    }
+
+    #[test]
+    fn the_first_hundred_of_each_severity_are_told() {
+        let source = SourceText::new("f", "a\n".repeat(300));
+        let mut told = Diagnostics::new();
+        for line in 1..=300 {
+            let at = Pos { line, column: 1 };
+            told.push(Diagnostic::warning("w", &source, at, "looks wrong"));
+            told.push(Diagnostic::error("e", &source, at, "wrong"));
+        }
+        assert!(told.has_errors());
+        assert_eq!(told.len(), 2 * (MAX_TOLD + 1));
+        let last: Vec<String> = told.iter().rev().take(2).map(Diagnostic::plain).collect();
+        assert_eq!(
+            last,
+            [
+                "f:101:1: error[more]: there is more like this; the first 100 are told",
+                "f:101:1: warning[more]: there is more like this; the first 100 are told"
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_end_as_yaml_says() {
+        let source = SourceText::new("f", "a\rb\r\nc\n\rd");
+        assert_eq!(source.lines().collect::<Vec<_>>(), ["a", "b", "c", "", "d"]);
+        assert_eq!(source.starts, [0, 2, 5, 7, 8]);
+        assert_eq!(source.place(8), Pos { line: 5, column: 1 });
+        let wrong = Diagnostic::error("x", &source, Pos { line: 5, column: 1 }, "wrong");
+        assert!(wrong.drawn(Drawing::Plain).contains("5 │ d"), "{}", wrong.drawn(Drawing::Plain));
     }
 
     #[test]

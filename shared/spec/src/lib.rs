@@ -12,5 +12,6 @@ pub mod plan;
 pub mod render;
 pub mod schema;
 mod signadot;
+mod source;
 pub mod template;
 mod templating;

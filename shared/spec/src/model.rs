@@ -33,6 +33,8 @@ pub struct SourceText {
     pub name: String,
     /// What was read, before `@{…}` is expanded: places refer to it.
     pub text: String,
+    /// The byte at which each line begins.
+    pub(crate) starts: Vec<usize>,
 }
 
 /// Which format a document is in.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, MAX_TOLD};
 use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, Node, Value};
 use crate::load::{FileError, Files, Vars, is_variable};
 use crate::model::{Pos, SourceText};
@@ -105,6 +105,10 @@ impl<'a> Expansion<'a> {
         let mut last = 0;
         let mut moved = false;
         for (start, end) in spots {
+            if self.found.len() > MAX_TOLD && self.found.has_errors() {
+                // It is refused, and no more will be told.
+                return;
+            }
             let spot = &text[start..end];
             let at = places.next(spot);
             result.push_str(&text[last..start]);
@@ -166,7 +170,7 @@ impl<'a> Expansion<'a> {
     }
 
     /// The bytes that a placeholder stands for; `None` if it was refused.
-    fn value(&mut self, spot: &str, at: Pos) -> Option<(Vec<u8>, Encoding)> {
+    fn value(&mut self, spot: &str, at: Place) -> Option<(Vec<u8>, Encoding)> {
         let (directive, encoding) = match parse(spot) {
             Ok(parsed) => parsed,
             Err(refusal) => {
@@ -183,7 +187,7 @@ impl<'a> Expansion<'a> {
                     let mut wrong = Diagnostic::error(
                         "unexpanded-variable",
                         self.source,
-                        at,
+                        at.pos(self.source),
                         format!("unexpanded variable: `{name}` has no value"),
                     )
                     .length(spot.chars().count());
@@ -226,13 +230,14 @@ impl<'a> Expansion<'a> {
     }
 
     /// Puts the tree of a YAML text in the place of a string.
-    fn graft(&mut self, node: &mut Node, bytes: &[u8], at: Pos, spot: &str) {
+    fn graft(&mut self, node: &mut Node, bytes: &[u8], place: Place, spot: &str) {
+        let at = place.pos(self.source);
         let text = String::from_utf8_lossy(bytes);
         let inner = SourceText::new(spot, text);
         match yaml::parse(&inner) {
             Ok(documents) if documents.len() > 1 => self.wrong(
                 "embedded-yaml",
-                at,
+                place,
                 spot,
                 format!("one YAML document is wanted, here are {}", documents.len()),
                 Some("embed one, or take `[raw]`".to_owned()),
@@ -245,23 +250,40 @@ impl<'a> Expansion<'a> {
                 self.grafted = Some(at);
             }
             Err(error) => {
-                let place =
+                let within =
                     error.at.map_or(String::new(), |at| format!(", line {}, column {}", at.line, at.column));
                 self.wrong(
                     "embedded-yaml",
-                    at,
+                    place,
                     spot,
-                    format!("what it names is no YAML: {}{place}", error.message),
+                    format!("what it names is no YAML: {}{within}", error.message),
                     error.help,
                 );
             }
         }
     }
 
-    fn wrong(&mut self, code: &'static str, at: Pos, spot: &str, message: String, help: Option<String>) {
-        let mut wrong = Diagnostic::error(code, self.source, at, message).length(spot.chars().count());
+    fn wrong(&mut self, code: &'static str, at: Place, spot: &str, message: String, help: Option<String>) {
+        let mut wrong =
+            Diagnostic::error(code, self.source, at.pos(self.source), message).length(spot.chars().count());
         wrong.help = help;
         self.found.push(wrong);
+    }
+}
+
+/// Where a placeholder stands. Counting the characters before a byte takes time, so it is done for what is told alone.
+#[derive(Clone, Copy)]
+enum Place {
+    At(Pos),
+    Byte(usize),
+}
+
+impl Place {
+    fn pos(self, source: &SourceText) -> Pos {
+        match self {
+            Self::At(at) => at,
+            Self::Byte(byte) => source.place(byte),
+        }
     }
 }
 
@@ -277,15 +299,15 @@ impl<'a> Places<'a> {
         Self { source, at: node.at, span: node.bytes }
     }
 
-    fn next(&mut self, spot: &str) -> Pos {
-        let Some((start, length)) = self.span else { return self.at };
+    fn next(&mut self, spot: &str) -> Place {
+        let Some((start, length)) = self.span else { return Place::At(self.at) };
         match self.source.text.get(start..start + length).and_then(|raw| raw.find(spot)) {
             Some(offset) => {
                 let end = offset + spot.len();
                 self.span = Some((start + end, length - end));
-                self.source.place(start + offset)
+                Place::Byte(start + offset)
             }
-            None => self.at,
+            None => Place::At(self.at),
         }
     }
 }

@@ -30,6 +30,10 @@ async fn ready() -> World {
     world
 }
 
+/// What anybody may ask: that the server is there, and what it can be asked. Events and callbacks carry proofs of
+/// their own.
+const OPEN: [&str; 4] = ["GET /v1/openapi.json", "GET /healthz", "POST /v1/events", "POST /v1/callbacks"];
+
 /// What each route answers to a request that is right in all but its token.
 fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
@@ -208,6 +212,10 @@ pub(crate) async fn every_documented_route_answers() {
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 12, "{:?}", paths.keys());
+    let asked: Vec<String> = routes(&run)
+        .iter()
+        .map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap()))
+        .collect();
     for (path, item) in paths {
         let filled = path
             .replace("{kind}", "sandbox")
@@ -218,6 +226,9 @@ pub(crate) async fn every_documented_route_answers() {
         let query = if path.ends_with("/logs") { "?unit=r/hello" } else { "" };
         for (method, operation) in item.as_object().unwrap() {
             let Ok(method) = method.to_uppercase().parse::<Method>() else { continue };
+            // Every route is tried with every role, or is meant to be open.
+            let name = format!("{method} {filled}");
+            assert!(asked.contains(&name) != OPEN.contains(&name.as_str()), "{name}: with which token?");
             let answer = world.ask(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
             let said = operation["responses"].as_object().unwrap();
@@ -245,5 +256,37 @@ pub(crate) async fn logs() {
             (400, "application/problem+json"),
             "{answer:?}"
         );
+    }
+}
+
+pub(crate) async fn names_in_paths() {
+    let world = ready().await;
+    for path in [
+        "/v1/plugins/%ff",
+        "/v1/plugins/a/versions/%ff",
+        "/v1/targets/%ff/a",
+        "/v1/targets/sandbox/%c3%28/why",
+        "/v1/runs/%ff",
+        "/v1/runs/%ff/logs?unit=a",
+    ] {
+        world.get(path).await.is_problem(400, "path");
+    }
+    // Names that are other names once they are decoded, or that mean something to a key or a path.
+    let long = "x".repeat(5_000);
+    for name in ["%23", "a%23b", "..%2f..%2fstate", "a%00b", "%0a", "%F0%9F%98%80", "t%23sandbox%23a", &long]
+    {
+        world.get(&format!("/v1/targets/sandbox/{name}")).await.is_problem(404, "not-found");
+        world.get(&format!("/v1/plugins/{name}")).await.is_problem(404, "not-found");
+        world.get(&format!("/v1/plugins/simple/versions/{name}")).await.is_problem(404, "not-found");
+        let answer = world.get(&format!("/v1/runs/{name}")).await;
+        assert!(matches!(answer.status, 400 | 404), "{answer:?}");
+    }
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    for unit in ["..%2f..%2ftable", "r%2fhello%23", "r/hello%00", "%2fetc%2fpasswd", &long] {
+        world.get(&format!("/v1/runs/{run}/logs?unit={unit}")).await.is_problem(404, "not-found");
+    }
+    for after in ["x", "%00", "t%23sandbox%23a", &long] {
+        let answer = world.get(&format!("/v1/targets?after={after}")).await;
+        assert!(answer.status < 500, "{answer:?}");
     }
 }

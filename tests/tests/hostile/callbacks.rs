@@ -297,3 +297,76 @@ pub(crate) async fn said_again_after_the_successor_was_accepted() {
     world.callback(next.token(), &json!({"status": "succeeded"})).await.is(204);
     world.phase("a", Phase::Ready).await;
 }
+
+/// Whoever holds the token of a webhook unit may say how that try ended, and nothing else.
+pub(crate) async fn what_a_receiver_can_do_with_its_token() {
+    let (world, call) = accepted().await;
+    let before = world.state("a", SETUP).await;
+    // The api is not open to it.
+    for path in ["/v1/targets", "/v1/plugins", "/v1/targets/sandbox/a"] {
+        let asked = world.http.get(world.url(path)).bearer_auth(call.token()).send().await.unwrap();
+        crate::world::Answered::of(asked).await.is_problem(401, "unknown-token");
+    }
+    // Nor are references, logs, or classes of failure that are the relay's to find.
+    let reference = json!({"status": "succeeded", "secrets": {"id": {"name": "admin", "key": "dsn"}}});
+    world.callback(call.token(), &reference).await.is_problem(400, "callback");
+    assert_eq!(world.state("a", SETUP).await, before);
+    // Names of other units and runs in the body are not read: the token says which.
+    let elsewhere = json!({"status": "heartbeat", "unit": 1, "run": "x"});
+    world.callback(call.token(), &elsewhere).await.is_problem(400, "callback");
+    let next = world.state("a", SETUP).await.heads;
+    assert_eq!(next, before.heads);
+    // What it says is kept as text of foreign origin: capped, without control characters.
+    let progress = format!("{}\u{1b}[2J{}", "a", "x".repeat(9_000));
+    world.callback(call.token(), &json!({"status": "heartbeat", "progress": progress})).await.is(204);
+    let record = world.state("a", SETUP).await.records[0].2.clone();
+    let kept = record.progress.unwrap();
+    assert!(kept.len() <= limits::MESSAGE && !kept.contains('\u{1b}'), "{kept:?}");
+    let failed = json!({
+        "status": "failed", "log": "a forged log",
+        "reason": {"code": "lost", "message": format!("\u{7}{}", "y".repeat(9_000))},
+    });
+    world.callback(call.token(), &failed).await.is(204);
+    let record = world.state("a", SETUP).await.records[0].2.clone();
+    let result = record.result.unwrap();
+    let reason = result.reason.unwrap();
+    assert_eq!(serde_json::to_value(reason.code).unwrap(), "failed", "{reason:?}");
+    assert!(reason.message.len() <= limits::MESSAGE && !reason.message.contains('\u{7}'), "{reason:?}");
+    assert!(!result.log);
+}
+
+/// A token that was stolen from one try says nothing of the next: its failure is late, and its success is known only so
+/// that what it made is taken away.
+pub(crate) async fn of_an_earlier_try() {
+    let world = World::new().await;
+    world
+        .receiver
+        .on("POST /make", |_, number| if number == 1 { Reply::status(503) } else { Reply::status(202) });
+    let again = MAKE.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 3, backoff: 50ms}");
+    world.publish(&plugin("waits@1.0.0", &again)).await;
+    world.create("a", "waits").await;
+    let (first, second) =
+        (world.receiver.call("POST /make", 1).await, world.receiver.call("POST /make", 2).await);
+    assert_ne!(first.token(), second.token());
+    let heads = world.state("a", SETUP).await.heads;
+    let failed = json!({"status": "failed", "reason": {"code": "failed", "message": "stolen"}});
+    let answer = world.callback(first.token(), &failed).await;
+    assert!(matches!(answer.status, 204 | 409), "{answer:?}");
+    assert_eq!(
+        world.state("a", SETUP).await.heads,
+        heads,
+        "the second try was ended by the first one's token"
+    );
+    world.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late");
+    assert!(world.receiver.calls("POST /next").is_empty());
+    world.callback(second.token(), &succeeded("own")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(world.receiver.calls("POST /next")[0].body, json!({"id": "own"}));
+    // The stolen one is over with its run.
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let mut undone: Vec<String> =
+        world.receiver.calls("POST /undo").iter().map(|call| call.body["id"].to_string()).collect();
+    undone.sort();
+    assert_eq!(undone, ["\"own\"", "\"stolen\""]);
+}

@@ -5,10 +5,15 @@
 
 mod api;
 mod callbacks;
+mod secrets;
+mod sizes;
+mod users;
 mod webhooks;
 #[path = "../lives/world.rs"]
 #[allow(dead_code)]
 mod world;
+
+use std::path::PathBuf;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -24,16 +29,34 @@ macro_rules! tests {
     };
 }
 
+/// Where this program's log goes: that of all stacks, down to the finest line of ours.
+fn log_file() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("hostile-{}.log", std::process::id()))
+}
+
+fn log() {
+    let filter = "info,ebb_flow=trace,ebb_store=trace,ebb_local=trace,ebb_outbound=trace,ebb_wire=trace";
+    let file = std::fs::File::create(log_file()).unwrap();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(file).init();
+}
+
 fn main() {
     ebb_local::pods::supervise_if_asked();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let tests = tests! {
-        api: tokens roles unknown_routes_and_methods bodies plugins_in_use every_documented_route_answers logs;
+        api: tokens roles unknown_routes_and_methods bodies plugins_in_use every_documented_route_answers logs names_in_paths;
         callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired outputs_that_break_the_contract
-            twice after_a_failure after_a_cancel said_again_after_the_successor_was_accepted;
+            twice after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
+            what_a_receiver_can_do_with_its_token of_an_earlier_try;
+        secrets: canary plain_values references_from_receivers;
+        sizes: headers_and_urls outputs documents;
+        users: values_stay_values header_injection places_are_not_templates addresses_inside;
         webhooks: signatures times_and_alterations events_that_are_none bodies documents lives_out_of_order
             repetitions one_name_two_lives a_third_life_does_not_displace_the_second;
     };
-    libtest_mimic::run(&arguments, tests).exit();
+    log();
+    let ended = libtest_mimic::run(&arguments, tests);
+    let _ = std::fs::remove_file(log_file());
+    ended.exit();
 }

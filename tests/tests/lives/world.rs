@@ -78,8 +78,12 @@ impl Reply {
         Self { status, headers: Vec::new(), body: json!({}) }
     }
 
-    pub(crate) fn after(mut self, seconds: u32) -> Self {
-        self.headers.push(("retry-after", seconds.to_string()));
+    pub(crate) fn after(self, seconds: u32) -> Self {
+        self.header("retry-after", &seconds.to_string())
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
         self
     }
 }

@@ -1,6 +1,6 @@
 //! Errors as RFC 9457 has them.
 
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
@@ -57,6 +57,18 @@ impl IntoResponse for HttpProblem {
 impl From<QueryRejection> for HttpProblem {
     fn from(rejection: QueryRejection) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "query", rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for HttpProblem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "path", rejection.body_text())
+    }
+}
+
+impl From<RawPathParamsRejection> for HttpProblem {
+    fn from(rejection: RawPathParamsRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "path", rejection.body_text())
     }
 }
 

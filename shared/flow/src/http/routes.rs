@@ -10,17 +10,40 @@ pub(super) mod runs;
 pub(super) mod targets;
 
 use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use super::HttpProblem;
 
+/// Bytes of the longest name that anything has: a target's, of characters of four bytes. The table refuses keys that
+/// are much longer.
+const MAX_NAME: usize = 4 * ebb_wire::lifecycle::Lifecycle::MAX_NAME;
+
+/// The names in a path, as axum's own extractor has them; one that cannot be read is a problem like any other, and what
+/// is longer than any name names nothing.
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+        let raw = RawPathParams::from_request_parts(parts, state).await?;
+        if raw.iter().any(|(_, name)| name.len() > MAX_NAME) {
+            return Err(HttpProblem::not_found("no name is as long as the one in this path"));
+        }
+        let axum::extract::Path(names) = axum::extract::Path::from_request_parts(parts, state).await?;
+        Ok(Self(names))
+    }
+}
+
 /// Reads a body of at most `limit` bytes.
 async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
     to_bytes(body, limit).await.map_err(|error| {
-        let too_large = std::error::Error::source(&error)
+        let exceeded = std::error::Error::source(&error)
             .is_some_and(|source| source.to_string().contains("length limit"));
-        if too_large {
+        if exceeded {
             let detail = format!("the body is larger than {limit} bytes");
             HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
         } else {

@@ -25,6 +25,8 @@ pub const MAX_NODES: usize = 1000;
 pub const MAX_DEPTH: usize = 24;
 /// The deepest nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const MAX_NESTED_LOOPS: usize = 2;
+/// The most bytes that the pattern of `matches` takes when it is compiled.
+pub const MAX_PATTERN: usize = 64 << 10;
 
 /// An expression and what it reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +108,11 @@ pub struct Mistake {
 }
 
 impl Expression {
+    /// Whether a name is written in it, and is not the value of something that it reads.
+    pub(crate) fn writes(&self, name: &str) -> bool {
+        walk::writes(&self.tree, name)
+    }
+
     /// The one value that this expression is, if it computes nothing.
     pub fn whole(&self) -> Option<&Reference> {
         match self.references.as_slice() {

@@ -164,3 +164,22 @@ proptest! {
         let _ = parse(&tokens.concat(), Scope::Plugin);
     }
 }
+
+#[test]
+fn patterns_stand_in_the_expression_and_are_small() {
+    for (text, expected) in [
+        ("response.body.matches('^a+$')", "response Part 0+21"),
+        ("matches(response.body, 'a{1,100}')", "response Part 8+13"),
+        ("response.body.matches(response.headers.p)", "pattern 14+0: the pattern of `matches` is computed"),
+        ("response.body.matches('a' + 'b')", "pattern 14+0: the pattern of `matches` is computed"),
+        ("response.body.matches('(a')", "pattern 14+0: the pattern of `matches` is no regular expression"),
+        (
+            "response.body.matches('((a{1,100}){1,100}){1,100}')",
+            "pattern 14+0: the pattern of `matches` takes more than 65536 bytes when it is compiled",
+        ),
+    ] {
+        let shown = shown(text, Scope::Response);
+        assert_eq!(shown.split(" (write").next(), Some(expected), "{text}");
+        assert_eq!(shown.starts_with("pattern"), shown.contains("with small numbers"), "{shown}");
+    }
+}

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators};
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
 use super::path::{Access, Key, Path, step};
 use super::tokens::{self, Name, Position};
-use super::{Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, Mistake, Reference, Source, Usage};
+use super::{
+    Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN, Mistake, Reference, Source, Usage,
+};
 use crate::diagnostic::nearest;
 
 /// What `tree`, parsed from `text`, reads.
@@ -45,36 +47,51 @@ fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
             return Err(vec![Mistake { code: "expression-limit", message, help, offset: 0, length: 0 }]);
         }
-        let mut push = |child| open.push((child, depth + 1));
-        match &expr.expr {
-            Expr::Call(call) => {
-                call.target.iter().for_each(|target| push(target));
-                call.args.iter().for_each(push);
-            }
-            Expr::Comprehension(c) => {
-                [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
-                    .into_iter()
-                    .for_each(push);
-            }
-            Expr::List(list) => list.elements.iter().for_each(push),
-            Expr::Map(map) => {
-                for entry in &map.entries {
-                    if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        push(&entry.key);
-                        push(&entry.value);
-                    }
-                }
-            }
-            Expr::Select(select) => push(&select.operand),
-            Expr::Ident(_) | Expr::Literal(_) => {}
-            Expr::Struct(_) | Expr::Unspecified => {
-                let message = "messages such as `Name{…}` are not supported".to_owned();
-                let help = Some("a map is written `{\"key\": value}`".to_owned());
-                return Err(vec![Mistake { code: "syntax", message, help, offset: 0, length: 0 }]);
-            }
+        if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
+            let message = "messages such as `Name{…}` are not supported".to_owned();
+            let help = Some("a map is written `{\"key\": value}`".to_owned());
+            return Err(vec![Mistake { code: "syntax", message, help, offset: 0, length: 0 }]);
         }
+        open.extend(children(expr).into_iter().map(|child| (child, depth + 1)));
     }
     Ok(())
+}
+
+/// What an expression is made of.
+fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
+    match &expr.expr {
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::Comprehension(c) => {
+            vec![&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
+        }
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => {
+            let entries = map.entries.iter().filter_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => Some([&entry.key, &entry.value]),
+                EntryExpr::StructField(_) => None,
+            });
+            entries.flatten().collect()
+        }
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => Vec::new(),
+    }
+}
+
+/// Whether `name` is written in the tree: as a field, or as a text.
+pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
+    let mut open = vec![tree];
+    while let Some(expr) = open.pop() {
+        let written = match &expr.expr {
+            Expr::Select(select) => select.field == name,
+            Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
+            _ => false,
+        };
+        if written {
+            return true;
+        }
+        open.extend(children(expr));
+    }
+    false
 }
 
 struct Walk<'t> {
@@ -141,12 +158,37 @@ impl Walk<'_> {
             } else if call.func_name == "secretRef" {
                 self.secret_ref(call);
                 return;
+            } else if call.func_name == "matches" {
+                self.pattern(call);
             }
         }
         if let Some(target) = &call.target {
             self.expr(target, Usage::Part);
         }
         call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
+    }
+
+    /// A pattern is compiled each time that it is used, which takes time by what it says: it has to stand here, and be
+    /// small.
+    fn pattern(&mut self, call: &CallExpr) {
+        let message = match call.args.last().map(|pattern| &pattern.expr) {
+            Some(Expr::Literal(LiteralValue::String(pattern))) => {
+                match regex::RegexBuilder::new(pattern.inner()).size_limit(MAX_PATTERN).build() {
+                    Ok(_) => return,
+                    Err(regex::Error::CompiledTooBig(_)) => {
+                        format!(
+                            "the pattern of `matches` takes more than {MAX_PATTERN} bytes when it is compiled"
+                        )
+                    }
+                    Err(_) => "the pattern of `matches` is no regular expression".to_owned(),
+                }
+            }
+            Some(_) => "the pattern of `matches` is computed".to_owned(),
+            None => return,
+        };
+        let help = Some("write it as a text, such as `\"^[a-z]+$\"`, with small numbers in `{…}`".to_owned());
+        let offset = self.offset_of("matches");
+        self.mistakes.push((None, Mistake { code: "pattern", message, help, offset, length: 0 }));
     }
 
     fn secret_ref(&mut self, call: &CallExpr) {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use cel::objects::{Key, Map, OptionalValue};
 use serde_json::Value as Json;
 
+use crate::expr::Expression;
+
 /// The CEL value of JSON. Whole numbers are `int` where they fit, so that `+ 1` works on them.
 pub(super) fn from_json(value: &Json) -> cel::Value {
     match value {
@@ -105,11 +107,14 @@ pub(super) fn json_type(value: &Json) -> &'static str {
     }
 }
 
-/// What went wrong in an evaluation, without any value in it.
-pub(super) fn reason(error: &cel::ExecutionError) -> String {
+/// What went wrong in an evaluation, without any value in it: a key is named if the expression itself names it.
+pub(super) fn reason(expression: &Expression, error: &cel::ExecutionError) -> String {
     use cel::ExecutionError as E;
     match error {
-        E::NoSuchKey(key) => format!("there is no key `{}`", key.chars().take(60).collect::<String>()),
+        E::NoSuchKey(key) if expression.writes(key) => {
+            format!("there is no key `{}`", key.chars().take(60).collect::<String>())
+        }
+        E::NoSuchKey(_) => "a key whose name is computed is not there".to_owned(),
         E::NoSuchOverload(overload) => {
             format!("`{}` is not defined for {}", overload.function(), overload.argument_types().join(", "))
         }

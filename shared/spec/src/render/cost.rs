@@ -7,6 +7,9 @@ use std::collections::HashMap;
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 
+/// What compiling a pattern of [`crate::expr::MAX_PATTERN`] bytes takes, in values touched.
+const PATTERN: u64 = 5_000;
+
 /// Values made, and values touched.
 #[derive(Clone, Copy, Default)]
 struct Bound {
@@ -71,6 +74,8 @@ impl<'a> Bounder<'a> {
                             .fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
                         Bound { size: product, cost: cost.saturating_add(product) }
                     }
+                    // The pattern is compiled each time.
+                    "matches" => Bound { size: 1, cost: cost.saturating_add(PATTERN) },
                     _ => Bound { size: sum, cost },
                 }
             }

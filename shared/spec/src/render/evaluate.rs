@@ -176,7 +176,7 @@ impl Compiled {
         }
         let evaluation = |reason: String| RenderError::Evaluation { place: place.to_owned(), reason };
         let made = cel::Value::resolve(&expression.tree, &context)
-            .map_err(|error| evaluation(convert::reason(&error)))?;
+            .map_err(|error| evaluation(convert::reason(expression, &error)))?;
         convert::to_value(&made).map_err(|kind| evaluation(format!("the expression gives {kind}")))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_spec::plan::{Plan, UnitAt};
-use ebb_spec::render::{self, Compiled, Facts, Known, Produced, SecretRef, Value};
+use ebb_spec::render::{self, Compiled, Facts, InputValue, Known, Produced, Rendered, SecretRef, Value};
 use serde_json::json;
 
 use crate::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
@@ -202,4 +202,38 @@ fn outputs_of_answers() {
     assert_eq!(holds(json!({})), Ok(false));
     let made = render::outputs_from_object(&compiled, cache, &json!({"status": {"host": "h"}})).unwrap();
     assert_eq!(made["host"], text("h"));
+}
+
+/// What decides what runs and where is taken as it was written, whatever a document's users choose.
+#[test]
+fn scripts_and_places_are_no_templates() {
+    let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {v: {type: string}}\nrunners: {sh: {image: \"a/${params.v}\", namespace: units}}\npreStart:\n  u:\n    pod: {script: \"#!/bin/sh\\necho ${params.v} $${target.name}\"}\n    inputs: {v: \"${params.v}\"}\n";
+    let sandbox =
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
+    let (plan, _) = compiled(sandbox, &[text]).unwrap();
+    let unit = plan.unit(at(&plan, "r/u")).unwrap();
+    let ebb_spec::plan::Work::Pod(pod) = &unit.work else { panic!("a pod") };
+    assert_eq!(pod.image, "a/${params.v}");
+    assert_eq!(pod.namespace.as_deref(), Some("units"));
+    assert_eq!(pod.script, "#!/bin/sh\necho ${params.v} $${target.name}");
+    let compiled = Compiled::new(&plan).unwrap();
+    let rendered = render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &Known::new()).unwrap();
+    let Rendered::Pod { inputs } = rendered else { panic!("a pod") };
+    assert_eq!(inputs[0].value, InputValue::Text("evil".to_owned()));
+}
+
+/// A key that was computed is a value, and values are not in errors.
+#[test]
+fn errors_name_no_computed_key() {
+    let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
+    let (plan, _) = compiled(sandbox, &[text]).unwrap();
+    let compiled = Compiled::new(&plan).unwrap();
+    let unit = plan.unit(at(&plan, "r/u")).unwrap();
+    let response = |body| render::Response { status: 200, headers: BTreeMap::new(), body };
+    let said =
+        |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
+    let computed = said(json!({"k": "canary", "m": {}}));
+    assert!(computed.contains("a key whose name is computed") && !computed.contains("canary"), "{computed}");
+    assert!(said(json!({"k": "canary"})).contains("there is no key `m`"));
 }

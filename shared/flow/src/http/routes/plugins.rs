@@ -2,12 +2,13 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::{PluginDetail, PluginInfo, Problem, PublishPlugin};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::Path;
 use super::access::Right;
 use crate::api::plugins::{self, NotPublished, NotWithdrawn};
 use crate::http::{HttpProblem, Server};

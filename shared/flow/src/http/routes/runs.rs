@@ -2,13 +2,14 @@
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::{Problem, RunDetail};
 use ebb_wire::id::RunId;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::Path;
 use super::access::Right;
 use crate::api::{logs, runs};
 use crate::http::{HttpProblem, Server};

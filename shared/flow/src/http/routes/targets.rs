@@ -2,12 +2,13 @@
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::{Problem, Retried, TargetDetail, TargetPage, Why};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::Path;
 use super::access::Right;
 use crate::api::{retry, targets, why};
 use crate::http::{HttpProblem, Server};

@@ -1,0 +1,17 @@
+//! One target under libFuzzer, which `EBB_FUZZ_TARGET` names; the arguments are libFuzzer's.
+#![no_main]
+#![allow(unsafe_code, reason = "libFuzzer calls in by a C symbol")]
+
+use std::sync::OnceLock;
+
+use ebb_fuzz::Target;
+
+static TARGET: OnceLock<Target> = OnceLock::new();
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let target = TARGET.get_or_init(|| {
+        let name = std::env::var("EBB_FUZZ_TARGET").unwrap_or_default();
+        Target::named(&name).expect("EBB_FUZZ_TARGET names a target")
+    });
+    target.run(input);
+});

@@ -1,0 +1,192 @@
+//! Documents of both dialects, from text to a plan and back.
+
+use std::collections::BTreeMap;
+
+use ebb_spec::compile::{self, Bound};
+use ebb_spec::load::{self, Document, FileError, Files, NoFiles, Vars};
+use ebb_spec::model::{Param, ParamKind, Plugin, Sandbox};
+use ebb_spec::plan::{Plan, Source, UnitAt};
+use ebb_spec::render::{self, Compiled, Facts, Known};
+use semver::Version;
+
+use crate::{Parts, placed};
+
+/// The first part is a text of documents, the others are the files beside it: `f0`, `f1` and so on.
+pub(crate) fn documents(parts: &Parts<'_>) {
+    let files = parts.from(1);
+    let Some(documents) = loaded(parts.get(0), &Beside(files)) else { return };
+    let plugins: Vec<&Plugin> = documents.iter().filter_map(as_plugin).collect();
+    for document in &documents {
+        stored(document, &plugins);
+    }
+}
+
+/// Each part is what a document embeds: as YAML in the place of a list, as text in that of a script and of a pod
+/// template, and as bytes.
+pub(crate) fn embeds(parts: &Parts<'_>) {
+    let template = "name: p\nspec:\n  runner: {image: a, podTemplateOverlay: \"@{embed: f0}\"}\n  create:\n  - {name: s, script: \"@{embed: f0}\"}\n";
+    let tree = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: a}}\npreStart: \"@{embed[yaml]: f0}\"\n";
+    let bytes = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {a: \"@{embed[binary]: f0}\", b: \"x@{embed: f0}\"}}}\n";
+    for text in [template, tree, bytes] {
+        for document in loaded(text, &Beside(&parts.0)).unwrap_or_default() {
+            stored(&document, &[]);
+        }
+    }
+    let block: String = parts.get(0).split('\n').map(|line| format!("      {line}\n")).collect();
+    let written = format!(
+        "name: p\nspec:\n  runner:\n    image: a\n    podTemplateOverlay: |\n{block}  create:\n  - {{name: s, script: \"#!/bin/sh\"}}\n"
+    );
+    loaded(&written, &NoFiles);
+}
+
+/// Files by number.
+struct Beside<'a>(&'a [&'a str]);
+
+impl Files for Beside<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
+        let number = path.strip_prefix('f').and_then(|number| number.parse::<usize>().ok());
+        let file = number.and_then(|number| self.0.get(number));
+        file.map(|text| text.as_bytes().to_vec()).ok_or_else(|| FileError::Missing(path.to_owned()))
+    }
+}
+
+fn as_plugin(document: &Document) -> Option<&Plugin> {
+    match document {
+        Document::Plugin(plugin) => Some(plugin),
+        _ => None,
+    }
+}
+
+fn expanded(document: &Document) -> &str {
+    match document {
+        Document::Plugin(plugin) => &plugin.expanded,
+        Document::Sandbox(sandbox) => &sandbox.expanded,
+        Document::RouteGroup(group) => &group.expanded,
+    }
+}
+
+fn loaded(text: &str, files: &dyn Files) -> Option<Vec<Document>> {
+    let vars = Vars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
+    match load::documents("f.yaml", text, files, &vars) {
+        Ok(loaded) => {
+            loaded.warnings.iter().for_each(placed::one);
+            Some(loaded.documents)
+        }
+        Err(errors) => {
+            placed::errors(&errors);
+            None
+        }
+    }
+}
+
+/// What loads can be stored: it reads as the same again, without files and variables, and compiles to the same plan.
+fn stored(document: &Document, plugins: &[&Plugin]) {
+    let text = expanded(document);
+    let again = load::document("stored.yaml", text, &NoFiles, &Vars::none());
+    let again = again.unwrap_or_else(|errors| panic!("what was written does not load: {errors}\n{text}"));
+    assert_eq!(expanded(&again), text, "it is written in another way the second time");
+    match (document, &again) {
+        (Document::Plugin(one), Document::Plugin(two)) => {
+            assert_eq!(load::digest(one), load::digest(two));
+            match (compile::check_plugin(one), compile::check_plugin(two)) {
+                (Ok(warnings), Ok(_)) => warnings.iter().for_each(placed::one),
+                (Err(errors), Err(_)) => return placed::errors(&errors),
+                (one, two) => panic!("stored, it is judged otherwise: {one:?} {two:?}\n{text}"),
+            }
+            let sandbox = asks_for(one);
+            let Some(sandbox) = load::sandbox("s.yaml", &sandbox, &NoFiles, &Vars::none()).ok() else {
+                panic!("a sandbox of it does not load:\n{sandbox}");
+            };
+            assert_eq!(plan(&sandbox, &[one]), plan(&sandbox, &[two]), "stored, it compiles to another plan");
+        }
+        (Document::Sandbox(one), Document::Sandbox(two)) => {
+            assert_eq!(plan(one, plugins), plan(two, plugins), "stored, it compiles to another plan");
+        }
+        (Document::RouteGroup(_), Document::RouteGroup(_)) => {}
+        _ => panic!("stored, it is of another kind:\n{text}"),
+    }
+}
+
+/// A sandbox with one resource of this plugin and a value for each of its params.
+fn asks_for(plugin: &Plugin) -> String {
+    let params: serde_json::Map<String, serde_json::Value> =
+        plugin.params.iter().map(|(name, param)| (name.value.clone(), fitting(param))).collect();
+    serde_json::json!({
+        "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "s",
+        "resources": {"r": {"plugin": plugin.name.value, "params": params}},
+    })
+    .to_string()
+}
+
+/// A value that has the type of a param, and fits what else it asks for in the simple cases.
+fn fitting(param: &Param) -> serde_json::Value {
+    if let Some(value) = param.one_of.first() {
+        return value.clone();
+    }
+    match param.kind {
+        ParamKind::String => {
+            "x".repeat(usize::try_from(param.min_length.unwrap_or(1)).unwrap_or(1).min(64)).into()
+        }
+        ParamKind::Integer => (param.minimum.unwrap_or(0.0) as i64).into(),
+        ParamKind::Number => param.minimum.unwrap_or(0.5).into(),
+        ParamKind::Boolean => true.into(),
+        ParamKind::Object => serde_json::json!({"a": 1}),
+        ParamKind::Array => serde_json::json!(["a"]),
+    }
+}
+
+/// The plan without the lines that its units stand in, if there is one: the same each time, and for the plan that was
+/// stored as well.
+fn plan(sandbox: &Sandbox, plugins: &[&Plugin]) -> Option<String> {
+    let none = Version::new(0, 0, 0);
+    let mut bound = BTreeMap::new();
+    for resource in &sandbox.resources {
+        let fits = |plugin: &&&Plugin| plugin.name.value == resource.plugin.value;
+        let plugin = plugins.iter().find(fits).or(plugins.first())?;
+        let version = plugin.version.as_ref().unwrap_or(&none);
+        bound.insert(resource.name.value.clone(), Bound { plugin, version, digest: "sha256:00" });
+    }
+    let (made, warnings) = match compile::plan(sandbox, &bound) {
+        Ok(made) => made,
+        Err(errors) => {
+            placed::errors(&errors);
+            return None;
+        }
+    };
+    warnings.iter().for_each(placed::one);
+    let json = made.to_json();
+    let (again, _) = compile::plan(sandbox, &bound).expect("it compiled a moment ago");
+    assert_eq!(again.to_json(), json, "compiled twice, it gives two plans");
+    let read = Plan::from_json(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    assert_eq!(read.to_json(), json, "stored, the plan is another one");
+    sent(&read);
+    let mut placeless = read;
+    for unit in placeless.events.iter_mut().flat_map(|event| &mut event.units) {
+        unit.source = Source::default();
+    }
+    Some(placeless.to_json())
+}
+
+/// Each unit of a plan can be shown and sent, or it is said why not.
+fn sent(plan: &Plan) {
+    let compiled = Compiled::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
+    let facts = Facts { kind: "sandbox".to_owned(), name: "s".to_owned(), ..Facts::default() };
+    let known = Known::new();
+    for event in &plan.events {
+        assert_eq!(plan.event(event.moment), Some(event), "two events of one moment");
+        event.graph().unwrap_or_else(|error| panic!("a plan without a graph: {error}"));
+        for number in 0..u32::try_from(event.units.len()).unwrap_or(u32::MAX) {
+            let at = UnitAt { moment: event.moment, unit: number };
+            for made in [
+                render::preview(plan, &compiled, at, &facts, &known),
+                render::unit(plan, &compiled, at, &facts, &known),
+            ] {
+                if let Err(error) = made {
+                    assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+    let _ = render::env(plan, &compiled, &facts, &known);
+    let _ = render::resource_outputs(plan, &compiled, &facts, &known);
+}

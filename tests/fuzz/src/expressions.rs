@@ -1,0 +1,105 @@
+//! Expressions over a webhook's answer.
+
+use std::collections::BTreeMap;
+
+use ebb_spec::expr::{self, Scope};
+use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_spec::plan::{Moment, Plan, UnitAt};
+use ebb_spec::render::{self, Compiled, MAX_VALUE_BYTES, RenderError, Response};
+use ebb_spec::{compile, model::Plugin};
+use serde_json::Value;
+
+use crate::{Parts, placed};
+
+/// Stands at the end of each text of the answer; errors do not repeat it.
+const CANARY: &str = "Q7canaryZ";
+
+/// The first part is an expression, the second the body of the answer that it is evaluated over, in JSON.
+pub(crate) fn expressions(parts: &Parts<'_>) {
+    let text = parts.get(0);
+    for scope in [Scope::Plugin, Scope::Sandbox, Scope::Response, Scope::Object, Scope::Plan] {
+        match expr::parse(text, scope) {
+            Ok(expression) => {
+                for reference in &expression.references {
+                    assert!(text.is_char_boundary(reference.offset), "{reference:?}");
+                }
+            }
+            Err(mistakes) => {
+                assert!(!mistakes.is_empty());
+                for mistake in &mistakes {
+                    assert!(text.is_char_boundary(mistake.offset), "{mistake:?}");
+                    assert!(!mistake.message.is_empty(), "{mistake:?}");
+                }
+            }
+        }
+    }
+    let body = serde_json::from_str(parts.get(1)).unwrap_or_else(|_| Value::from(parts.get(1)));
+    let Some(plan) = plan(text) else { return };
+    let compiled = Compiled::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
+    let unit = plan.unit(UnitAt { moment: Moment::BeforeReady, unit: 0 }).expect("it has one unit");
+    let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
+    let response = Response { status: 200, headers, body: marked(body) };
+    let made = render::outputs_from_response(&compiled, unit, &response);
+    assert_eq!(made, render::outputs_from_response(&compiled, unit, &response), "evaluated twice");
+    match made {
+        Ok(outputs) => {
+            for output in outputs.values() {
+                let size = match output {
+                    render::Value::Json(json) => json.to_string().len(),
+                    render::Value::Bytes(bytes) => bytes.len(),
+                    render::Value::Secret(_) => panic!("an answer has no secrets"),
+                };
+                assert!(size <= MAX_VALUE_BYTES);
+            }
+        }
+        Err(error @ RenderError::Plan { .. }) => panic!("{error}"),
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!said.contains(CANARY) || text.contains(CANARY), "a value is in the error: {said}");
+        }
+    }
+}
+
+/// The same with the canary in every text, names of fields excepted: expressions name these.
+fn marked(value: Value) -> Value {
+    match value {
+        Value::String(text) => format!("{text}{CANARY}").into(),
+        Value::Array(items) => items.into_iter().map(marked).collect(),
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key, marked(value))).collect(),
+        other => other,
+    }
+}
+
+/// A plan of one webhook with an output that is this expression, unless it is refused.
+fn plan(expression: &str) -> Option<Plan> {
+    let document = serde_json::json!({
+        "apiVersion": "ebb.dev/v1", "kind": "Plugin", "name": "p",
+        "preStart": {"u": {
+            "webhook": {"url": "https://example.org/"},
+            "outputs": {"o": {"value": format!("${{{expression}}}")}},
+        }},
+    });
+    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &Vars::none()) {
+        Ok(plugins) => plugins,
+        Err(errors) => {
+            placed::errors(&errors);
+            return None;
+        }
+    };
+    bound(plugins.first()?)
+}
+
+/// The plan of a sandbox with one resource of this plugin, unless it is refused.
+pub(crate) fn bound(plugin: &Plugin) -> Option<Plan> {
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
+    let sandbox = load::sandbox("s.yaml", sandbox, &NoFiles, &Vars::none()).expect("it is well written");
+    let version = semver::Version::new(0, 0, 0);
+    let bound = compile::Bound { plugin, version: &version, digest: "sha256:00" };
+    match compile::plan(&sandbox, &[("r".to_owned(), bound)].into()) {
+        Ok((plan, _)) => Some(plan),
+        Err(errors) => {
+            placed::errors(&errors);
+            None
+        }
+    }
+}

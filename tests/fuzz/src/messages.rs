@@ -1,0 +1,78 @@
+//! Messages from outside: lifecycle webhooks, callbacks, what relays say.
+
+use ebb_engine::Timestamp;
+use ebb_wire::callback::Callback;
+use ebb_wire::cloudevents;
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::record::Record;
+use ebb_wire::relay::{Ensure, WorkState};
+use ebb_wire::sign::{self, Keys, MessageId, Secret};
+use ebb_wire::value::{Outputs, Value};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Parts;
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+/// The first part is a header in each line, the second the body.
+pub(crate) fn events(parts: &Parts<'_>) {
+    let mut headers = HeaderMap::new();
+    for line in parts.get(0).lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let (name, value) = (HeaderName::try_from(name.trim()), HeaderValue::try_from(value.trim()));
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    let body = parts.get(1).as_bytes();
+    let secret = Secret::from_bytes(&[7; 32]).expect("32 bytes are a secret");
+    let keys = Keys::from(secret.clone());
+    // Nobody can guess a signature.
+    if let Ok(verified) = sign::verify(&keys, &headers, body, NOW) {
+        panic!("forged: {verified:?}");
+    }
+    if let Ok(event) = cloudevents::parse(&headers, body) {
+        event.data.validate().expect("it was checked");
+        assert!(!event.id.is_empty() && !event.source.is_empty());
+    } else if let Err(error) = cloudevents::parse(&headers, body) {
+        assert!((400..500).contains(&error.status()) && !error.to_string().is_empty());
+    }
+    if let Some(id) = headers.get(sign::WEBHOOK_ID).and_then(|id| MessageId::parse(id.to_str().ok()?).ok()) {
+        for (name, value) in sign::sign(&secret, &id, NOW, body) {
+            let value = HeaderValue::try_from(value).expect("a signature fits into a header");
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        assert_eq!(sign::verify(&keys, &headers, body, NOW).map(|verified| verified.id), Ok(id));
+        let other = [body, b" "].concat();
+        assert!(sign::verify(&keys, &headers, &other, NOW).is_err());
+    }
+}
+
+/// The first part is the body of a callback, or of any other message in JSON.
+pub(crate) fn callbacks(parts: &Parts<'_>) {
+    let text = parts.get(0);
+    if let Some(callback) = same::<Callback>(text) {
+        for value in callback.outputs.into_values().map(Value::Json) {
+            assert_eq!(value.to_bytes().map(|bytes| bytes.len()), Some(value.size()));
+        }
+    }
+    same::<Outputs>(text);
+    same::<Ensure>(text);
+    same::<WorkState>(text);
+    same::<Record>(text);
+    if let Some(Err(invalid)) = same::<Lifecycle>(text).map(|lifecycle| lifecycle.validate()) {
+        assert!(!invalid.to_string().is_empty());
+    }
+    assert_eq!(Value::from_bytes(text.as_bytes().to_vec()).to_bytes(), Some(text.as_bytes().to_vec()));
+}
+
+/// What is read and written is read as the same again.
+fn same<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(text: &str) -> Option<T> {
+    let read: T = serde_json::from_str(text).ok()?;
+    let written = serde_json::to_string(&read).unwrap_or_else(|error| panic!("{read:?}: {error}"));
+    let again: T = serde_json::from_str(&written).unwrap_or_else(|error| panic!("{error}: {written}"));
+    assert_eq!(again, read);
+    Some(read)
+}

@@ -1,0 +1,37 @@
+//! Every error of a document has its place in it.
+
+use ebb_spec::diagnostic::{Diagnostic, Diagnostics, Drawing};
+use ebb_spec::model::Pos;
+
+/// Errors that concern a document as a whole.
+const OF_THE_WHOLE: [&str; 4] = ["empty", "too-large", "several-documents", "limit"];
+
+/// Checks that these are errors that can be shown.
+pub(crate) fn errors(errors: &Diagnostics) {
+    assert!(errors.has_errors(), "refused without an error");
+    errors.iter().for_each(one);
+}
+
+/// Checks that what is said has a place inside of its document, a help that fits, and can be drawn.
+pub(crate) fn one(diagnostic: &Diagnostic) {
+    match diagnostic.at {
+        Some(at) => inside(diagnostic, at),
+        None => assert!(OF_THE_WHOLE.contains(&diagnostic.code), "no place: {}", diagnostic.plain()),
+    }
+    for (at, _) in &diagnostic.related {
+        inside(diagnostic, *at);
+    }
+    assert!(!diagnostic.message.trim().is_empty(), "`{}` says nothing", diagnostic.code);
+    for drawing in [Drawing::Plain, Drawing::Coloured, Drawing::Ascii] {
+        assert!(diagnostic.drawn(drawing).contains(diagnostic.code));
+    }
+}
+
+fn inside(diagnostic: &Diagnostic, Pos { line, column }: Pos) {
+    // One behind the end is where something is missing.
+    let text = diagnostic.source.text.replace("\r\n", "\n").replace('\r', "\n");
+    let lines = text.split('\n').count();
+    let characters = text.split('\n').nth(line.saturating_sub(1) as usize).map_or(0, |l| l.chars().count());
+    let right = line >= 1 && column >= 1 && line as usize <= lines && column as usize <= characters + 1;
+    assert!(right, "{line}:{column} is outside of {lines} lines ({characters}): {}", diagnostic.plain());
+}

@@ -1,0 +1,95 @@
+//! Requests of webhook units: a value that a target user chose changes neither where they go nor what they are.
+
+use std::collections::BTreeMap;
+
+use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_spec::plan::{Moment, Plan, UnitAt};
+use ebb_spec::render::{self, Compiled, Facts, Known, Rendered, Request};
+use url::Url;
+
+use crate::expressions::bound;
+use crate::{Parts, placed};
+
+/// What is rendered in the place of a value that nobody could object to.
+const HARMLESS: &str = "x";
+
+/// The parts: what a URL has behind its host, a header's value, a text of the body, a text of a manifest; then the name
+/// of the target and a label, which the templates read as `${target.name}` and `${target.labels.l}`.
+pub(crate) fn requests(parts: &Parts<'_>) {
+    let document = serde_json::json!({
+        "apiVersion": "ebb.dev/v1", "kind": "Plugin", "name": "p",
+        "preStart": {
+            "u": {"webhook": {
+                "url": format!("https://receiver.example.org:8443/{}", parts.get(0)),
+                "headers": {"x-value": parts.get(1)},
+                "body": {"text": parts.get(2)},
+            }},
+            "v": {"object": {"manifest": {
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "n", "namespace": "ns"}, "data": {"text": parts.get(3)},
+            }}},
+        },
+    });
+    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &Vars::none()) {
+        Ok(plugins) => plugins,
+        Err(errors) => return placed::errors(&errors),
+    };
+    let Some(plan) = plugins.first().and_then(bound) else { return };
+    let compiled = Compiled::new(&plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
+    let sent = |name: &str, label: &str| {
+        let facts = Facts {
+            kind: "sandbox".to_owned(),
+            name: name.to_owned(),
+            labels: BTreeMap::from([("l".to_owned(), label.to_owned())]),
+            ..Facts::default()
+        };
+        (request(&plan, &compiled, &facts), manifest(&plan, &compiled, &facts))
+    };
+    let (wanted, (hostile, applied)) = (sent(HARMLESS, HARMLESS), sent(parts.get(4), parts.get(5)));
+    if let (Some(wanted), Some(hostile)) = (wanted.0, hostile) {
+        same_receiver(&wanted, &hostile);
+    }
+    if let Some(applied) = applied {
+        assert_eq!(
+            (&applied["kind"], &applied["metadata"]["namespace"]),
+            (&"ConfigMap".into(), &"ns".into())
+        );
+        assert!(applied["data"]["text"].is_string() || parts.get(3).contains("${"));
+        assert_eq!(applied.as_object().map(serde_json::Map::len), Some(4), "{applied}");
+    }
+}
+
+fn request(plan: &Plan, compiled: &Compiled, facts: &Facts) -> Option<Request> {
+    let at = UnitAt { moment: Moment::BeforeReady, unit: 0 };
+    match render::unit(plan, compiled, at, facts, &Known::new()) {
+        Ok(Rendered::Webhook(request)) => Some(request),
+        Ok(other) => panic!("{other:?} is no request"),
+        Err(_) => None,
+    }
+}
+
+fn manifest(plan: &Plan, compiled: &Compiled, facts: &Facts) -> Option<serde_json::Value> {
+    let at = UnitAt { moment: Moment::BeforeReady, unit: 1 };
+    match render::unit(plan, compiled, at, facts, &Known::new()) {
+        Ok(Rendered::Object { manifest }) => Some(manifest),
+        Ok(other) => panic!("{other:?} is no manifest"),
+        Err(_) => None,
+    }
+}
+
+fn same_receiver(wanted: &Request, hostile: &Request) {
+    assert_eq!(wanted.method, hostile.method);
+    assert!(wanted.headers.keys().eq(hostile.headers.keys()));
+    let [one, two] = [wanted, hostile].map(|request| Url::parse(&request.url));
+    let (Ok(one), Ok(two)) = (one, two) else { panic!("no URLs: {} {}", wanted.url, hostile.url) };
+    assert_eq!(one.origin(), two.origin(), "{} {}", wanted.url, hostile.url);
+    assert_eq!(two.host_str(), Some("receiver.example.org"));
+    assert!(two.username().is_empty() && two.password().is_none(), "{two}");
+    let segments = |url: &Url| url.path_segments().map_or(0, Iterator::count);
+    assert_eq!(segments(&one), segments(&two), "another path: {one} {two}");
+    assert_eq!(one.query_pairs().count(), two.query_pairs().count(), "another query: {one} {two}");
+    assert_eq!(one.query().is_some(), two.query().is_some(), "{one} {two}");
+    for value in hostile.headers.values() {
+        assert!(!value.contains(['\r', '\n', '\0']), "{value:?}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Every test that the table of threats names exists.
+
+#[allow(dead_code)]
+mod tree;
+
+/// The tests in the table, as `file::function`.
+fn named() -> Vec<(String, String)> {
+    let text = tree::read("ARCHITECTURE.md");
+    let section =
+        text.split("\n## ").find(|section| section.starts_with("Security\n")).expect("a section Security");
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains("::"));
+    let last = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    let names = last.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`'));
+    names
+        .map(|name| {
+            let (file, function) = name.split_once("::").unwrap_or_else(|| panic!("{name} is no test"));
+            (file.to_owned(), function.to_owned())
+        })
+        .collect()
+}
+
+/// The modules whose functions a program lists by name in its `tests!`, without which they do not run.
+fn listed(file: &str, function: &str) -> bool {
+    let Some((folder, _)) = file.rsplit_once('/') else { return false };
+    tree::find(&format!("{folder}/main.rs")).is_some_and(|main| {
+        main.contains("macro_rules! tests")
+            && main.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == function)
+    })
+}
+
+#[test]
+fn every_test_in_the_table_of_threats_runs() {
+    let named = named();
+    assert!(named.len() > 40, "the table has {} tests", named.len());
+    let mut wrong = Vec::new();
+    for (file, function) in named {
+        let found: Vec<&String> =
+            tree::files().iter().filter(|path| path.ends_with(&format!("/{file}"))).collect();
+        let [path] = found.as_slice() else {
+            wrong.push(format!("{file}: {} files", found.len()));
+            continue;
+        };
+        let text = tree::read(path);
+        let Some((before, _)) = text.split_once(&format!("fn {function}(")) else {
+            wrong.push(format!("{path} has no {function}"));
+            continue;
+        };
+        let attributes = before.rsplit("\n\n").next().unwrap_or_default();
+        if !(attributes.contains("#[test]") || attributes.contains("::test]") || listed(path, &function)) {
+            wrong.push(format!("{path}: nothing runs {function}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
