@@ -5,8 +5,10 @@
 //! from the scenario and its seed alone, so that a failing case fails again. Faults are put in by hooks on the numbered
 //! writes of the [`Table`], and by the plans of [`Queue`] and [`Outside`].
 
+pub mod crowd;
 mod functions;
 mod ledger;
+mod mishaps;
 mod operations;
 mod outside;
 mod queue;
@@ -21,6 +23,7 @@ mod world;
 
 pub use functions::{Died, Functions};
 pub use ledger::{Finished, Ledger, Sent};
+pub use mishaps::{Mishap, Mishaps, Spared};
 pub use outside::{Outside, Platform};
 pub use queue::{Queue, QueueFaults};
 pub use random::Random;

@@ -13,6 +13,7 @@ mod run;
 mod summary;
 mod test;
 mod tools;
+mod world;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of the repository")]
@@ -38,6 +39,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
+    #[command(disable_help_flag = true)]
+    World {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -46,6 +53,7 @@ fn main() -> ExitCode {
         Chore::Check => check::all(),
         Chore::Corpus { folder } => corpus::all(&folder),
         Chore::Counts { arguments } => counts::all(&arguments),
+        Chore::World { arguments } => world::all(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
