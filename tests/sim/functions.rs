@@ -1,14 +1,17 @@
 //! The functions as those outside see them: an invocation answers, or dies and gives no answer.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ebb_flow::api::waive;
 use ebb_flow::complete::Taken;
 use ebb_flow::ports::Message;
 use ebb_flow::{Env, FlowError, receive};
+use ebb_wire::api::{Abandon, Skip};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::Lifecycle;
 
-use super::{Runtime, Table};
+use super::{Mishap, Mishaps, Runtime, Table};
 
 /// An invocation gave no answer, or the answer that it should be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +22,51 @@ pub struct Functions {
     runtime: Runtime,
     table: Arc<Table>,
     env: Mutex<Option<Arc<Env>>>,
+    hardship: Mutex<Option<Hardship>>,
     broken: Mutex<Vec<String>>,
+    invocations: AtomicU64,
+}
+
+/// What makes the life of functions hard.
+pub(super) struct Hardship {
+    /// When an invocation is ended, in milliseconds after it began.
+    pub(super) timeout: u64,
+    /// Where it may find nothing in its memory.
+    pub(super) mishaps: Arc<Mishaps>,
+    /// Makes the surroundings of an instance that knows nothing yet.
+    pub(super) instance: Box<dyn Fn() -> Env + Send + Sync>,
 }
 
 impl Functions {
     /// Without surroundings yet.
     pub fn new(runtime: Runtime, table: Arc<Table>) -> Self {
-        Self { runtime, table, env: Mutex::default(), broken: Mutex::default() }
+        Self {
+            runtime,
+            table,
+            env: Mutex::default(),
+            hardship: Mutex::default(),
+            broken: Mutex::default(),
+            invocations: AtomicU64::new(0),
+        }
     }
 
     /// Gives the surroundings, or takes them away, which ends the circle in which they know each other.
     pub fn surround(&self, env: Option<Env>) {
+        if env.is_none() {
+            *self.hardship.lock().expect("no panic while it is held") = None;
+        }
         *self.env.lock().expect("no panic while it is held") = env.map(Arc::new);
+    }
+
+    /// Gives the surroundings, ends what takes too long, and lets invocations begin in new instances.
+    pub(super) fn endure(&self, hardship: Hardship) {
+        self.surround(Some((hardship.instance)()));
+        *self.hardship.lock().expect("no panic while it is held") = Some(hardship);
+    }
+
+    /// How many invocations there were.
+    pub fn invocations(&self) -> u64 {
+        self.invocations.load(Ordering::Relaxed)
     }
 
     /// Errors that no repetition mends.
@@ -39,6 +75,13 @@ impl Functions {
     }
 
     fn env(&self) -> Result<Arc<Env>, Died> {
+        self.invocations.fetch_add(1, Ordering::Relaxed);
+        let hardship = self.hardship.lock().expect("no panic while it is held");
+        if let Some(hardship) = hardship.as_ref()
+            && hardship.mishaps.strikes(Mishap::ColdStart)
+        {
+            return Ok(Arc::new((hardship.instance)()));
+        }
         self.env.lock().expect("no panic while it is held").clone().ok_or(Died)
     }
 
@@ -49,7 +92,13 @@ impl Functions {
         Fut: Future<Output = Result<T, FlowError>> + Send + 'static,
     {
         let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
-        match task.await {
+        let timeout =
+            self.hardship.lock().expect("no panic while it is held").as_ref().map(|hard| hard.timeout);
+        let ended = match timeout {
+            Some(timeout) => self.runtime.within(task, timeout).await,
+            None => task.await,
+        };
+        match ended {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => {
                 if !error.is_retryable() {
@@ -89,9 +138,52 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn retry(&self, kind: &'static str, name: &'static str) -> Result<(), Died> {
+    pub async fn retry(&self, kind: &str, name: &str) -> Result<(), Died> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("retry", move |env, _| async move {
-            ebb_flow::api::retry::retry(&env, kind, name).await.map(drop)
+            ebb_flow::api::retry::retry(&env, &kind, &name).await.map(drop)
+        })
+        .await
+    }
+
+    /// An operator's `skip` of a unit of the target. False: it is not taken.
+    ///
+    /// # Errors
+    /// [`Died`]: come again.
+    pub async fn skip(&self, kind: &str, name: &str, unit: &str) -> Result<bool, Died> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        let asked = Skip { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
+        self.invoke("skip", move |env, _| async move {
+            let answer = waive::skip(&env, &kind, &name, &asked).await?;
+            Ok(matches!(answer, waive::Answer::Waived(_)))
+        })
+        .await
+    }
+
+    /// An operator's `abandon` of the target. False: it is not taken.
+    ///
+    /// # Errors
+    /// [`Died`]: come again.
+    pub async fn abandon(&self, kind: &str, name: &str) -> Result<bool, Died> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        let asked = Abandon { reason: "as planned".to_owned(), by: None };
+        self.invoke("abandon", move |env, _| async move {
+            let answer = waive::abandon(&env, &kind, &name, &asked).await?;
+            Ok(matches!(answer, waive::Answer::Waived(_)))
+        })
+        .await
+    }
+
+    /// What may exist of a target, as its operator is told.
+    ///
+    /// # Errors
+    /// [`Died`]: come again.
+    pub async fn existing(&self, kind: &str, name: &str) -> Result<Vec<String>, Died> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        self.invoke("why", move |env, _| async move {
+            let why = ebb_flow::api::why::why(&env, &kind, &name).await?;
+            let exists = why.map(|why| why.exists).unwrap_or_default();
+            Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })
         .await
     }

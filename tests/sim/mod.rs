@@ -5,9 +5,11 @@
 //! from the scenario and its seed alone, so that a failing case fails again. Faults are put in by hooks on the numbered
 //! writes of the [`Table`], and by the plans of [`Queue`] and [`Outside`].
 
+pub mod crowd;
 mod functions;
 mod gate;
 mod ledger;
+mod mishaps;
 mod operations;
 mod outside;
 mod queue;
@@ -23,6 +25,7 @@ mod world;
 pub use functions::{Died, Functions};
 pub use gate::{Access, Gate};
 pub use ledger::{Finished, Ledger, Sent};
+pub use mishaps::{Mishap, Mishaps, Spared};
 pub use outside::{Outside, Platform};
 pub use queue::{Queue, QueueFaults};
 pub use random::Random;

@@ -16,14 +16,13 @@ use super::Table;
 #[async_trait]
 impl ReadRun for Table {
     async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
-        Ok(self
-            .read(|state| state.heads.get(run).map(|heads| heads.values().cloned().collect()))
+        self.read(|state| state.heads.get(run).map(|heads| heads.values().cloned().collect()))
             .await
-            .unwrap_or_default())
+            .map(Option::unwrap_or_default)
     }
 
     async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
-        Ok(self.read(|state| state.heads.get(run)?.get(&Shard::ROOT).cloned()).await)
+        self.read(|state| state.heads.get(run)?.get(&Shard::ROOT).cloned()).await
     }
 }
 
@@ -42,7 +41,8 @@ impl PatchRun for Table {
                 (None, Shard::ROOT) => None,
                 (seen, _) => patch.apply(seen.as_ref().map(|head| &head.head), epoch.unwrap_or(Epoch::FIRST)),
             };
-            let what = format!("{run} {patch:?} {}", if after.is_some() { "" } else { "REFUSED" });
+            let refused = if after.is_some() { "" } else { "REFUSED" };
+            let what = move || format!("{run} {patch:?} {refused}");
             let patched = match after {
                 None => Patched::Refused(seen),
                 Some(head) => {
@@ -63,18 +63,20 @@ fn records_of(
     run: &RunId,
     wanted: impl Fn(Unit) -> bool,
 ) -> Vec<(Unit, Attempt, Record)> {
-    let of_run = state.records.iter().filter(|((of, unit, _), _)| of == run && wanted(*unit));
+    let from = (run.clone(), Unit(0), Attempt(0));
+    let of_run = state.records.range(from..).take_while(|((of, _, _), _)| of == run);
+    let of_run = of_run.filter(|((_, unit, _), _)| wanted(*unit));
     of_run.map(|((_, unit, attempt), record)| (*unit, *attempt, record.clone())).collect()
 }
 
 #[async_trait]
 impl ReadRecords for Table {
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
-        Ok(self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await)
+        self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
-        Ok(self.read(|state| records_of(state, run, |_| true)).await)
+        self.read(|state| records_of(state, run, |_| true)).await
     }
 }
 
@@ -97,7 +99,7 @@ impl NoteRecord for Table {
                     }
                 }
             }
-            (record.clone(), format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
+            (record.clone(), move || format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
         })
         .await
     }
@@ -121,7 +123,7 @@ impl PutResult for Table {
                     Put::Second(first)
                 }
             };
-            let what = format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.verdict);
+            let what = move || format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.verdict);
             (put, what)
         })
         .await
@@ -132,11 +134,11 @@ impl PutResult for Table {
 impl ReadTarget for Table {
     async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
         let key = (kind.to_owned(), name.to_owned());
-        Ok(self.read(|state| state.targets.get(&key).cloned()).await)
+        self.read(|state| state.targets.get(&key).cloned()).await
     }
 
     async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
-        Ok(self.read(|state| state.tombstones.contains(uid)).await)
+        self.read(|state| state.tombstones.contains(uid)).await
     }
 }
 
@@ -160,9 +162,12 @@ impl MoveTarget for Table {
                     state.heads.entry(new.id.clone()).or_default().entry(Shard::ROOT).or_insert(root);
                 }
             }
-            let run = transition.run.as_ref().map(|run| run.id.to_string());
-            let refused = if written { "" } else { "REFUSED" };
-            (written, format!("{}/{} {:?} starts {run:?} {refused}", target.kind, target.name, target.phase))
+            let what = move || {
+                let run = transition.run.as_ref().map(|run| run.id.to_string());
+                let refused = if written { "" } else { "REFUSED" };
+                format!("{}/{} {:?} starts {run:?} {refused}", target.kind, target.name, target.phase)
+            };
+            (written, what)
         })
         .await
     }
@@ -170,7 +175,7 @@ impl MoveTarget for Table {
     async fn put_tombstone(&self, uid: &str, _: Timestamp) -> Stored<()> {
         self.write("PutItem", |state| {
             state.tombstones.insert(uid.to_owned());
-            ((), format!("tombstone {uid}"))
+            ((), move || format!("tombstone {uid}"))
         })
         .await
     }
@@ -179,21 +184,33 @@ impl MoveTarget for Table {
 #[async_trait]
 impl QueryDue for Table {
     async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
-        self.read(|state| {
-            let roots = state.heads.iter().filter_map(|(run, heads)| {
-                let due = heads.get(&Shard::ROOT)?.head.due?;
-                Some((due, Due::Run(run.clone())))
-            });
-            let targets = state.targets.values().filter_map(|target| {
-                Some((target.due?, Due::Target(target.kind.clone(), target.name.clone())))
-            });
-            let mut found: Vec<_> = roots.chain(targets).filter(|(due, _)| *due <= now).collect();
-            found.sort();
-            found.truncate(limit);
-            Ok(found)
-        })
-        .await
+        let fresh = self.read(due).await?;
+        let indexed = {
+            let mut indexed = self.indexed.lock().expect("no panic while it is held");
+            if !self.strikes(super::Mishap::IndexLags) {
+                *indexed = fresh;
+            }
+            indexed.clone()
+        };
+        let mut found: Vec<_> = indexed.into_iter().filter(|(due, _)| *due <= now).collect();
+        found.truncate(limit);
+        Ok(found)
     }
+}
+
+/// All that is due some time, in order.
+fn due(state: &super::table::State) -> Vec<(Timestamp, Due)> {
+    let roots = state.heads.iter().filter_map(|(run, heads)| {
+        let due = heads.get(&Shard::ROOT)?.head.due?;
+        Some((due, Due::Run(run.clone())))
+    });
+    let targets = state
+        .targets
+        .values()
+        .filter_map(|target| Some((target.due?, Due::Target(target.kind.clone(), target.name.clone()))));
+    let mut found: Vec<_> = roots.chain(targets).collect();
+    found.sort();
+    found
 }
 
 #[async_trait]
@@ -201,13 +218,13 @@ impl Plans for Table {
     async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
         self.write("PutItem", |state| {
             state.plans.insert(digest.to_owned(), json.to_vec());
-            ((), "plan".to_owned())
+            ((), || "plan".to_owned())
         })
         .await
     }
 
     async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>> {
-        Ok(self.read(|state| state.plans.get(digest).cloned()).await)
+        self.read(|state| state.plans.get(digest).cloned()).await
     }
 }
 
@@ -215,7 +232,7 @@ impl Plans for Table {
 impl ReadPlugins for Table {
     async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>> {
         let key = (name.to_owned(), version.to_owned());
-        Ok(self.read(|state| state.plugins.get(&key).cloned()).await)
+        self.read(|state| state.plugins.get(&key).cloned()).await
     }
 
     async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>> {
@@ -224,7 +241,7 @@ impl ReadPlugins for Table {
     }
 
     async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
-        Ok(self.read(|state| state.plugins.values().cloned().collect()).await)
+        self.read(|state| state.plugins.values().cloned().collect()).await
     }
 }
 
@@ -235,14 +252,14 @@ impl WritePlugins for Table {
             let key = (plugin.name.clone(), plugin.version.clone());
             let new = !state.plugins.contains_key(&key);
             state.plugins.entry(key).or_insert_with(|| plugin.clone());
-            (new, "plugin".to_owned())
+            (new, || "plugin".to_owned())
         })
         .await
     }
 
     async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool> {
         let key = (name.to_owned(), version.to_owned());
-        self.write("DeleteItem", |state| (state.plugins.remove(&key).is_some(), "plugin".to_owned())).await
+        self.write("DeleteItem", |state| (state.plugins.remove(&key).is_some(), || "plugin".to_owned())).await
     }
 }
 
@@ -260,7 +277,7 @@ impl ListTargets for Table {
             };
             let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
             let found = state.targets.iter().filter(|(key, target)| later(key) && of_kind(target));
-            Ok(found.map(|(_, target)| target.clone()).take(limit).collect())
+            found.map(|(_, target)| target.clone()).take(limit).collect()
         })
         .await
     }
@@ -270,14 +287,14 @@ impl ListTargets for Table {
 impl Objects for Table {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
         self.write("PutObject", |state| {
-            state.objects.insert(key.to_owned(), bytes);
-            ((), key.to_owned())
+            state.objects.insert(key.to_owned(), bytes.clone());
+            ((), move || key.to_owned())
         })
         .await
     }
 
     async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
-        Ok(self.read(|state| state.objects.get(key).cloned()).await)
+        self.read(|state| state.objects.get(key).cloned()).await
     }
 }
 

@@ -81,6 +81,22 @@ impl Runtime {
         .await;
     }
 
+    /// Waits for a task; kills it if it takes longer than `millis`.
+    pub async fn within<T>(&self, task: Task<T>, millis: u64) -> Option<T> {
+        let (mut task, mut sleep) = (task, self.sleep(millis));
+        let over = std::future::poll_fn(|context| {
+            if let Poll::Ready(value) = Pin::new(&mut task).poll(context) {
+                return Poll::Ready(Some(value));
+            }
+            Pin::new(&mut sleep).poll(context).map(|()| None)
+        })
+        .await;
+        over.unwrap_or_else(|| {
+            self.kill(task.id);
+            None
+        })
+    }
+
     /// Begins a task.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Task<T> {
         let id = TaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_store::{PluginItem, RunHead, StoreError, TargetHead};
+use ebb_store::{Due, PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 
 use super::gate::{Access, Gate};
-use super::{Random, Runtime};
+use super::{Mishap, Mishaps, Random, Runtime};
 
 /// On which side of a write a hook is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,7 +67,13 @@ pub struct Table {
     hook: Mutex<Option<Hook>>,
     latency: Mutex<Option<(Random, u64)>>,
     gate: Mutex<Option<Arc<dyn Gate>>>,
+    mishaps: Mutex<Option<Arc<Mishaps>>>,
+    silent: AtomicBool,
+    pub(super) indexed: Mutex<Vec<(Timestamp, Due)>>,
 }
+
+/// Longest time of a slow operation, in milliseconds.
+const SLOW_MS: u64 = 10_000;
 
 impl Table {
     /// An empty table that answers at once.
@@ -79,6 +85,9 @@ impl Table {
             hook: Mutex::default(),
             latency: Mutex::default(),
             gate: Mutex::default(),
+            mishaps: Mutex::default(),
+            silent: AtomicBool::new(false),
+            indexed: Mutex::default(),
         }
     }
 
@@ -101,6 +110,22 @@ impl Table {
         self.gate.lock().expect("no panic while it is held").clone()
     }
 
+    /// Has things go wrong from now on.
+    pub fn suffer(&self, mishaps: Arc<Mishaps>) {
+        *self.mishaps.lock().expect("no panic while it is held") = Some(mishaps);
+    }
+
+    /// Keeps no account of what is written from now on.
+    pub fn be_silent(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a mishap happens now.
+    pub(super) fn strikes(&self, kind: Mishap) -> bool {
+        let mishaps = self.mishaps.lock().expect("no panic while it is held");
+        mishaps.as_ref().is_some_and(|mishaps| mishaps.strikes(kind))
+    }
+
     /// What is in it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while it is held")
@@ -116,30 +141,44 @@ impl Table {
             let latency = self.latency.lock().expect("no panic while it is held");
             latency.as_ref().map(|(random, most)| random.below(*most + 1))
         };
-        if let Some(millis) = millis {
+        let slow = self.strikes(Mishap::SlowOperation).then(|| {
+            let mishaps = self.mishaps.lock().expect("no panic while it is held");
+            mishaps.as_ref().map_or(0, |mishaps| mishaps.below(Mishap::SlowOperation, SLOW_MS))
+        });
+        if let Some(millis) = millis.max(slow) {
             self.runtime.sleep(millis).await;
         }
     }
 
     /// Reads.
-    pub(super) async fn read<T: Debug + Send>(&self, read: impl FnOnce(&State) -> T + Send) -> T {
+    pub(super) async fn read<T: Debug + Send>(
+        &self,
+        read: impl FnOnce(&State) -> T + Send,
+    ) -> Result<T, StoreError> {
         self.wait().await;
-        let Some(gate) = self.gate() else { return read(&self.state()) };
+        if self.strikes(Mishap::DeathBeforeRead) {
+            self.runtime.die().await;
+        }
+        if self.strikes(Mishap::ReadFails) {
+            return Err(StoreError::Retryable { operation: "GetItem", reason: "as planned".to_owned() });
+        }
+        let Some(gate) = self.gate() else { return Ok(read(&self.state())) };
         // What is read cannot get lost: whoever asks, asks again.
         gate.pass(Access::Read, "read").await;
         let value = read(&self.state());
         gate.saw(&value);
-        value
+        Ok(value)
     }
 
-    /// Writes, with the hooks around it.
-    pub(super) async fn write<T>(
+    /// Writes, with the hooks around it. `write` gives what the writer is told, and what is told of it.
+    pub(super) async fn write<T, W>(
         &self,
         operation: &'static str,
-        write: impl FnOnce(&mut State) -> (T, String) + Send,
+        mut write: impl FnMut(&mut State) -> (T, W) + Send,
     ) -> Result<T, StoreError>
     where
         T: Debug + Send,
+        W: FnOnce() -> String,
     {
         self.wait().await;
         let gate = self.gate();
@@ -149,19 +188,43 @@ impl Table {
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         self.blow(operation, number, Side::Before).await?;
-        let value = {
-            let mut state = self.state();
-            let (value, what) = write(&mut state);
-            let at = self.runtime.elapsed();
-            state.writes.push((at, format!("{number} {operation} {what}")));
-            value
-        };
+        if self.strikes(Mishap::DeathBeforeWrite) {
+            self.runtime.die().await;
+        }
+        if self.strikes(Mishap::WriteFails) {
+            return Err(StoreError::Retryable { operation, reason: "as planned".to_owned() });
+        }
+        let mut value = self.write_once(number, operation, &mut write);
+        if self.strikes(Mishap::WrittenTwice) {
+            value = self.write_once(number, operation, &mut write);
+        }
         self.fall(operation, fate).await?;
         self.blow(operation, number, Side::After).await?;
+        if self.strikes(Mishap::DeathAfterWrite) {
+            self.runtime.die().await;
+        }
+        if self.strikes(Mishap::WriteAnswerLost) {
+            return Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() });
+        }
         if let Some(gate) = gate {
             gate.saw(&value);
         }
         Ok(value)
+    }
+
+    fn write_once<T, W: FnOnce() -> String>(
+        &self,
+        number: u64,
+        operation: &'static str,
+        write: &mut impl FnMut(&mut State) -> (T, W),
+    ) -> T {
+        let mut state = self.state();
+        let (value, what) = write(&mut state);
+        if !self.silent.load(Ordering::Relaxed) {
+            let line = format!("{number} {operation} {}", what());
+            state.writes.push((self.runtime.elapsed(), line));
+        }
+        value
     }
 
     async fn blow(&self, operation: &'static str, number: u64, side: Side) -> Result<(), StoreError> {

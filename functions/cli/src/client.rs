@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ebb_wire::api::{
-    PlanPreview, PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, TargetDetail,
-    TargetInfo, TargetPage, Why,
+    Abandon, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, Skip,
+    TargetDetail, TargetInfo, TargetPage, Waived, Why,
 };
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::engine::Timestamp;
@@ -201,6 +201,22 @@ impl Client {
     /// Tries again what has failed.
     pub(crate) async fn retry(&self, target: &Target) -> Result<Option<Retried>, ClientError> {
         found(self.read(self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await)
+    }
+
+    /// Lets a failed unit of a teardown count as over.
+    pub(crate) async fn skip(&self, target: &Target, asked: &Skip) -> Result<Option<Waived>, ClientError> {
+        let path = ["targets", &target.kind, &target.name, "skip"];
+        found(self.read(self.request(Method::POST, &path).json(asked)).await)
+    }
+
+    /// Ends the life of a target that is stuck.
+    pub(crate) async fn abandon(
+        &self,
+        target: &Target,
+        asked: &Abandon,
+    ) -> Result<Option<Waived>, ClientError> {
+        let path = ["targets", &target.kind, &target.name, "abandon"];
+        found(self.read(self.request(Method::POST, &path).json(asked)).await)
     }
 
     /// The log of one try of a unit, if there is one.

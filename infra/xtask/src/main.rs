@@ -18,6 +18,7 @@ mod run;
 mod summary;
 mod test;
 mod tools;
+mod world;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of the repository")]
@@ -68,6 +69,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
+    #[command(disable_help_flag = true)]
+    World {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -81,6 +88,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => counts::all(&arguments),
         Chore::Model { arguments } => model::all(&arguments),
+        Chore::World { arguments } => world::all(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,4 +6,5 @@ pub mod plugins;
 pub mod retry;
 pub mod runs;
 pub mod targets;
+pub mod waive;
 pub mod why;

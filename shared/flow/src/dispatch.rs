@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_engine::{Attempt, Epoch, Unit};
 use ebb_outbound::{CallError, Request, Response};
 use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
-use ebb_spec::render::{self, InputValue, Rendered, RenderedInput, SkipReason};
+use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
 use ebb_store::{Note, Patched};
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::{event_name, unit_key};
@@ -75,6 +75,9 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
             Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
             Undo::Something { known: undone, more: further } => {
                 known.extend(undone);
+                // What was skipped has nothing to say; what was not has to be taken away all the same.
+                let skipped = known.values_mut().filter(|produced| **produced == Produced::Skipped);
+                skipped.for_each(|produced| *produced = Produced::Absent);
                 more = further;
             }
         }

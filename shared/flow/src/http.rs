@@ -82,6 +82,8 @@ fn api_routes() -> OpenApiRouter<Server> {
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))
         .routes(routes!(routes::targets::retry))
+        .routes(routes!(routes::targets::skip))
+        .routes(routes!(routes::targets::abandon))
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
         .routes(routes!(routes::plans::preview))

@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use ebb_engine::retry::next_block;
 use ebb_engine::target::Tell;
-use ebb_engine::{Change, Event, Moment, RunPhase, TargetPhase, Unit, accept};
+use ebb_engine::{Change, Event, Moment, RunPhase, Status, TargetPhase, Unit, View, accept};
 use ebb_store::{TargetHead, TellState, Transition};
+use ebb_wire::callback::Reason;
 use ebb_wire::id::RunId;
+use ebb_wire::record::TryResult;
 
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::finish;
+use crate::outcome::Ended;
 use crate::ports::Message;
+use crate::records;
 use crate::run::{self, Run};
 use crate::switch::{self, Rule};
 
@@ -38,6 +42,41 @@ pub async fn reopen(env: &Env, id: &RunId, units: &[Unit]) -> Result<bool, FlowE
         run.patch(env, &accept(Event::Reopened { unit, attempt, epoch, to })).await?.ok();
     }
     wake(env, &run, epoch).await?;
+    Ok(true)
+}
+
+/// Lets `units` of a teardown run count as over, even if the run is closed: each gets a try whose result says why. Gives
+/// the target back to the run, which then goes on. False: the target's life has moved on from it.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn waive(
+    env: &Env,
+    run: &Run,
+    view: &View,
+    units: &[Unit],
+    reason: &Reason,
+) -> Result<bool, FlowError> {
+    if give_back(env, run).await? == Belongs::No {
+        return Ok(false);
+    }
+    let epoch = run::epoch(view);
+    for &unit in units {
+        let seen = run::attempt(view, unit);
+        let tries = run.unit(unit).map_or(1, |unit| unit.retry.attempts);
+        let failed = view.status(unit) == Status::Failed;
+        let attempt = if failed { next_block(seen, tries) } else { seen };
+        if failed {
+            // Not before this is it recorded: what died here and is retried is tried, and not over.
+            run.patch(env, &accept(Event::Reopened { unit, attempt: seen, epoch, to: attempt })).await?.ok();
+        }
+        let ended = Ended::Skipped(String::new());
+        let result = records::keep(env, run, unit, attempt, &ended, None).await?;
+        let result = TryResult { reason: Some(reason.clone()), ..result };
+        env.store.put_result(&run.id, unit, attempt, &result).await?;
+        run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await?.ok();
+    }
+    wake(env, run, epoch).await?;
     Ok(true)
 }
 

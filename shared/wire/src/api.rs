@@ -410,3 +410,37 @@ pub struct Retried {
     /// Keys of the units that are tried again.
     pub units: Vec<String>,
 }
+
+/// Lets a failed unit of a teardown count as over, although what it takes away may still exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Skip {
+    /// The unit's key, `RESOURCE/UNIT`.
+    pub unit: String,
+    /// Why; 1 to 500 characters.
+    pub reason: String,
+    /// Who says so, as the operator calls himself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// Ends a life whose teardown has given up, although something of it may still exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Abandon {
+    /// Why; 1 to 500 characters.
+    pub reason: String,
+    /// Who says so, as the operator calls himself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// What was let go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Waived {
+    /// The run.
+    pub run: String,
+    /// Keys of the units that count as over now. What they take away is listed by `why`.
+    pub units: Vec<String>,
+}

@@ -102,6 +102,8 @@ pub enum ReasonCode {
     Cancelled,
     /// Nothing was to be done.
     Skipped,
+    /// An operator has decided that it counts as over.
+    Waived,
 }
 
 impl ReasonCode {
@@ -116,7 +118,8 @@ impl ReasonCode {
             | Self::Render
             | Self::NotStartable
             | Self::Cancelled
-            | Self::Skipped => false,
+            | Self::Skipped
+            | Self::Waived => false,
         }
     }
 }

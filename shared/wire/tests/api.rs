@@ -171,6 +171,10 @@ fn reasons_for_people() {
     };
     golden!("why", why);
     golden!("retried", Retried { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
+    golden!("waived", Waived { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
+    let by = Some(text("ada"));
+    golden!("skip", Skip { unit: text("users/drop"), reason: text("removed by hand"), by });
+    golden!("abandon", Abandon { reason: text("the cluster is no more"), by: None });
 }
 
 #[test]

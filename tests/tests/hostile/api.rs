@@ -49,6 +49,8 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         (Method::GET, "/v1/targets/sandbox/a".to_owned(), None),
         (Method::GET, "/v1/targets/sandbox/a/why".to_owned(), None),
         (Method::POST, "/v1/targets/sandbox/a/retry".to_owned(), None),
+        (Method::POST, "/v1/targets/sandbox/a/skip".to_owned(), Some(json!({"unit": "r/u", "reason": "x"}))),
+        (Method::POST, "/v1/targets/sandbox/a/abandon".to_owned(), Some(json!({"reason": "x"}))),
         (Method::GET, format!("/v1/runs/{run}"), None),
         (Method::GET, format!("/v1/runs/{run}/logs?unit=r/hello"), None),
     ]

@@ -158,6 +158,90 @@ postStop:
     world.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
 }
 
+const CLINGS: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}}
+  mark: {webhook: {url: "RECEIVER/mark"}}
+postStop:
+  drop:
+    undoes: make
+    retry: {attempts: 1}
+    webhook: {url: "RECEIVER/drop"}
+  unmark: {undoes: mark, after: [drop], webhook: {url: "RECEIVER/unmark"}}
+"#;
+
+async fn stuck() -> World {
+    let world = World::new().await;
+    world.receiver.on("POST /drop", |_, _| Reply::status(500));
+    world.publish(&plugin("clings@1.0.0", CLINGS)).await;
+    world.create("a", "clings").await;
+    world.phase("a", Phase::Ready).await;
+    let skip = json!({"unit": "r/drop", "reason": "it is ours no more"});
+    let early = world.ask(Method::POST, "/v1/targets/sandbox/a/skip", Some(skip)).await;
+    early.is_problem(409, "not-stuck");
+    let early = world.ask(Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "x"}))).await;
+    early.is_problem(409, "not-stuck");
+    world.delete("a").await;
+    world.phase("a", Phase::Stuck).await;
+    world
+}
+
+async fn left(world: &World) -> Vec<String> {
+    world.why("a").await.exists.into_iter().map(|it| it.unit).collect()
+}
+
+pub(crate) async fn gives_up_and_is_skipped() {
+    let world = stuck().await;
+    let skip = "/v1/targets/sandbox/a/skip";
+    let ask = |unit: &str, reason: &str| Some(json!({"unit": unit, "reason": reason, "by": "ada"}));
+    world.ask(Method::POST, skip, ask("r/drop", " ")).await.is_problem(422, "incomplete");
+    // One that waits for what has failed has not failed itself.
+    world.ask(Method::POST, skip, ask("r/unmark", "no")).await.is_problem(409, "not-stuck");
+    world
+        .ask(Method::POST, "/v1/targets/sandbox/b/skip", ask("r/drop", "no"))
+        .await
+        .is_problem(404, "not-found");
+    assert!(
+        world.why("a").await.next.iter().any(|next| next.starts_with("go on without it: ebb skip a r/drop"))
+    );
+    let skipped: Value = world.ask(Method::POST, skip, ask("r/drop", "removed by hand")).await.is(202).json();
+    assert_eq!(skipped["units"], json!(["r/drop"]));
+    let target = world.phase("a", Phase::Gone).await;
+    let unit = find(&target, "postStop", "drop").unwrap();
+    assert_eq!(unit.state, UnitState::Skipped);
+    assert_eq!(unit.reason.as_ref().unwrap().message, "waived by ada: removed by hand");
+    assert_eq!(
+        (world.receiver.calls("POST /drop").len(), world.receiver.calls("POST /unmark").len()),
+        (1, 1)
+    );
+    assert_eq!(left(&world).await, ["r/make"], "it may still be there");
+    world.told("a", &["ready", "stuck", "gone"]).await;
+    world.ask(Method::POST, skip, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
+}
+
+pub(crate) async fn gives_up_and_is_abandoned() {
+    let world = stuck().await;
+    let abandon = "/v1/targets/sandbox/a/abandon";
+    world.ask(Method::POST, abandon, Some(json!({"reason": ""}))).await.is_problem(422, "incomplete");
+    let reason = Some(json!({"reason": "the cluster is no more"}));
+    let abandoned: Value = world.ask(Method::POST, abandon, reason.clone()).await.is(202).json();
+    assert_eq!(abandoned["units"], json!(["r/drop", "r/unmark"]));
+    let target = world.phase("a", Phase::Gone).await;
+    for unit in ["drop", "unmark"] {
+        let unit = find(&target, "postStop", unit).unwrap();
+        assert_eq!(unit.state, UnitState::Skipped);
+        assert_eq!(unit.reason.as_ref().unwrap().message, "waived by an operator: the cluster is no more");
+    }
+    assert_eq!(
+        (world.receiver.calls("POST /drop").len(), world.receiver.calls("POST /unmark").len()),
+        (1, 0)
+    );
+    assert_eq!(left(&world).await, ["r/make", "r/mark"]);
+    assert!(world.why("a").await.summary.contains("an operator let go"));
+    world.told("a", &["ready", "stuck", "gone"]).await;
+    world.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
+}
+
 pub(crate) async fn not_there_counts_as_done() {
     let world = World::new().await;
     let rest = r#"

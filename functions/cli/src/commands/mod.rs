@@ -11,6 +11,7 @@ mod run;
 mod sandbox;
 mod schema;
 mod unit;
+mod waive;
 mod why;
 
 use clap::{Parser, Subcommand};
@@ -60,6 +61,10 @@ enum Command {
     Plan(plan::Args),
     /// Try again what has failed
     Retry(retry::Args),
+    /// Let a failed unit of a stuck sandbox's teardown count as over, and go on
+    Skip(waive::SkipArgs),
+    /// End the life of a stuck sandbox, although something of it may be left
+    Abandon(waive::AbandonArgs),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print the JSON Schema of a document, for editors
@@ -81,6 +86,8 @@ impl Ebb {
             Command::Graph(args) => args.run(),
             Command::Plan(args) => args.run(server).await,
             Command::Retry(args) => args.run(&connect(server)?).await,
+            Command::Skip(args) => args.run(&connect(server)?).await,
+            Command::Abandon(args) => args.run(&connect(server)?).await,
             Command::Completions(args) => args.run(),
             Command::Schema(args) => args.run(),
         }

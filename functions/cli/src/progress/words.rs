@@ -55,6 +55,7 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
         ReasonCode::Failed => "failed",
         ReasonCode::Cancelled => "cancelled",
         ReasonCode::Skipped => "skipped",
+        ReasonCode::Waived => "waived",
     }
 }
 

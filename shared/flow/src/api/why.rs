@@ -11,7 +11,7 @@ use ebb_wire::id::{self, RunId, event_name};
 use ebb_wire::record::Verdict;
 use ebb_wire::time::rfc3339;
 
-use crate::api::{logs, runs, targets};
+use crate::api::{logs, runs, targets, waive};
 use crate::cause::{self, FirstCause};
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
@@ -45,7 +45,7 @@ pub async fn why(env: &Env, kind: &str, name: &str) -> Result<Option<Why>, FlowE
         }
     }
     let exists = existing(env, &target, &loaded).await?;
-    let summary = summary(&target, last.as_ref(), cause.as_ref());
+    let summary = summary(&target, last.as_ref(), cause.as_ref(), &exists);
     let next = advice(&target, cause.as_ref(), &exists);
     let phase = targets::phase(target.phase);
     Ok(Some(Why { target: format!("{kind}/{name}"), phase, summary, cause, exists, next }))
@@ -95,7 +95,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// What may exist: units of the setup that were started, minus those whose undo is done.
+/// What may exist: units of the setup that were started, minus those whose undo is done, and was not waived.
 ///
 /// # Errors
 /// The store's.
@@ -108,7 +108,12 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
             continue;
         };
         let view = run.look(env).await?;
+        let all = env.store.read_all_records(&run.id).await?;
         for unit in graph.units().filter(|&unit| view.status(unit) == Status::Done) {
+            let tries = all.iter().filter(|(of, _, _)| *of == unit).map(|(_, _, record)| record);
+            if waive::is_waived(tries) {
+                continue;
+            }
             undone.extend(event.units.get(unit.0 as usize).into_iter().flat_map(|unit| unit.undoes.clone()));
         }
     }
@@ -156,14 +161,20 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
     Ok(list)
 }
 
-fn summary(target: &TargetHead, last: Option<&RunDetail>, cause: Option<&Cause>) -> String {
+fn summary(
+    target: &TargetHead,
+    last: Option<&RunDetail>,
+    cause: Option<&Cause>,
+    exists: &[Existing],
+) -> String {
     let since = rfc3339(target.since);
     let failed = |cause: &Cause| {
         format!("unit {} failed at try {}: {}", cause.unit, cause.attempt, cause.reason.message)
     };
     match target.phase {
         TargetPhase::Ready => format!("ready since {since}"),
-        TargetPhase::Gone => format!("gone since {since}: nothing of it is left"),
+        TargetPhase::Gone if exists.is_empty() => format!("gone since {since}: nothing of it is left"),
+        TargetPhase::Gone => format!("gone since {since}: an operator let go of what it may have left"),
         TargetPhase::Failed | TargetPhase::Stuck => {
             cause.map_or_else(|| format!("failed since {since}"), failed)
         }
@@ -219,7 +230,9 @@ fn advice(target: &TargetHead, cause: Option<&Cause>, exists: &[Existing]) -> Ve
             next.push(format!("mend the cause, then: ebb retry {name}"));
             if let Some(cause) = cause {
                 next.push(format!("read its log: ebb logs {name} --unit {}", cause.unit));
+                next.push(format!("go on without it: ebb skip {name} {} --reason WHY", cause.unit));
             }
+            next.push(format!("give up what is left: ebb abandon {name} --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Stopping => {
             next.push(format!("watch it: ebb sandbox get {name}"));

@@ -25,7 +25,7 @@ pub(crate) enum Right {
     WritePlugins,
     /// Read targets, runs and logs.
     ReadTargets,
-    /// Retry what has failed.
+    /// Retry what has failed, or let it go.
     Operate,
 }
 

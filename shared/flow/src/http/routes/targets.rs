@@ -1,16 +1,17 @@
 //! `/v1/targets`.
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use ebb_wire::api::{Problem, Retried, TargetDetail, TargetPage, Why};
+use ebb_wire::api::{Abandon, Problem, Retried, Skip, TargetDetail, TargetPage, Waived, Why};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Path;
 use super::access::Right;
-use crate::api::{retry, targets, why};
+use crate::api::{retry, targets, waive, why};
 use crate::http::{HttpProblem, Server};
 
 /// Which targets to list.
@@ -88,4 +89,52 @@ pub(crate) async fn retry(
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
         }
     }
+}
+
+fn waived(answer: waive::Answer, kind: &str, name: &str) -> Result<(StatusCode, Json<Waived>), HttpProblem> {
+    match answer {
+        waive::Answer::Waived(waived) => Ok((StatusCode::ACCEPTED, Json(waived))),
+        waive::Answer::Unknown => Err(unknown(kind, name)),
+        waive::Answer::NotStuck(detail) => Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail)),
+        waive::Answer::Incomplete(detail) => {
+            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "incomplete", detail))
+        }
+    }
+}
+
+/// Lets one failed unit of a stuck target's teardown count as over; the teardown goes on. What the unit takes away may
+/// still exist.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/skip", tag = "targets", request_body = Skip, responses(
+    (status = 202, body = Waived), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 409, body = Problem, description = "No such unit has failed."),
+    (status = 422, body = Problem, description = "There is no reason."),
+))]
+pub(crate) async fn skip(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+    body: Body,
+) -> Result<(StatusCode, Json<Waived>), HttpProblem> {
+    server.access.check(&headers, Right::Operate)?;
+    let asked: Skip = super::read_json(body).await?;
+    waived(waive::skip(&server.env, &kind, &name, &asked).await?, &kind, &name)
+}
+
+/// Ends a stuck target's life: it is gone, although something of it may still exist.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/abandon", tag = "targets", request_body = Abandon, responses(
+    (status = 202, body = Waived), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 409, body = Problem, description = "It is not stuck."),
+    (status = 422, body = Problem, description = "There is no reason."),
+))]
+pub(crate) async fn abandon(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+    body: Body,
+) -> Result<(StatusCode, Json<Waived>), HttpProblem> {
+    server.access.check(&headers, Right::Operate)?;
+    let asked: Abandon = super::read_json(body).await?;
+    waived(waive::abandon(&server.env, &kind, &name, &asked).await?, &kind, &name)
 }

@@ -1,0 +1,138 @@
+//! Who is who: every unit of every life, by the stable key that its tries are given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebb_engine::Moment;
+use ebb_spec::plan::{Plan, UnitAt, Work};
+use ebb_wire::id;
+use ebb_wire::token::stable_key;
+
+use super::super::Random;
+use super::design::Way;
+
+/// What the tries of a unit make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Makes {
+    /// Nothing: nobody undoes it.
+    Nothing,
+    /// The same thing, half way through, whether the try then fails or not.
+    Once,
+    /// A new thing with each success.
+    PerTry,
+}
+
+/// One unit of one life.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Its stable key.
+    pub(super) key: String,
+    /// `UID RESOURCE/UNIT`, for people.
+    pub(super) name: String,
+    /// The life that it belongs to.
+    pub(super) uid: String,
+    /// The name of that life's target.
+    pub(super) target: String,
+    /// `RESOURCE/UNIT`.
+    pub(super) unit_key: String,
+    pub(super) moment: Moment,
+    /// Its position in its event.
+    pub(super) unit: u32,
+    pub(super) makes: Makes,
+    /// How long a try takes, in milliseconds.
+    pub(super) millis: u64,
+    pub(super) timeout_ms: u64,
+    /// Names of its outputs.
+    pub(super) outputs: Vec<String>,
+    /// The stable keys of what it undoes.
+    pub(super) undoes: Vec<String>,
+}
+
+impl Part {
+    /// Whether it is of the setup.
+    pub(super) fn sets_up(&self) -> bool {
+        matches!(self.moment, Moment::BeforeReady | Moment::AfterReady)
+    }
+}
+
+/// How tries, and those who watch them, behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Random times, things made once or with each try, operators who retry, skip and abandon.
+    Random,
+    /// Each unit has a time of its own, and makes its thing once; operators retry.
+    Steady,
+}
+
+/// The parts of a life.
+pub(super) fn parts(plan: &Plan, kind: &str, name: &str, uid: &str, seed: u64, pace: Pace) -> Vec<Arc<Part>> {
+    let life = id::life(kind, name, uid);
+    let split = |key: &str| match key.split_once('/') {
+        Some((resource, unit)) => (resource.to_owned(), unit.to_owned()),
+        None => (String::new(), key.to_owned()),
+    };
+    let key_of = |at: UnitAt| {
+        let (resource, unit) = split(&plan.unit(at).expect("plans name their own units").key);
+        stable_key(&life, &resource, &unit)
+    };
+    let undone: BTreeMap<UnitAt, ()> = plan
+        .events
+        .iter()
+        .flat_map(|event| &event.units)
+        .flat_map(|unit| unit.undoes.iter().map(|&at| (at, ())))
+        .collect();
+    let mut found = Vec::new();
+    for event in &plan.events {
+        for (unit, position) in event.units.iter().zip(0..) {
+            let at = UnitAt { moment: event.moment, unit: position };
+            let key = key_of(at);
+            let way = match &unit.work {
+                Work::Webhook(webhook) => Way::of_url(&format!("{:?}", webhook.url)),
+                Work::Pod(_) | Work::Object(_) => Way::Pod,
+            };
+            let random = Random::new(seed ^ u64::from_str_radix(&digits(&key), 16).unwrap_or(0));
+            let wide = event.units.len() > 100;
+            let (millis, per_try) = match pace {
+                Pace::Steady => (700 * (u64::from(position) + 1), false),
+                Pace::Random => {
+                    let millis = match random.below(10) {
+                        0..=5 => 1 + random.below(50),
+                        _ if wide => 2,
+                        6..=8 => 1 + random.below(8_000),
+                        // Nobody waits for an answer for longer than 20 seconds.
+                        _ if way == Way::Once => 1 + random.below(15_000),
+                        _ => 1 + random.below(25_000),
+                    };
+                    (millis, random.below(3) == 0)
+                }
+            };
+            // Whoever answers only once cannot be asked what another try has made: it makes the same thing.
+            let can = matches!(way, Way::Pod | Way::Later);
+            let makes = match undone.contains_key(&at) {
+                false => Makes::Nothing,
+                true if per_try && can => Makes::PerTry,
+                true => Makes::Once,
+            };
+            found.push(Arc::new(Part {
+                name: format!("{uid} {}", unit.key),
+                uid: uid.to_owned(),
+                target: name.to_owned(),
+                unit_key: unit.key.clone(),
+                moment: event.moment.into(),
+                unit: position,
+                makes,
+                millis,
+                timeout_ms: unit.timeout_ms,
+                outputs: unit.outputs.keys().cloned().collect(),
+                undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),
+                key,
+            }));
+        }
+    }
+    found
+}
+
+/// The first digits of a key as a number to the base of 16.
+fn digits(key: &str) -> String {
+    ebb_wire::id::digest(key.as_bytes()).chars().filter(char::is_ascii_hexdigit).take(15).collect()
+}

@@ -1,0 +1,19 @@
+//! A failing world with as few kinds of mishaps as it takes.
+
+use ebb_tests::sim::crowd::{Trace, happen};
+use ebb_tests::sim::{Mishap, Spared};
+
+/// Leaves out one kind after the other as long as the world still fails; gives the command that shows it then.
+pub(crate) fn command(seed: u64, spared: &Spared) -> String {
+    let mut least = spared.clone();
+    let reached = happen(seed, spared, Trace::Off).reached;
+    for (kind, reached) in Mishap::ALL.iter().zip(reached) {
+        let without = least.and(*kind);
+        if reached > 0 && !happen(seed, &without, Trace::Off).wrong.is_empty() {
+            least = without;
+        }
+    }
+    let names: Vec<&str> = least.kinds().iter().map(|kind| kind.name()).collect();
+    let without = if names.is_empty() { String::new() } else { format!(" --without {}", names.join(",")) };
+    format!("cargo xtask world --seed {seed} --trace{without}")
+}
