@@ -163,11 +163,11 @@ pub(crate) async fn addresses_inside() {
     world.publish(&plugin("inside@1.0.0", &format!("{}\n", lines.join("\n")))).await;
     world.create("a", "inside").await;
     let target = world.phase("a", Phase::Failed).await;
-    for number in 0..inside.len() - 1 {
+    for (number, address) in inside.iter().enumerate().take(inside.len() - 1) {
         let unit = world.unit("a", "preStart", &format!("u{number}"), UnitState::Failed).await;
         let reason = unit.reason.unwrap();
-        assert_eq!(serde_json::to_value(reason.code).unwrap(), "refused", "{}: {reason:?}", inside[number]);
-        assert_eq!(unit.attempt, 1, "{}: an address that is not allowed is not tried again", inside[number]);
+        assert_eq!(serde_json::to_value(reason.code).unwrap(), "refused", "{address}: {reason:?}");
+        assert_eq!(unit.attempt, 1, "{address}: an address that is not allowed is not tried again");
     }
     drop(target);
 
