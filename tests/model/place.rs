@@ -85,7 +85,7 @@ fn plugin(graph: &Graph) -> String {
             let all = reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
             all.collect::<Vec<_>>().join(between)
         };
-        write!(text, "  u{unit}:\n").expect("strings take everything");
+        writeln!(text, "  u{unit}:").expect("strings take everything");
         match runs {
             Runs::Pod => {
                 text.push_str("    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n");
@@ -132,6 +132,7 @@ fn plugin(graph: &Graph) -> String {
 }
 
 /// The plan of a graph.
+#[allow(clippy::panic)]
 pub(super) fn plan(graph: &Graph) -> Arc<Loaded> {
     let document = |name: &str, text: &str| load::document(name, text, &NoFiles, &Vars::none());
     let text = plugin(graph);

@@ -1,5 +1,7 @@
 //! Every test that the table of threats names exists.
 
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
 #[allow(dead_code)]
 mod tree;
 
