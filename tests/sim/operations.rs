@@ -118,8 +118,9 @@ impl PutResult for Table {
                 Some(first) if first.digest == result.digest => Put::Repeated(first.clone()),
                 Some(first) => {
                     let first = first.clone();
-                    record.others.retain(|other| other.digest != result.digest);
-                    record.others.push(result.clone());
+                    if !record.others.iter().any(|other| other.digest == result.digest) {
+                        record.others.push(result.clone());
+                    }
                     Put::Second(first)
                 }
             };

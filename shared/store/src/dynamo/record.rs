@@ -190,6 +190,8 @@ impl Dynamo {
         }
     }
 
+    /// Keeps a second result as it first came: a repetition must not make it younger, for undos take what tries made in
+    /// the order in which it came to light.
     async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<()> {
         let mut item: Item =
             result_attributes(result)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -201,12 +203,21 @@ impl Dynamo {
             .put_item()
             .table_name(&self.table)
             .set_item(Some(item))
+            .condition_expression("attribute_not_exists(pk)")
             .set_return_consumed_capacity(self.report());
-        let answer = past_conflicts(|| request.clone().send()).await;
-        let answer = answer.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
-        self.written(bytes, 0);
-        Ok(())
+        match past_conflicts(|| request.clone().send()).await {
+            Ok(answer) => {
+                self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.written(bytes, 0);
+                Ok(())
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("PutItem", Direction::Write, &[]);
+                self.written(0, 0);
+                Ok(())
+            }
+            Err(error) => Err(failure("PutItem", &error)),
+        }
     }
 }
 

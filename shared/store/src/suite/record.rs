@@ -50,7 +50,9 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), Put::First);
     let again = TryResult { at: 1, ..first.clone() };
     assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), Put::Repeated(first.clone()));
-    for _ in 0..2 {
+    // A repetition is no younger than what it repeats.
+    for later in [0, 5] {
+        let second = TryResult { at: second.at + later, ..second.clone() };
         let put = store.put_result(&run, Unit(3), A1, &second).await.unwrap();
         assert_eq!(put, Put::Second(first.clone()));
     }
