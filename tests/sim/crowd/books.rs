@@ -21,6 +21,8 @@ pub(super) struct Try {
     pub(super) over: bool,
     /// What it reads: ids.
     pub(super) reads: Vec<String>,
+    /// Whether its end is told however late: by a relay, by a callback.
+    pub(super) tells: bool,
     /// Its answer was lost: whoever asked for it believes that it failed.
     pub(super) given_up: bool,
 }
@@ -30,6 +32,8 @@ pub(super) struct Try {
 pub(super) struct Thing {
     /// What made it.
     pub(super) part: Arc<Part>,
+    /// Made by a server after whoever asked had given the try up: it has no way to say so, and nobody can know.
+    pub(super) untold: bool,
 }
 
 /// Something that the platform was told.
@@ -134,7 +138,10 @@ impl Books {
         }
         let (shard, slot) = Shard::of(Unit(this.part.unit));
         let head = heads.get(&shard)?;
-        let later = head.head.attempt(slot) > Attempt(this.attempt) && head.head.done.contains(&slot);
+        // A relay fences lower tries off; a request to a server that was sent before may still arrive.
+        let later = this.killable
+            && head.head.attempt(slot) > Attempt(this.attempt)
+            && head.head.done.contains(&slot);
         later.then(|| "although a later try has succeeded".to_owned())
     }
 

@@ -37,7 +37,8 @@ pub(super) fn all(world: &World, end: u64) {
 fn leaks(world: &World) -> Vec<String> {
     let left: Vec<(String, Arc<Part>)> = {
         let state = world.books.state();
-        state.things.iter().map(|(id, thing)| (id.clone(), Arc::clone(&thing.part))).collect()
+        let known = state.things.iter().filter(|(_, thing)| !thing.untold);
+        known.map(|(id, thing)| (id.clone(), Arc::clone(&thing.part))).collect()
     };
     let mut wrong = Vec::new();
     for (id, part) in left {

@@ -84,7 +84,10 @@ impl Outside {
             serde_json::from_slice(&request.body).unwrap_or_default();
         let reads = body.values().filter_map(|value| value.as_str().map(str::to_owned)).collect();
         let run = run_of(id.rsplit_once('-')?.0)?;
-        let running = self.work.begin(&part, run, attempt, false, reads);
+        // Whoever makes a new thing with each try has to say so in the end.
+        let forgets = part.makes != Makes::PerTry && self.work.mishaps.strikes(Mishap::CallbackForgotten);
+        let tells = way == Way::Later && !forgets;
+        let running = self.work.begin(&part, run, attempt, false, tells, reads);
         let number = running.number();
         lock(&self.stands.0).insert(id.to_owned(), Stand::Running(number));
         let (work, stands, id) = (Arc::clone(&self.work), self.stands.clone(), id.to_owned());
@@ -93,9 +96,7 @@ impl Outside {
             let _active = Active::new(&work.books);
             let ended = work.perform(running).await;
             lock(&stands.0).insert(id, Stand::Ended(ended.clone(), number));
-            // Whoever makes a new thing with each try has to say so in the end.
-            let forgets = part.makes != Makes::PerTry && work.mishaps.strikes(Mishap::CallbackForgotten);
-            if way == Way::Later && !forgets {
+            if tells {
                 Arc::clone(&work).call_back(token, callback_of(&ended)).await;
             }
         });

@@ -92,7 +92,8 @@ fn reads(request: &Ensure) -> Vec<String> {
 fn begin(work: &Arc<Work>, stands: &Stands, request: &Ensure) -> Option<TaskId> {
     let key = request.script.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
     let part = work.books.part(&key.1)?;
-    let running = work.begin(&part, run_of(&request.name.unit)?, request.name.attempt, true, reads(request));
+    let running =
+        work.begin(&part, run_of(&request.name.unit)?, request.name.attempt, true, true, reads(request));
     let (own, stands) = (Arc::clone(work), Arc::clone(stands));
     let (name, to, timeout) = (request.name.clone(), request.callback.clone(), request.timeout_ms);
     let task = work.runtime.spawn(async move {

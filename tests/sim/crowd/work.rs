@@ -42,10 +42,11 @@ impl Work {
         run: RunId,
         attempt: u32,
         killable: bool,
+        tells: bool,
         reads: Vec<String>,
     ) -> Running {
         let (part, began) = (Arc::clone(part), self.runtime.elapsed());
-        let this = Try { part, run, attempt, killable, began, over: false, reads, given_up: false };
+        let this = Try { part, run, attempt, killable, tells, began, over: false, reads, given_up: false };
         Running::new(&self.books, self.books.begin(this))
     }
 
@@ -61,7 +62,7 @@ impl Work {
         let half = part.millis / 2;
         self.runtime.sleep(half).await;
         if part.makes == Makes::Once {
-            self.make(part, part.key.clone());
+            self.make(number, part, part.key.clone());
         }
         // Work that hangs is forgotten by the world: nobody waits for its end.
         if this.killable && self.mishaps.strikes(Mishap::TryHangs) {
@@ -81,7 +82,7 @@ impl Work {
             Makes::Once | Makes::Nothing => part.key.clone(),
         };
         if part.makes == Makes::PerTry {
-            self.make(part, id.clone());
+            self.make(number, part, id.clone());
         }
         if !part.undoes.is_empty() {
             self.books.check_undone(part, "ends");
@@ -91,9 +92,11 @@ impl Work {
         Ok(part.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect())
     }
 
-    fn make(&self, part: &Arc<Part>, id: String) {
+    fn make(&self, number: usize, part: &Arc<Part>, id: String) {
         self.books.tell(|| format!("{} makes {id}", part.name));
-        self.books.state().things.insert(id, Thing { part: Arc::clone(part) });
+        let this = self.books.state().tries[number].clone();
+        let untold = !this.tells && self.books.is_given_up(&this);
+        self.books.state().things.insert(id, Thing { part: Arc::clone(part), untold });
     }
 
     /// Takes away what the ids name; of what no id is known everything that bears the key.

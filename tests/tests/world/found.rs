@@ -5,9 +5,10 @@ use ebb_tests::sim::{Mishap, Mishaps, Spared};
 
 /// Seeds of worlds that went wrong once. What happens in them changes with what worlds are made of, so what they found
 /// has a test of its own below.
-const SEEDS: [u64; 3] = [
+const SEEDS: [u64; 4] = [
     1_001, // An undo of two units was skipped because one of them was: the other one's thing was left.
     1_003, // The same, in a world with other mishaps.
+    6_819, // A repeated late success became the youngest: the undo took one thing twice, and another one never.
     2_045, // An operator's retry died after it had moved the target: no later retry was taken.
 ];
 
