@@ -98,9 +98,12 @@ impl Gates {
         Waiting { gates: self, number }.await
     }
 
-    /// Who waits, in the order in which they came.
+    /// Who waits: the oldest task first, so that it is usual that a task goes on until it is over.
     pub(super) fn waiting(&self) -> Vec<(u64, Point)> {
-        self.state().entries.iter().map(|(number, entry)| (*number, entry.point.clone())).collect()
+        let mut points: Vec<(u64, Point)> =
+            self.state().entries.iter().map(|(number, entry)| (*number, entry.point.clone())).collect();
+        points.sort_by_key(|(number, point)| (point.task, *number));
+        points
     }
 
     /// Lets one go on.

@@ -215,7 +215,10 @@ pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
 }
 
 /// Closes a run that is still as `root` says; false: it is not, and stays due.
-async fn close_seen(env: &Env, run: &RunId, root: &Head) -> Result<bool, FlowError> {
+///
+/// # Errors
+/// The store's.
+pub async fn close_seen(env: &Env, run: &RunId, root: &Head) -> Result<bool, FlowError> {
     let (RunPhase::Running | RunPhase::Stopping, Some(seen)) = (root.phase, root.due) else {
         return Ok(true);
     };

@@ -389,7 +389,7 @@ async fn expire(
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.tell.is_some()
-        && let Err(error) = tell::tell(env, kind, name).await
+        && let Err(error) = tell::tell(env, &target).await
     {
         // What cannot be told must not keep the target from its end.
         tracing::warn!(kind, name, %error, "the outcome could not be told");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_engine::target::Tell;
-use ebb_engine::{Backoff, Millis, Moment, RunPhase};
+use ebb_engine::{Backoff, Head, Millis, Moment, RunPhase};
 use ebb_outbound::{Delivery, Message as Outgoing, deliver};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, Known};
@@ -34,11 +34,26 @@ const BEHIND_HINT: Millis = Millis(2_000);
 ///
 /// # Errors
 /// The store's.
-pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    let Some(tell) = untold(env, &target).await? else { return Ok(()) };
+pub async fn tell(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    let mut seen = target.clone();
+    for _ in 0..crate::ATTEMPTS {
+        let Some(untold) = untold(env, &seen).await? else { return Ok(()) };
+        // The run was read between two sights of the target. What a late success reopens is given its target back
+        // first: if the target is still the same, nothing of the run was reopened when its root was read.
+        let Some(again) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
+        if again.version == seen.version {
+            return send(env, &again, untold).await;
+        }
+        seen = again;
+    }
+    Err(FlowError::Contended(format!("{}/{}", target.kind, target.name)))
+}
+
+async fn send(env: &Env, target: &TargetHead, untold: Untold) -> Result<(), FlowError> {
+    let Untold { tell, holder } = untold;
+    let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
-    let data = outcome(env, &target, tell.what).await?;
+    let data = outcome(env, target, tell.what).await?;
     let subject = format!("{kind}/{name}");
     let life = id::life(kind, name, &target.uid);
     let event = match tell.what {
@@ -65,7 +80,6 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let secret = &env.settings.platform_secret;
     let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
     let delivery = deliver(env.platform.as_ref(), secret, outgoing, env.now()).await;
-    let holder = tell.held_by.map(|moment| RunId::new(&life, target.generation, moment));
     let wait = match delivery {
         Delivery::Accepted => None,
         Delivery::Gone => {
@@ -84,7 +98,9 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
         }
     };
     if let (None, Some(holder)) = (wait, &holder) {
-        return finish::close(env, holder).await;
+        // As it was seen: what has been reopened meanwhile goes on.
+        finish::close_seen(env, &holder.0, &holder.1).await?;
+        return Ok(());
     }
     // From now on the target reminds of it: the run that ended is not to wait for a platform that is down.
     let tries = tell.tries.saturating_add(1);
@@ -106,26 +122,32 @@ pub async fn tell(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
         let message = Message::Target(kind.to_owned(), name.to_owned());
         env.queue.send(message, Duration::from_millis(wait.0)).await;
     }
-    match holder {
-        Some(holder) => finish::close(env, &holder).await,
-        None => Ok(()),
+    if let Some((run, root)) = holder {
+        finish::close_seen(env, &run, &root).await?;
     }
+    Ok(())
+}
+
+/// What the platform has not accepted yet.
+pub struct Untold {
+    /// What it is to be told.
+    pub tell: TellState,
+    /// The run that stays open until it is told, and its root as it was seen.
+    pub holder: Option<(RunId, Head)>,
 }
 
 /// What the platform has not accepted yet of a target.
 ///
 /// # Errors
 /// The store's.
-pub async fn untold(env: &Env, target: &TargetHead) -> Result<Option<TellState>, FlowError> {
-    let Some(tell) = &target.tell else { return Ok(None) };
-    if let Some(moment) = tell.held_by {
-        let life = id::life(&target.kind, &target.name, &target.uid);
-        let root = env.store.read_root(&RunId::new(&life, target.generation, moment)).await?;
-        if root.is_none_or(|root| root.head.phase == RunPhase::Closed) {
-            return Ok(None);
-        }
-    }
-    Ok(Some(tell.clone()))
+pub async fn untold(env: &Env, target: &TargetHead) -> Result<Option<Untold>, FlowError> {
+    let Some(tell) = target.tell.clone() else { return Ok(None) };
+    let Some(moment) = tell.held_by else { return Ok(Some(Untold { tell, holder: None })) };
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    let run = RunId::new(&life, target.generation, moment);
+    let root = env.store.read_root(&run).await?.map(|root| root.head);
+    let root = root.filter(|root| root.phase != RunPhase::Closed);
+    Ok(root.map(|root| Untold { tell, holder: Some((run, root)) }))
 }
 
 async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeData, FlowError> {

@@ -83,8 +83,8 @@ pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetai
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), outputs })
     });
     let resources = resources.collect();
-    let telling = tell::untold(env, &target).await?.map(|tell| {
-        let what = match tell.what {
+    let telling = tell::untold(env, &target).await?.map(|untold| {
+        let what = match untold.tell.what {
             Tell::Ready => "ready",
             Tell::Failed => "failed",
             Tell::Stuck => "stuck",
