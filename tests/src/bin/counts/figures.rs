@@ -18,8 +18,10 @@ const UNKNOWN_ENTRIES: u64 = 1;
 /// The same as requests: plan, start, ready, close.
 const RUN_WRITES: u64 = 4;
 /// Reads of a first run beside its units': target and tombstone, the plugin and its versions, target and run at the end,
-/// target, run and outputs for the outcome, the run to close it.
+/// target, run and target again for the outcome, the target twice after it.
 const RUN_READS: u64 = 11;
+/// A wake-up that finds the run not due yet, or over, has read it: how many there are depends on how fast things are.
+const IDLE_READS: u64 = 4;
 /// Reads of an invocation that goes on with units which another one has passed on: the heads, what became of these units
 /// meanwhile, what they read.
 const SLICE_READS: u64 = 3;
@@ -90,7 +92,7 @@ impl Row {
         let pages = units.div_ceil(PAGE);
         // Of the writers that complete a join over several items, each may see that it is complete, and go on.
         let twice = if shape.joins() { items - 1 } else { 0 };
-        let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1);
+        let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1) + IDLE_READS;
         // A join reads what it waits for, and whoever tells the outcome reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
