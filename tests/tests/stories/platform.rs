@@ -89,9 +89,10 @@ impl Platform {
         Ok(())
     }
 
+    /// Waits until the sandbox is there and the platform was told so: who deletes earlier is told only that it is gone.
     async fn reach(&self, dev: &Dev, phase: Phase) -> Result<(), reqwest::Error> {
         until(&format!("{phase:?}"), async || match self.look(dev).await {
-            Ok(Some(seen)) if seen.info.phase == phase => Some(Ok(())),
+            Ok(Some(seen)) if seen.info.phase == phase && seen.telling.is_none() => Some(Ok(())),
             Ok(Some(seen)) if matches!(seen.info.phase, Phase::Failed | Phase::Stuck) => panic!("{seen:#?}"),
             Ok(_) => None,
             Err(error) => Some(Err(error)),
