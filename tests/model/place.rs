@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_engine::{Millis, Timestamp, target};
+use ebb_engine::{Timestamp, target};
 use ebb_flow::complete::Taken;
 use ebb_flow::drive::drive;
 use ebb_flow::env::Loaded;
@@ -15,12 +15,10 @@ use ebb_spec::compile::{self, Bound};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_store::{Due, MoveTarget as _, TargetHead};
 use ebb_wire::id::RunId;
-use ebb_wire::sign::{Keys, Secret};
-use ebb_wire::token::TokenKeys;
 
 use super::gates::Gates;
 use super::outer::{Mail, Outer, Platform};
-use crate::sim::{Clock, Runtime, Table, TaskId};
+use crate::sim::{Clock, Runtime, Table, TaskId, settings};
 
 /// `L`: after this long a request does not arrive any more.
 pub(super) const LANDING_MS: u64 = 3_000;
@@ -194,26 +192,6 @@ impl ebb_flow::ports::Random for Same {
     }
 }
 
-fn settings() -> Settings {
-    let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
-    Settings {
-        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
-        source: "https://ebb.test".to_owned(),
-        platform_url: Some("https://platform.test/events".to_owned()),
-        platform_secret: secret(1),
-        webhook_keys: Keys::new(secret(2), vec![]).expect("one key"),
-        unit_secret: secret(3),
-        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
-        landing: Millis(LANDING_MS),
-        grace: Duration::from_secs(1),
-        answer: Duration::from_secs(1),
-        first_look: Millis(60_000),
-        horizon: Millis(3_600_000),
-        sends: 50,
-        budget: Duration::from_secs(1),
-    }
-}
-
 impl Place {
     /// A world in which the target was created just now, and its roots are about to be sent.
     pub(super) fn new(loaded: &Arc<Loaded>) -> Self {
@@ -231,24 +209,10 @@ impl Place {
             ended: Arc::default(),
         };
         let env = place.env();
-        let now = place.runtime.now();
         let fresh = TargetHead {
-            kind: KIND.to_owned(),
-            name: NAME.to_owned(),
-            uid: UID.to_owned(),
             generation: 1,
-            phase: ebb_engine::TargetPhase::Starting,
-            moment: None,
             plan: loaded.digest.clone(),
-            routing_key: None,
-            plugins: Vec::new(),
-            created: now,
-            since: now,
-            expires: None,
-            tell: None,
-            waiting: None,
-            due: None,
-            version: 0,
+            ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
         let (mut transition, begun) =
             finish::transition(&env, &fresh, target::begin(loaded.moments()), loaded, None);
@@ -269,6 +233,8 @@ impl Place {
     }
 
     fn env(&self) -> Env {
+        let second = Duration::from_secs(1);
+        let settings = Settings { grace: second, answer: second, budget: second, ..settings(LANDING_MS) };
         let env = Env {
             store: self.table.clone(),
             clock: Arc::new(Clock(self.runtime.clone())),
@@ -277,7 +243,7 @@ impl Place {
             outside: Arc::new(self.outer.clone()),
             platform: Arc::new(Platform(self.outer.clone())),
             queue: Arc::new(self.outer.clone()),
-            settings: settings(),
+            settings,
             warm: Warm::default(),
         };
         env.remember_plan(&self.loaded);

@@ -2,20 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use ebb_engine::{Millis, RunPhase, Shard, TargetPhase};
-use ebb_flow::{Env, Settings, Warm};
+use ebb_engine::{RunPhase, Shard, TargetPhase};
+use ebb_flow::{Env, Warm};
 use ebb_store::{PluginItem, TargetHead};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::Lifecycle;
-use ebb_wire::sign::{Keys, Secret};
-use ebb_wire::token::TokenKeys;
 
 use super::work::Work;
 use super::{
     CallbackFaults, Clock, Functions, Ledger, Outside, Platform, Queue, QueueFaults, Random, Relay, Runtime,
-    Scenario, Table,
+    Scenario, Table, settings,
 };
 
 /// The schedule's interval.
@@ -99,26 +96,6 @@ impl Drop for World {
     }
 }
 
-fn settings(faults: &Faults) -> Settings {
-    let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
-    Settings {
-        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
-        source: "https://ebb.test".to_owned(),
-        platform_url: Some("https://platform.test/events".to_owned()),
-        platform_secret: secret(1),
-        webhook_keys: Keys::new(secret(2), vec![]).expect("one key"),
-        unit_secret: secret(3),
-        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
-        landing: Millis(faults.landing_ms),
-        grace: Duration::from_secs(10),
-        answer: Duration::from_secs(20),
-        first_look: Millis(60_000),
-        horizon: Millis(3_600_000),
-        sends: 50,
-        budget: Duration::from_secs(3),
-    }
-}
-
 impl World {
     /// A world in which `scenario`'s plugin is published and nothing else has happened.
     pub fn new(scenario: &Scenario, faults: Faults) -> Self {
@@ -148,7 +125,7 @@ impl World {
             outside: Arc::new(Outside::new(work, faults.outside)),
             platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
             queue: queue.clone(),
-            settings: settings(&faults),
+            settings: settings(faults.landing_ms),
             warm: Warm::default(),
         }));
         let document = scenario.plugin();

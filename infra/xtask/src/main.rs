@@ -4,21 +4,18 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use programs::Program;
 
 mod check;
-mod corpus;
-mod counts;
-mod crowd;
 mod dynamodb_local;
 mod fuzz;
 mod kills;
-mod model;
 mod packages;
+mod programs;
 mod run;
 mod summary;
 mod test;
 mod tools;
-mod world;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of the repository")]
@@ -83,12 +80,12 @@ fn main() -> ExitCode {
         Chore::DynamodbLocal => packages::install().and_then(|()| dynamodb_local::fetch()),
         Chore::Check => check::all(),
         Chore::Kills { kills, seed } => kills::all(kills, seed),
-        Chore::Crowd { arguments } => crowd::all(&arguments),
-        Chore::Corpus { folder } => corpus::all(&folder),
+        Chore::Crowd { arguments } => programs::all(Program::Crowd, &arguments),
+        Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
-        Chore::Counts { arguments } => counts::all(&arguments),
-        Chore::Model { arguments } => model::all(&arguments),
-        Chore::World { arguments } => world::all(&arguments),
+        Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
+        Chore::Model { arguments } => programs::all(Program::Model, &arguments),
+        Chore::World { arguments } => programs::all(Program::World, &arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

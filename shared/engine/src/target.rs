@@ -84,6 +84,21 @@ pub enum Tell {
     Gone,
 }
 
+impl Tell {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Ready, Self::Failed, Self::Stuck, Self::Gone];
+
+    /// Its name: `ready`, `failed`, `stuck`, `gone`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+            Self::Stuck => "stuck",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {

@@ -108,25 +108,28 @@ async fn move_target(
         }
         let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
         let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.moment()));
-        if !switch::holds(Rule::OneTransaction) && transition.run.is_some() {
-            let target = two_writes(env, transition).await?;
-            return Ok(Some(Moved { target, begun }));
-        }
-        if env.store.move_target(&transition).await? {
+        if write(env, &transition).await? {
             return Ok(Some(Moved { target: transition.target, begun }));
         }
     }
     Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
 }
 
-/// What a crash in between would make of a transition and its run.
-pub(crate) async fn two_writes(env: &Env, transition: Transition) -> Result<TargetHead, FlowError> {
-    let version = transition.target.version;
-    env.store.move_target(&Transition { run: None, ..transition.clone() }).await?;
-    let mut run = Transition { seen: Some(version), ..transition };
+/// Makes a transition, and its run with it. False: the target is not as it was seen.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn write(env: &Env, transition: &Transition) -> Result<bool, FlowError> {
+    if switch::holds(Rule::OneTransaction) || transition.run.is_none() {
+        return Ok(env.store.move_target(transition).await?);
+    }
+    let alone = Transition { run: None, ..transition.clone() };
+    if !env.store.move_target(&alone).await? {
+        return Ok(false);
+    }
+    let mut run = Transition { seen: Some(alone.target.version), ..transition.clone() };
     run.target.version += 1;
-    env.store.move_target(&run).await?;
-    Ok(run.target)
+    Ok(env.store.move_target(&run).await?)
 }
 
 /// What the engine knows of a stored target.

@@ -19,7 +19,6 @@ use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish;
 use crate::settle;
-use crate::switch::{self, Rule};
 use crate::tell;
 
 /// Why a lifecycle webhook is not taken.
@@ -157,22 +156,13 @@ fn stale(event: &Lifecycle) -> NotTaken {
 fn fresh(env: &Env, event: &Lifecycle, plan: &Compiled, seen: Option<&TargetHead>) -> TargetHead {
     let now = env.now();
     TargetHead {
-        kind: event.kind.clone(),
-        name: event.name.clone(),
-        uid: event.uid.clone(),
         generation: event.generation,
-        phase: TargetPhase::Starting,
-        moment: None,
         plan: plan.loaded.digest.clone(),
         routing_key: event.routing_key.clone(),
         plugins: plan.plugins.clone(),
-        created: now,
-        since: now,
         expires: plan.loaded.plan.target.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
-        tell: None,
-        waiting: None,
-        due: None,
         version: seen.map_or(0, |target| target.version),
+        ..TargetHead::new(&event.kind, &event.name, &event.uid, now)
     }
 }
 
@@ -352,12 +342,7 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
             (Deletion::Begin(step), Some(target), Some(loaded)) => {
                 let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
-                if !switch::holds(Rule::OneTransaction) {
-                    transition.target = finish::two_writes(env, transition.clone()).await?;
-                    transition.seen = Some(transition.target.version);
-                    transition.target.version += 1;
-                }
-                if env.store.move_target(&transition).await? {
+                if finish::write(env, &transition).await? {
                     if let Some(work) = finish::begin(env, &transition.target, begun, &loaded).await? {
                         drive(env, work).await?;
                     }
@@ -382,25 +367,8 @@ async fn touch(
     seen: Option<TargetHead>,
 ) -> Result<bool, FlowError> {
     let version = seen.as_ref().map(|target| target.version);
-    let now = env.now();
-    let mut target = seen.unwrap_or_else(|| TargetHead {
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-        generation: 0,
-        phase: TargetPhase::Gone,
-        moment: None,
-        plan: String::new(),
-        routing_key: None,
-        plugins: Vec::new(),
-        created: now,
-        since: now,
-        expires: None,
-        tell: None,
-        waiting: None,
-        due: None,
-        version: 0,
-    });
+    let gone = || TargetHead { phase: TargetPhase::Gone, ..TargetHead::new(kind, name, uid, env.now()) };
+    let mut target = seen.unwrap_or_else(gone);
     target.version += 1;
     let transition = Transition { target, seen: version, run: None, tombstone: None };
     Ok(env.store.move_target(&transition).await?)

@@ -56,12 +56,7 @@ async fn send(env: &Env, target: &TargetHead, untold: Untold) -> Result<(), Flow
     let data = outcome(env, target, tell.what).await?;
     let subject = format!("{kind}/{name}");
     let life = id::life(kind, name, &target.uid);
-    let event = match tell.what {
-        Tell::Ready => "ready",
-        Tell::Failed => "failed",
-        Tell::Stuck => "stuck",
-        Tell::Gone => "gone",
-    };
+    let event = tell.what.name();
     // One outcome, one id: whoever gets it twice can tell. A target that fails again after a retry is news.
     let message = format!("{life}-{}-{event}-{}", target.generation, target.since.0);
     let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;

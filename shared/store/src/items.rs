@@ -42,6 +42,30 @@ pub struct TargetHead {
     pub version: u64,
 }
 
+impl TargetHead {
+    /// A life that was asked for at `now`, and about which nothing else is known: without a plan, never written.
+    pub fn new(kind: &str, name: &str, uid: &str, now: Timestamp) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            generation: 0,
+            phase: TargetPhase::Starting,
+            moment: None,
+            plan: String::new(),
+            routing_key: None,
+            plugins: Vec::new(),
+            created: now,
+            since: now,
+            expires: None,
+            tell: None,
+            waiting: None,
+            due: None,
+            version: 0,
+        }
+    }
+}
+
 /// What the platform has not accepted yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TellState {
@@ -49,16 +73,11 @@ pub struct TellState {
     #[serde(with = "tell_text")]
     pub what: Tell,
     /// Tries so far.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
     /// The run that stays open until it is told, so that the target needs no place in the index: it is told once this
     /// run is closed. `None`: the target itself is due.
     #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
     pub held_by: Option<Moment>,
-}
-
-fn is_zero(tries: &u32) -> bool {
-    *tries == 0
 }
 
 /// A creation that waits until another life of the same name is gone.
@@ -134,28 +153,19 @@ mod tell_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(tell: &Tell, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match tell {
-            Tell::Ready => "ready",
-            Tell::Failed => "failed",
-            Tell::Stuck => "stuck",
-            Tell::Gone => "gone",
-        })
+        serializer.serialize_str(tell.name())
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tell, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "ready" => Ok(Tell::Ready),
-            "failed" => Ok(Tell::Failed),
-            "stuck" => Ok(Tell::Stuck),
-            "gone" => Ok(Tell::Gone),
-            other => Err(D::Error::custom(format!("unknown tell {other:?}"))),
-        }
+        let word = String::deserialize(deserializer)?;
+        let found = Tell::ALL.into_iter().find(|tell| tell.name() == word);
+        found.ok_or_else(|| Error::custom(format!("unknown outcome {word:?}")))
     }
 }
 
 mod moment_text {
     use ebb_wire::engine::Moment;
-    use ebb_wire::id::event_name;
+    use ebb_wire::id::{event, event_name};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(
@@ -172,7 +182,6 @@ mod moment_text {
         deserializer: D,
     ) -> Result<Option<Moment>, D::Error> {
         let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        let found = Moment::ALL.into_iter().find(|moment| event_name(*moment) == word);
-        found.map(Some).ok_or_else(|| Error::custom(format!("unknown event {word:?}")))
+        event(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown event {word:?}")))
     }
 }

@@ -29,6 +29,11 @@ pub fn event_name(moment: Moment) -> &'static str {
     EVENTS.iter().find(|row| row.0 == moment).map_or("", |row| row.2)
 }
 
+/// The event of a name as documents have it.
+pub fn event(name: &str) -> Option<Moment> {
+    EVENTS.iter().find(|row| row.2 == name).map(|row| row.0)
+}
+
 impl RunId {
     /// The run of an event. `life` is what [`life`] gives.
     pub fn new(life: &str, generation: u64, moment: Moment) -> Self {

@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::{Env, Settings, Warm};
+use ebb_engine::TargetPhase;
+use ebb_flow::{Env, Warm};
 use ebb_spec::plan::Plan;
 use ebb_store::{PluginItem, TargetHead};
-use ebb_wire::sign::{Keys, Secret};
-use ebb_wire::token::TokenKeys;
 
 use super::super::functions::Hardship;
-use super::super::{Clock, Functions, Mishap, Mishaps, Random, Runtime, Spared, Table};
+use super::super::{Clock, Functions, Mishap, Mishaps, Random, Runtime, Spared, Table, settings};
 use super::books::{Books, Bounds};
 use super::cast::{self, Pace};
 use super::design::Design;
@@ -130,26 +127,6 @@ fn phase(table: &Table) -> Option<TargetPhase> {
     table.state().targets.values().next().map(|target| target.phase)
 }
 
-fn settings() -> Settings {
-    let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
-    Settings {
-        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
-        source: "https://ebb.test".to_owned(),
-        platform_url: Some("https://platform.test/events".to_owned()),
-        platform_secret: secret(1),
-        webhook_keys: Keys::new(secret(2), vec![]).expect("one key"),
-        unit_secret: secret(3),
-        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
-        landing: Millis(LANDING_MS),
-        grace: Duration::from_secs(10),
-        answer: Duration::from_secs(20),
-        first_look: Millis(60_000),
-        horizon: Millis(3_600_000),
-        sends: 50,
-        budget: Duration::from_secs(3),
-    }
-}
-
 impl World {
     fn new(designs: Vec<Design>, mishaps: Mishaps, seed: u64, pace: Pace, trace: Trace) -> Self {
         let runtime = Runtime::default();
@@ -157,7 +134,7 @@ impl World {
         if trace == Trace::Off {
             table.be_silent();
         }
-        let bounds = Bounds { landing: LANDING_MS, sending: settings().sending().0 };
+        let bounds = Bounds { landing: LANDING_MS, sending: settings(LANDING_MS).sending().0 };
         let books = Arc::new(Books::new(runtime.clone(), Arc::clone(&table), bounds, trace == Trace::Kept));
         let functions = Arc::new(Functions::new(runtime.clone(), Arc::clone(&table)));
         let mishaps = Arc::new(mishaps);
@@ -197,7 +174,7 @@ impl World {
                 mishaps: Arc::clone(&own.mishaps),
                 counted: Arc::clone(&count),
             }),
-            settings: settings(),
+            settings: settings(LANDING_MS),
             warm: Warm::default(),
         };
         functions.endure(Hardship {

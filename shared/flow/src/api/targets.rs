@@ -1,6 +1,5 @@
 //! Targets as people see them.
 
-use ebb_engine::target::Tell;
 use ebb_engine::{Moment, TargetPhase};
 use ebb_store::{ListTargets, TargetHead};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
@@ -83,15 +82,7 @@ pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetai
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), outputs })
     });
     let resources = resources.collect();
-    let telling = tell::untold(env, &target).await?.map(|untold| {
-        let what = match untold.tell.what {
-            Tell::Ready => "ready",
-            Tell::Failed => "failed",
-            Tell::Stuck => "stuck",
-            Tell::Gone => "gone",
-        };
-        what.to_owned()
-    });
+    let telling = tell::untold(env, &target).await?.map(|untold| untold.tell.what.name().to_owned());
     Ok(Some(TargetDetail {
         info: about(&target),
         resources,

@@ -11,8 +11,8 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use backon::BackoffBuilder as _;
-use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
-use ebb_wire::id::{event_name, short_digest};
+use ebb_wire::engine::{TargetPhase, Timestamp};
+use ebb_wire::id::{event, event_name, short_digest};
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
 use super::failure::{failure, is_conflict, past_conflicts, pauses};
@@ -83,10 +83,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
     let reader = Reader::new(operation, item);
     let word = reader.text("ph")?;
     let phase = PHASES.iter().find(|row| row.1 == word);
-    let moment = |word: &str| {
-        let found = Moment::ALL.into_iter().find(|moment| event_name(*moment) == word);
-        found.ok_or_else(|| reader.broken(format!("unknown event {word:?}")))
-    };
+    let moment = |word: &str| event(word).ok_or_else(|| reader.broken(format!("unknown event {word:?}")));
     let plugins = match item.get("pv") {
         None => vec![],
         Some(AttributeValue::L(plugins)) => {

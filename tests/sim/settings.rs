@@ -1,0 +1,29 @@
+//! The settings of every world.
+
+use std::time::Duration;
+
+use ebb_engine::Millis;
+use ebb_flow::Settings;
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+
+/// As a deployment has them, but for `landing_ms`, `L` of the protocol.
+pub fn settings(landing_ms: u64) -> Settings {
+    let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
+    Settings {
+        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
+        source: "https://ebb.test".to_owned(),
+        platform_url: Some("https://platform.test/events".to_owned()),
+        platform_secret: secret(1),
+        webhook_keys: Keys::new(secret(2), vec![]).expect("one key"),
+        unit_secret: secret(3),
+        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        landing: Millis(landing_ms),
+        grace: Duration::from_secs(10),
+        answer: Duration::from_secs(20),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(3),
+    }
+}
