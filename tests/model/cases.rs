@@ -35,7 +35,7 @@ const CALM: Budget = Budget {
 fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, budget: Budget) -> Case {
     let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
     let name = format!("{name}, {}", runs.name());
-    Case { name, graph: Graph { units, per_item, says: Says::Id }, budget }
+    Case { name, graph: Graph { units, per_item, tries: 2, says: Says::Id }, budget }
 }
 
 const ONE: &[&[usize]] = &[&[]];
@@ -61,6 +61,12 @@ pub fn cases() -> Vec<Case> {
         one("a hurry", Budget { ticks: 1, ..CALM });
         one("a failure, a sweep", Budget { failures: 1, sweeps: 1, ..CALM });
         one("a hurry, a sweep", Budget { ticks: 1, sweeps: 1, ..CALM });
+    }
+    for runs in KINDS {
+        let budget = Budget { losses: 1, deletions: 1, ..CALM };
+        let mut only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
+        only.graph.tries = 1;
+        cases.push(only);
     }
     for runs in KINDS {
         let mut two =
@@ -90,7 +96,8 @@ pub fn without(rule: Rule) -> Case {
     let one = |runs, budget| case("one", runs, ONE, ONE_ITEM, budget);
     let delete = Budget { deletions: 1, ..CALM };
     match rule {
-        R::RecordBeforeHead | R::SettleBeforeUndo => one(Runs::Pod, Budget { ticks: 1, ..delete }),
+        R::RecordBeforeHead => one(Runs::Pod, Budget { ticks: 1, ..delete }),
+        R::SettleBeforeUndo => one(Runs::Pod, Budget { losses: 2, ticks: 1, ..delete }),
         R::RecordDecides => one(Runs::Later, Budget { ticks: 1, ..CALM }),
         R::CancelByEpoch => case("chain", Runs::Pod, CHAIN, ONE_ITEM, delete),
         R::SealBeforeRead | R::ReopenOnLate => one(Runs::Later, Budget { ticks: 1, ..delete }),
@@ -104,7 +111,7 @@ pub fn without(rule: Rule) -> Case {
         R::StopEveryItem => case("chain of three over items", Runs::Pod, &[&[], &[0], &[1]], 1, delete),
         R::OneTransaction => one(Runs::Pod, Budget { deaths: 1, ..CALM }),
         R::RedriveKeepsEpoch => {
-            case("two", Runs::Later, &[&[], &[]], ONE_ITEM, Budget { ticks: 1, ..delete })
+            case("two", Runs::Later, &[&[], &[]], ONE_ITEM, Budget { ticks: 1, beside: 0, ..delete })
         }
         R::JoinEverySend => one(Runs::AtOnce, CALM),
         R::FailedSendIsDue => {

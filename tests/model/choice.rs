@@ -5,7 +5,7 @@ use ebb_store::Due;
 use ebb_wire::id::RunId;
 
 use super::gates::Kind;
-use super::outer::{Answer, Mail, Outer, Stand};
+use super::outer::{Mail, Outer, Stand, unanswered};
 use super::place::{Ended, Invocation, Place};
 use crate::sim::{Blow, TaskId};
 
@@ -36,21 +36,23 @@ pub struct Budget {
 #[derive(Clone, Debug)]
 pub(super) enum Choice {
     /// A task goes on.
-    Step { number: u64, label: String },
+    Step { number: u64 },
     /// A task goes on, and its answer is lost.
-    Lose { number: u64, label: String },
+    Lose { number: u64 },
+    /// A task's request does not arrive, and it is told that nobody answers.
+    Miss { number: u64 },
     /// A task dies where it stands.
-    Die { task: TaskId, label: String },
+    Die { number: u64 },
     /// A request arrives; `well`: how work ends that ends at once.
-    Arrive { number: u64, well: bool, label: String },
+    Arrive { number: u64, well: bool },
     /// Whoever waits for the answer of a request is told that there is none; the request may still arrive.
-    Unanswered { number: u64, label: String },
+    Unanswered { number: u64 },
     /// Work ends.
     Finish { name: String, well: bool },
     /// Mail is delivered; `twice`: and once more later.
-    Deliver { number: u64, twice: bool, label: String },
+    Deliver { number: u64, twice: bool },
     /// A message is lost.
-    Drop { number: u64, label: String },
+    Drop { number: u64 },
     /// Somebody looks at a run.
     Sweep(RunId),
     /// Somebody looks at the target.
@@ -129,20 +131,22 @@ impl Place {
         let mut usual = Vec::new();
         let mut faults = Vec::new();
         for (number, point) in self.gates.waiting() {
-            let label = format!("{} {:?} {}", self.name(point.task), point.kind, point.what);
-            usual.push(Choice::Step { number, label: label.clone() });
+            usual.push(Choice::Step { number });
             if budget.losses > 0 && point.kind == Kind::Write {
-                faults.push(Choice::Lose { number, label: label.clone() });
+                faults.push(Choice::Lose { number });
             }
-            let answered = point.what.starts_with("cancel") || point.what == "tell";
-            if budget.losses > 0 && point.kind == Kind::Send && answered {
-                faults.push(Choice::Lose { number, label: label.clone() });
+            if budget.losses > 0 && point.kind == Kind::Send {
+                faults.push(Choice::Miss { number });
+                // Other answers are lost on their own way.
+                if point.what.starts_with("cancel") || point.what == "tell" {
+                    faults.push(Choice::Lose { number });
+                }
             }
             if budget.drops > 0 && point.kind == Kind::Queue {
-                faults.push(Choice::Lose { number, label: label.clone() });
+                faults.push(Choice::Lose { number });
             }
             if budget.deaths > 0 {
-                faults.push(Choice::Die { task: point.task, label });
+                faults.push(Choice::Die { number });
             }
         }
         let (flights, works, mail) = {
@@ -156,13 +160,12 @@ impl Place {
             (flights, works, mail)
         };
         for (number, flight) in flights {
-            let label = format!("{}.{}", flight.what.unit, flight.what.attempt);
-            usual.push(Choice::Arrive { number, well: true, label: label.clone() });
+            usual.push(Choice::Arrive { number, well: true });
             if budget.failures > 0 && !flight.what.later && !flight.what.by_relay {
-                faults.push(Choice::Arrive { number, well: false, label: label.clone() });
+                faults.push(Choice::Arrive { number, well: false });
             }
             if budget.losses > 0 && Outer::is_awaited(&flight) {
-                faults.push(Choice::Unanswered { number, label });
+                faults.push(Choice::Unanswered { number });
             }
         }
         for name in works {
@@ -177,18 +180,18 @@ impl Place {
             if self.is_delivered(number) {
                 continue;
             }
-            let (label, ripe) = match &mail {
-                Mail::Callback { of, .. } => (format!("callback of {of}"), true),
-                Mail::Message { message, not_before } => (format!("{message:?}"), *not_before <= now),
+            let ripe = match &mail {
+                Mail::Callback { .. } => true,
+                Mail::Message { not_before, .. } => *not_before <= now,
             };
             if ripe && may_begin {
-                usual.push(Choice::Deliver { number, twice: false, label: label.clone() });
+                usual.push(Choice::Deliver { number, twice: false });
                 if budget.doubles > 0 {
-                    faults.push(Choice::Deliver { number, twice: true, label: label.clone() });
+                    faults.push(Choice::Deliver { number, twice: true });
                 }
             }
             if budget.drops > 0 && matches!(mail, Mail::Message { .. }) {
-                faults.push(Choice::Drop { number, label });
+                faults.push(Choice::Drop { number });
             }
         }
         let quiet = self.is_quiet();
@@ -248,20 +251,6 @@ impl Place {
             || state.targets.values().any(|target| target.due.is_some())
     }
 
-    fn name(&self, task: TaskId) -> String {
-        let running = self.running.lock().expect("no panic while it is held");
-        match running.get(&task) {
-            Some(Invocation::Begin) => format!("[{} begin]", task.0),
-            Some(Invocation::Mail(number)) => match self.outer.state().mail.get(number) {
-                Some(Mail::Callback { of, .. }) => format!("[{} callback of {of}]", task.0),
-                Some(Mail::Message { message, .. }) => format!("[{} {message:?}]", task.0),
-                None => format!("[{} mail]", task.0),
-            },
-            Some(other) => format!("[{} {other:?}]", task.0),
-            None => format!("[{}]", task.0),
-        }
-    }
-
     /// Makes a choice happen, and pays for it.
     pub(super) fn happen(&self, choice: &Choice, free: bool, budget: &mut Budget, deletion: &mut Deletion) {
         match choice {
@@ -276,10 +265,15 @@ impl Place {
                 }
                 self.gates.release(*number, Blow::Lose);
             }
-            Choice::Die { task, .. } => {
+            Choice::Miss { number } => {
+                budget.losses -= 1;
+                self.gates.release(*number, Blow::Die);
+            }
+            Choice::Die { number } => {
                 budget.deaths -= 1;
-                self.runtime.kill(*task);
-                let invocation = self.running.lock().expect("no panic while it is held").remove(task);
+                let task = self.point(*number).expect("only who waits dies").task;
+                self.runtime.kill(task);
+                let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
                 if invocation == Some(Invocation::Delete) {
                     deletion.asked = false;
                 }
@@ -293,14 +287,7 @@ impl Place {
             Choice::Unanswered { number, .. } => {
                 budget.losses -= 1;
                 let flight = self.outer.state().flights.get(number).cloned().expect("it is on its way");
-                let reason = "as planned".to_owned();
-                Outer::answer(
-                    &flight,
-                    match flight.what.by_relay {
-                        true => Answer::Relay(Err(ebb_flow::ports::RelayError::Unreachable(reason))),
-                        false => Answer::Server(Err(ebb_outbound::CallError::Connect(reason))),
-                    },
-                );
+                Outer::answer(&flight, unanswered(&flight.what));
             }
             Choice::Finish { name, well } => {
                 if !well {
@@ -361,29 +348,4 @@ pub(super) struct Deletion {
     pub(super) begun: bool,
     /// It was answered.
     pub(super) answered: bool,
-}
-
-impl std::fmt::Display for Choice {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Step { label, .. } => write!(out, "{label}"),
-            Self::Lose { label, .. } => write!(out, "{label}: THE ANSWER IS LOST"),
-            Self::Die { label, .. } => write!(out, "{label}: DIES BEFORE IT"),
-            Self::Arrive { well: true, label, .. } => write!(out, "the request of {label} arrives"),
-            Self::Arrive { label, .. } => write!(out, "the request of {label} arrives and FAILS"),
-            Self::Unanswered { label, .. } => {
-                write!(out, "the request of {label} is NOT ANSWERED, and on its way")
-            }
-            Self::Finish { name, well: true } => write!(out, "{name} succeeds"),
-            Self::Finish { name, .. } => write!(out, "{name} FAILS"),
-            Self::Deliver { twice: false, label, .. } => write!(out, "delivery: {label}"),
-            Self::Deliver { label, .. } => write!(out, "delivery, ONE OF TWO: {label}"),
-            Self::Drop { label, .. } => write!(out, "LOST: {label}"),
-            Self::Sweep(run) => write!(out, "sweep {run}"),
-            Self::SweepTarget => write!(out, "sweep target"),
-            Self::Tick(at) => write!(out, "time passes: {at} ms"),
-            Self::Delete => write!(out, "DELETE"),
-            Self::Retry => write!(out, "an operator's retry"),
-        }
-    }
 }

@@ -8,7 +8,8 @@ use super::cases::Case;
 use super::check;
 use super::choice::{Budget, Deletion};
 use super::gates::Digest;
-use super::outer::{Mail, Outer};
+use super::order::Order;
+use super::outer::{Mail, Outer, unanswered};
 use super::place::{Place, plan};
 
 /// A path that is longer than this does not end.
@@ -83,10 +84,15 @@ fn search(case: &Case, most: u32, paths: usize) -> Explored {
     let explored = Explored::default();
     let mut search = Search { case, loaded, seen: HashMap::new(), most, path: Vec::new(), explored };
     loop {
-        search.go();
+        search.go(false);
         search.explored.paths += 1;
         search.explored.states = search.seen.len();
-        if search.explored.violation.is_some() || search.explored.paths >= paths {
+        if search.explored.violation.is_some() {
+            // Once more, for its words.
+            search.go(true);
+            break;
+        }
+        if search.explored.paths >= paths {
             break;
         }
         if !search.back() {
@@ -110,16 +116,16 @@ impl Search<'_> {
         false
     }
 
-    /// Goes the present path, and on from its end by what is usual.
-    fn go(&mut self) {
-        let place = Arc::new(Place::new(&self.loaded));
+    /// Goes the present path, and on from its end by what is usual. `told`: with its words.
+    fn go(&mut self, told: bool) {
+        let place = Arc::new(Place::new(&self.loaded, &self.case.budget));
         let given = std::mem::take(&mut self.path);
         let walk = Arc::new(Mutex::new(Walk {
             given,
             path: Vec::new(),
             most: self.most,
             seen: std::mem::take(&mut self.seen),
-            schedule: Vec::new(),
+            schedule: told.then(Vec::new),
             wrong: None,
             ended: false,
         }));
@@ -134,7 +140,8 @@ impl Search<'_> {
         if let Some(what) = walk.wrong {
             let unusual = self.path.iter().filter(|fork| fork.taken > 0).count();
             let unusual = u32::try_from(unusual).unwrap_or(u32::MAX);
-            self.explored.violation = Some(Violation { what, schedule: walk.schedule, unusual });
+            self.explored.violation =
+                Some(Violation { what, schedule: walk.schedule.unwrap_or_default(), unusual });
         }
     }
 }
@@ -144,7 +151,8 @@ struct Walk {
     path: Vec<Fork>,
     most: u32,
     seen: HashMap<u64, u32>,
-    schedule: Vec<String>,
+    /// What happened in words, if they are wanted.
+    schedule: Option<Vec<String>>,
     wrong: Option<String>,
     ended: bool,
 }
@@ -153,24 +161,27 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
     let full = budget;
     let mut deletion = Deletion::default();
     let mut unusual = 0;
+    let mut order = Order::default();
     loop {
         expire(place);
         place.runtime.idle().await;
         place.collect(&mut deletion);
         let next = {
             let mut walk = walk.lock().expect("no panic while it is held");
-            if let Some(wrong) = check::now(place, budget == full) {
+            let depth = walk.path.len();
+            let new = depth >= walk.given.len();
+            if new && let Some(wrong) = check::now(place, budget == full) {
                 walk.wrong = Some(wrong);
                 return;
             }
-            let depth = walk.path.len();
             if depth >= LONGEST {
                 walk.wrong = Some("it does not end".to_owned());
                 return;
             }
-            if depth >= walk.given.len() {
+            let bounded = walk.most < u32::MAX;
+            if new && walk.schedule.is_none() {
                 let left = walk.most - unusual;
-                match walk.seen.entry(state(place, &budget, &deletion)) {
+                match walk.seen.entry(state(place, &budget, &deletion, bounded.then_some(&order))) {
                     Entry::Occupied(seen) if *seen.get() >= left => return,
                     Entry::Occupied(mut seen) => {
                         seen.insert(left);
@@ -180,7 +191,8 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
                     }
                 }
             }
-            let (free, choices) = place.choices(&budget, &deletion);
+            let (free, mut choices) = place.choices(&budget, &deletion);
+            order.sort(place, &mut choices[..free]);
             if choices.is_empty() {
                 walk.ended = true;
                 walk.wrong = check::end(place, &deletion);
@@ -189,9 +201,14 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
             let open = if unusual < walk.most { choices.len() } else { 1 };
             let fork = walk.given.get(depth).copied().unwrap_or(Fork { taken: 0, choices: open });
             let choice = choices[fork.taken].clone();
-            walk.schedule.push(choice.to_string());
+            if let Some(schedule) = &mut walk.schedule {
+                schedule.push(place.describe(&choice));
+            }
             walk.path.push(fork);
             unusual += u32::from(fork.taken > 0);
+            if bounded && fork.taken < free {
+                order.put_off(place, &choices[..fork.taken]);
+            }
             place.happen(&choice, fork.taken < free, &mut budget, &mut deletion);
             choice
         };
@@ -216,21 +233,15 @@ fn expire(place: &Place) {
         numbers.into_iter().filter_map(|number| state.flights.remove(&number)).collect()
     };
     for flight in lost {
-        let reason = "it took too long".to_owned();
-        Outer::answer(
-            &flight,
-            match flight.what.by_relay {
-                true => super::outer::Answer::Relay(Err(ebb_flow::ports::RelayError::Unreachable(reason))),
-                false => super::outer::Answer::Server(Err(ebb_outbound::CallError::Connect(reason))),
-            },
-        );
+        Outer::answer(&flight, unanswered(&flight.what));
     }
 }
 
 /// The state as a number.
-fn state(place: &Place, budget: &Budget, deletion: &Deletion) -> u64 {
+fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Order>) -> u64 {
     let mut digest = Digest::new();
     digest.add(&(place.runtime.elapsed(), budget, deletion));
+    digest.add(&order.map(Order::who));
     {
         let table = place.table.state();
         digest.add(&(&table.heads, &table.records, &table.targets, &table.tombstones));
@@ -271,7 +282,7 @@ fn state(place: &Place, budget: &Budget, deletion: &Deletion) -> u64 {
             let taken = running.values().any(|one| *one == super::place::Invocation::Mail(*number));
             let mut one = Digest::new();
             match mail {
-                Mail::Callback { token, body, of } => one.add(&(token, body, of, taken)),
+                Mail::Callback { token, body, of, .. } => one.add(&(token, body, of, taken)),
                 Mail::Message { message, not_before } => {
                     let left = not_before.saturating_sub(place.runtime.elapsed());
                     one.add(&(message, left, taken));

@@ -12,8 +12,10 @@
 mod cases;
 mod check;
 mod choice;
+mod describe;
 mod explore;
 mod gates;
+mod order;
 mod outer;
 mod place;
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_engine::{Timestamp, target};
+use ebb_engine::{RunPhase, Shard, Timestamp, target};
 use ebb_flow::complete::Taken;
 use ebb_flow::drive::drive;
 use ebb_flow::env::Loaded;
@@ -13,9 +13,10 @@ use ebb_flow::sweep::{self, When};
 use ebb_flow::{Env, FlowError, Settings, Warm, complete, finish, receive};
 use ebb_spec::compile::{self, Bound};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_store::{Due, MoveTarget as _, TargetHead};
+use ebb_store::{Due, MoveTarget as _, RunHead, TargetHead};
 use ebb_wire::id::RunId;
 
+use super::choice::Budget;
 use super::gates::Gates;
 use super::outer::{Mail, Outer, Platform};
 use crate::sim::{Clock, Runtime, Table, TaskId, settings};
@@ -24,8 +25,6 @@ use crate::sim::{Clock, Runtime, Table, TaskId, settings};
 pub(super) const LANDING_MS: u64 = 3_000;
 /// A unit may take this long.
 const TIMEOUT_S: u64 = 300;
-/// Tries of a unit.
-const TRIES: u32 = 2;
 
 pub(super) const KIND: &str = "sandbox";
 pub(super) const NAME: &str = "s";
@@ -60,6 +59,8 @@ pub struct Graph {
     pub units: Vec<(Runs, Vec<usize>)>,
     /// Units per head item.
     pub per_item: u32,
+    /// Tries of a unit.
+    pub tries: u32,
     /// Whether the units say what they made.
     pub says: Says,
 }
@@ -76,7 +77,8 @@ pub enum Says {
 fn plugin(graph: &Graph) -> String {
     let mut text = format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: model@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
-         defaults: {{timeout: {TIMEOUT_S}s, retry: {{attempts: {TRIES}, backoff: 10s, maxBackoff: 10s}}}}\npreStart:\n"
+         defaults: {{timeout: {TIMEOUT_S}s, retry: {{attempts: {}, backoff: 10s, maxBackoff: 10s}}}}\npreStart:\n",
+        graph.tries
     );
     for (unit, (runs, reads)) in graph.units.iter().enumerate() {
         let list = |between: &str| {
@@ -194,11 +196,11 @@ impl ebb_flow::ports::Random for Same {
 
 impl Place {
     /// A world in which the target was created just now, and its roots are about to be sent.
-    pub(super) fn new(loaded: &Arc<Loaded>) -> Self {
+    pub(super) fn new(loaded: &Arc<Loaded>, budget: &Budget) -> Self {
         let runtime = Runtime::default();
         let table = Arc::new(Table::new(runtime.clone()));
         let gates = Gates::new(runtime.clone());
-        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS);
+        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, budget.deaths + budget.drops > 0);
         let place = Self {
             runtime,
             table,
@@ -280,13 +282,23 @@ impl Place {
                 let mail = self.outer.state().mail.get(&number).cloned();
                 let outer = self.outer.clone();
                 match mail.expect("only mail that is there is delivered") {
-                    Mail::Callback { token, body, .. } => self.spawn(invocation, async move {
-                        match complete::complete(&env, &token, &body).await? {
-                            Taken::Accepted | Taken::Late => {}
-                            other => outer.state().wrong.push(format!("a callback is answered {other:?}")),
-                        }
-                        Ok(Ended::Answered)
-                    }),
+                    Mail::Callback { token, body, of, well } => {
+                        let table = Arc::clone(&self.table);
+                        self.spawn(invocation, async move {
+                            let taken = complete::complete(&env, &token, &body).await?;
+                            let wrong = match taken {
+                                Taken::Late if well && awaits(&table, &env, &token) => Some(format!(
+                                    "{of} succeeded, and its run does not take what it waits for"
+                                )),
+                                Taken::Accepted | Taken::Late => None,
+                                // A failure after the last moment at which it matters.
+                                Taken::Expired if !well => None,
+                                other => Some(format!("a callback is answered {other:?}")),
+                            };
+                            outer.state().wrong.extend(wrong);
+                            Ok(Ended::Answered)
+                        });
+                    }
                     Mail::Message { message, .. } => self.spawn(invocation, async move {
                         sweep::receive_message(&env, &message).await.map(|()| Ended::Answered)
                     }),
@@ -320,6 +332,20 @@ impl Place {
             .filter_map(|target| Some((target.due?, Due::Target(target.kind.clone(), target.name.clone()))));
         roots.chain(targets).collect()
     }
+}
+
+/// Whether the unit of a callback's token is open in a run that goes on.
+fn awaits(table: &Table, env: &Env, token: &str) -> bool {
+    let Ok(claims) = env.settings.token_keys.verify(token, Timestamp(0)) else { return false };
+    let state = table.state();
+    let Some(heads) = state.heads.get(&claims.run) else { return false };
+    let (shard, slot) = Shard::of(claims.unit);
+    let runs = heads.get(&Shard::ROOT).is_some_and(|root| root.head.phase == RunPhase::Running);
+    let open = |head: &RunHead| {
+        let over = head.head.done.contains(&slot) || head.head.failed.contains(&slot);
+        head.head.attempt(slot) == claims.attempt && !over
+    };
+    runs && heads.get(&shard).is_some_and(open)
 }
 
 impl Drop for Place {

@@ -85,6 +85,7 @@ impl NoteRecord for Table {
     async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
+            let before = record.clone();
             if record.result.is_none() {
                 match note {
                     Note::Started(at) => record.started = record.started.or(Some(at.0)),
@@ -99,7 +100,7 @@ impl NoteRecord for Table {
                     }
                 }
             }
-            (record.clone(), move || format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
+            (before, move || format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
         })
         .await
     }

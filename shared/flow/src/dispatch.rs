@@ -73,6 +73,10 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
     if !unit.undoes.is_empty() {
         match undo::decide(env, run, unit, this.unit, memory).await? {
             Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
+            Undo::Later(at) => {
+                put_off(env, run, this, at).await?;
+                return Ok(Sent { ended: None, more: 0 });
+            }
             Undo::Something { known: undone, more: further } => {
                 known.extend(undone);
                 // What was skipped has nothing to say; what was not has to be taken away all the same.
@@ -331,6 +335,12 @@ pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), 
         env.store.note_record(&run.id, this.unit, this.attempt, &Note::Again(at)).await?;
     }
     hasten(env, run, seconds.saturating_mul(1000)).await
+}
+
+/// Leaves a try that has not begun to `sweep`, which begins it at `at`.
+async fn put_off(env: &Env, run: &Run, this: Try, at: ebb_engine::Timestamp) -> Result<(), FlowError> {
+    env.store.note_record(&run.id, this.unit, this.attempt, &Note::Again(at)).await?;
+    hasten(env, run, at.since(env.now()).0).await
 }
 
 fn unanswered(error: &CallError) -> Failure {

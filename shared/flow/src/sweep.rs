@@ -277,19 +277,25 @@ async fn look_at(
         return Ok(nothing);
     }
     let is_pod = matches!(unit.work, Kind::Pod(_));
+    let put_off = record.and_then(|record| record.again).map(Timestamp);
     let begun = match switch::holds(Rule::DeadlineFromStart) {
         true => record.and_then(complete::begun),
         false => Some(run.facts.started),
     };
     let Some(begun) = begun else {
+        if let Some(at) = put_off.filter(|&at| at > look.now) {
+            look.not_before(at);
+            return Ok(nothing);
+        }
         // From now on its time runs.
-        let noted = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(look.now)).await?;
+        let before =
+            env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(look.now)).await?;
         look.not_before(look.now.plus(Millis(unit.timeout_ms)));
-        let first = noted.started == Some(look.now.0);
+        let first = before.started.is_none() && before.result.is_none();
         let says_so = record.is_some_and(|record| record.beat.is_some());
         // Sent or not, nobody knows. Asking a relay is harmless; a request may be under way right now, except that of
         // a try which only `sweep` begins.
-        let begins_here = waits.is_some() || is_reopened(unit, this, records);
+        let begins_here = waits.is_some() || put_off.is_some() || is_reopened(unit, this, records);
         let only_here = look.when == When::Anyway || (begins_here && first);
         if !says_so && (is_pod || only_here) {
             look.work.push((this.unit, this.attempt));
@@ -305,7 +311,8 @@ async fn look_at(
         return expire(env, run, this, is_pod, memory, look).await;
     }
     look.not_before(deadline);
-    match record.again.map(Timestamp) {
+    // What was put off before it began is not asked again.
+    match put_off.filter(|&at| at > begun) {
         Some(again) if again > look.now => look.not_before(again),
         // An accepted request is never sent again, nor one that was accepted when it was asked again: its callback or
         // the deadline decides.

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Change, Moment, Patch, Shard, Unit};
-use ebb_spec::plan::{UnitAt, UnitPlan};
+use ebb_engine::{Change, Moment, Patch, Shard, Timestamp, Unit};
+use ebb_spec::plan::{UnitAt, UnitPlan, Work};
 use ebb_spec::render::{Known, Produced};
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::record::{Record, TryResult, Verdict};
@@ -24,6 +24,8 @@ use crate::switch::{self, Rule};
 pub enum Undo {
     /// Nothing: what it takes away never started, or was skipped.
     Nothing(String),
+    /// Nothing before this time: until then a request may still arrive whose sender has given up.
+    Later(Timestamp),
     /// This.
     Something {
         /// Outputs of the undone units, for rendering.
@@ -73,6 +75,7 @@ pub async fn decide(
         by_moment.entry(at.moment.into()).or_default().push(Unit(at.unit));
     }
     let mut started = false;
+    let mut landed = Timestamp(0);
     let mut variants: BTreeMap<UnitAt, Vec<Outputs>> = BTreeMap::new();
     for (moment, units) in by_moment {
         let earlier = memory.earlier(env, run, moment).await?;
@@ -95,12 +98,19 @@ pub async fn decide(
             }
             started = true;
             let at = UnitAt { moment: moment.into(), unit: undone.0 };
+            // A relay lets nothing of a superseded try begin.
+            if run.loaded.plan.unit(at).is_some_and(|unit| matches!(unit.work, Work::Webhook(_))) {
+                landed = tries.iter().filter_map(|record| lands_until(env, record)).fold(landed, Ord::max);
+            }
             variants.insert(at, inputs::successes(env, &tries).await?);
         }
     }
     if !started {
         let names: Vec<&str> = unit.undoes.iter().filter_map(|&at| key(run, at)).collect();
         return Ok(Undo::Nothing(format!("nothing to take away: {} never started", names.join(", "))));
+    }
+    if landed > env.now() && switch::holds(Rule::WaitForLanding) {
+        return Ok(Undo::Later(landed));
     }
     let count = variants.values().map(Vec::len).max().unwrap_or(0).max(1);
     let index = if count > 1 { taken_away(env, run, position).await? } else { 0 };
@@ -130,6 +140,14 @@ fn is_skipped(record: &Record) -> bool {
     record.others.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
 
+/// Until when the request of a failed try may still arrive: nobody took it back when its answer did not come.
+fn lands_until(env: &Env, record: &Record) -> Option<Timestamp> {
+    let failed = record.result.as_ref().filter(|result| result.verdict == Verdict::Failed)?;
+    let code = failed.reason.as_ref().map(|reason| reason.code);
+    let unanswered = matches!(code, Some(ReasonCode::Connect | ReasonCode::Timeout));
+    unanswered.then(|| Timestamp(failed.at).plus(env.settings.landing))
+}
+
 /// How many further things the undo has to take away after its present try. What it undoes is sealed already.
 ///
 /// # Errors
@@ -143,7 +161,7 @@ pub async fn more(
 ) -> Result<u32, FlowError> {
     Ok(match decide(env, run, unit, position, memory).await? {
         Undo::Something { more, .. } => more,
-        Undo::Nothing(_) => 0,
+        Undo::Nothing(_) | Undo::Later(_) => 0,
     })
 }
 

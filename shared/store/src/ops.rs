@@ -54,7 +54,8 @@ pub enum Note {
 /// nothing; the last `Again` and `Beat` stay, and `Accepted` takes back an `Again`. A record with a result is left as it is.
 #[async_trait]
 pub trait NoteRecord: Send + Sync {
-    /// The record after the note, or as it is if it has a result already.
+    /// The record as it was before the note, or as it is if it has a result already. Of two that note a start at once,
+    /// one finds none; if the reply to its write was lost, neither does.
     async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record>;
 }
 

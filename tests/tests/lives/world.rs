@@ -1,6 +1,6 @@
 //! A stack, the server that its webhook units call, and requests to both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -398,12 +398,15 @@ impl World {
         Stored { heads, records: store.read_all_records(&run).await.unwrap() }
     }
 
-    /// Waits until the stack itself was sent these outcomes of a sandbox, in this order.
+    /// Waits until the stack itself was sent these outcomes of a sandbox, in this order; one that came once more, as the
+    /// same event, counts once.
     pub(crate) async fn told(&self, name: &str, expected: &[&str]) {
         let begun = Instant::now();
         loop {
             let events = self.stack().outcomes().events();
+            let mut known = BTreeSet::new();
             let of_it = events.iter().filter(|event| event["data"]["name"] == name);
+            let of_it = of_it.filter(|event| known.insert(event["id"].to_string()));
             let told: Vec<String> =
                 of_it.map(|event| word(event["type"].as_str().unwrap_or_default())).collect();
             if told == expected {

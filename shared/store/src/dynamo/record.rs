@@ -154,6 +154,7 @@ impl Dynamo {
         run: &RunId,
         (unit, attempt): (Unit, Attempt),
         mut expression: Expression,
+        image: ReturnValue,
     ) -> Stored<Written> {
         expression.require_absent("dg");
         let request = self
@@ -166,7 +167,7 @@ impl Dynamo {
             .set_update_expression(expression.update())
             .set_expression_attribute_names(expression.names())
             .set_expression_attribute_values(expression.values())
-            .return_values(ReturnValue::AllNew)
+            .return_values(image)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
@@ -240,7 +241,7 @@ impl NoteRecord for Dynamo {
                 }
             }
         }
-        match self.update_record(run, (unit, attempt), expression).await? {
+        match self.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
             Written::Yes(item) | Written::No(item) => read_record("UpdateItem", &item),
         }
     }
@@ -253,7 +254,7 @@ impl PutResult for Dynamo {
         for (name, value) in result_attributes(result)? {
             expression.set(name, value);
         }
-        let item = match self.update_record(run, (unit, attempt), expression).await? {
+        let item = match self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await? {
             Written::Yes(_) => return Ok(Put::First),
             Written::No(item) => item,
         };

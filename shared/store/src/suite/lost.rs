@@ -108,6 +108,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: W
         Note::Beat(Timestamp(4), Some("5 %".into())),
     ] {
         proxy.plan("UpdateItem", [Fault::LoseReply]);
+        // Sent again by the SDK, the note finds itself.
         let record = store.note_record(&run, Unit(0), A1, &note).await.unwrap();
         assert_eq!(proxy.hits(), 1);
         assert_eq!(world.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use crate::{Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::engine::{Attempt, Timestamp, Unit};
-use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::value::Value;
 
 use super::world::{World, new_run, result};
@@ -64,15 +64,18 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
 
 pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: World) {
     let run = new_run("a").id;
+    // What each note finds; the last of each kind, or the first, is what stays.
     let note = async |note: Note| world.store.note_record(&run, Unit(0), A1, &note).await.unwrap();
-    assert_eq!(note(Note::Started(Timestamp(10))).await.started, Some(10));
+    assert_eq!(note(Note::Started(Timestamp(10))).await, Record::default());
     assert_eq!(note(Note::Started(Timestamp(11))).await.started, Some(10));
-    assert_eq!(note(Note::Accepted(Timestamp(12))).await.accepted, Some(12));
+    assert_eq!(note(Note::Accepted(Timestamp(12))).await.accepted, None);
     assert_eq!(note(Note::Accepted(Timestamp(13))).await.accepted, Some(12));
-    note(Note::Again(Timestamp(14))).await;
-    assert_eq!(note(Note::Again(Timestamp(15))).await.again, Some(15));
+    assert_eq!(note(Note::Again(Timestamp(14))).await.again, None);
+    assert_eq!(note(Note::Again(Timestamp(15))).await.again, Some(14));
     note(Note::Beat(Timestamp(16), Some("1 of 2".into()))).await;
-    let record = note(Note::Beat(Timestamp(17), None)).await;
+    note(Note::Beat(Timestamp(17), None)).await;
+    let record = world.store.read_all_records(&run).await.unwrap().remove(0).2;
+    assert_eq!((record.started, record.accepted, record.again), (Some(10), Some(12), Some(15)));
     assert_eq!((record.beat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
 
     let done = result(Verdict::Succeeded, "x");
