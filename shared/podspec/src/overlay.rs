@@ -61,7 +61,7 @@ fn options() -> serde_saphyr::Options {
 /// All refusals: fields that do not exist, values of another type, directives that do not fit.
 pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<Refusal>> {
     let mut report = Report::default();
-    shape::check(patch, fields::ROOT, &mut report);
+    shape::check(patch, fields::ROOT, "", &mut report);
     if report.0.is_empty() { Ok(patched(base, patch)) } else { Err(report.0) }
 }
 

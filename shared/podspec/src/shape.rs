@@ -7,9 +7,9 @@ use crate::fields::{self, Field, Shape};
 use crate::merge::{DELETE_FROM, DIRECTIVE, ORDER, RETAIN, same_key};
 use crate::refusal::{Report, below};
 
-/// Notes what is wrong with a patch of a type.
-pub(crate) fn check(patch: &Value, owner: &'static str, report: &mut Report) {
-    check_value(patch, &Shape::Fields(owner), None, "", report);
+/// Notes what is wrong with a patch of a type; `path` is where it stands.
+pub(crate) fn check(patch: &Value, owner: &'static str, path: &str, report: &mut Report) {
+    check_value(patch, &Shape::Fields(owner), None, path, report);
 }
 
 fn check_value(value: &Value, shape: &Shape, key: Option<&str>, path: &str, report: &mut Report) {

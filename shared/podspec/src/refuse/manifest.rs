@@ -6,6 +6,7 @@ use super::{judge, text};
 use crate::Allowed;
 use crate::refusal::{Refusal, Report};
 use crate::reserved::{DOMAIN, is_our_key, is_reserved};
+use crate::{fields, shape};
 
 /// What the API server or the garbage collector decides. A name that the server makes up would be another at each try.
 const NOT_GIVEN: [&str; 8] = [
@@ -35,7 +36,8 @@ const PODS: [(&str, &str, &str); 9] = [
 /// Types of Secrets that the control plane turns into credentials.
 const CREDENTIALS: [&str; 2] = ["bootstrap.kubernetes.io/token", "kubernetes.io/service-account-token"];
 
-/// What is not allowed of an object's manifest: its kind, its namespace, its metadata, its pods. Kinds that hold pods in
+/// What is not allowed of an object's manifest: its kind, its namespace, its metadata, its pods (whose fields have to be known:
+/// one that a newer Kubernetes has is not judged, so it is refused). Kinds that hold pods in
 /// a form of their own (workflows, operators' resources) are judged by their kind alone: who allows such a kind allows
 /// what its controller makes of it.
 pub fn object(manifest: &Value, allowed: &Allowed) -> Vec<Refusal> {
@@ -57,9 +59,11 @@ pub fn object(manifest: &Value, allowed: &Allowed) -> Vec<Refusal> {
                 ["labels", "annotations"].map(|part| (part.to_owned(), manifest["metadata"][part].clone()));
             let parts: Value = Value::Object(parts.into_iter().collect());
             let pod = serde_json::json!({"metadata": parts, "spec": manifest["spec"]});
+            shape::check(&pod, fields::ROOT, "", &mut report);
             judge(&pod, &Value::Null, namespace, allowed, "", &mut report);
         } else {
             let template = path.split('.').fold(manifest, |value, key| &value[key]);
+            shape::check(template, fields::ROOT, path, &mut report);
             judge(template, &Value::Null, namespace, allowed, path, &mut report);
         }
     }
