@@ -55,7 +55,9 @@ fn options() -> serde_saphyr::Options {
 /// `$setElementOrder/…`, `$deleteFromPrimitiveList/…`, `null` deletes).
 ///
 /// What differs from the Go code of `k8s.io/apimachinery`: `$patch: merge` is what happens anyway rather than an error;
-/// directives inside of an item that is new to a list are followed or left out, never kept as fields.
+/// directives and `null`s inside of an item that is new to a list are followed or left out, never kept as fields; and
+/// the order of a list from which one patch both deletes and that it orders, where the Go code reads a list that it has
+/// already changed.
 ///
 /// # Errors
 /// All refusals: fields that do not exist, values of another type, directives that do not fit.

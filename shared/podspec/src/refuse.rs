@@ -5,6 +5,7 @@
 //! accounts and their tokens, nodes, priorities, devices, annotations that other programs obey.
 
 mod container;
+mod kept;
 mod manifest;
 mod metadata;
 mod pod;
@@ -20,7 +21,7 @@ use crate::Allowed;
 use crate::refusal::{Refusal, Report};
 
 /// What is not allowed of a pod template in a namespace, in the order of the template. `base` is the template that an
-/// overlay was merged onto: what is unchanged in it may name Secrets of ours. `Value::Null` where there is none.
+/// overlay was merged onto: what is unchanged in it may name Secrets of ours, and what it protects by stays. `Value::Null` where there is none.
 pub fn refusals(template: &Value, base: &Value, namespace: &str, allowed: &Allowed) -> Vec<Refusal> {
     let mut report = Report::default();
     if !allowed.namespaces.contains_key(namespace) {
@@ -43,6 +44,7 @@ fn judge(
     let at = |part: &str| crate::refusal::below(path, part);
     metadata::of_pod(&template["metadata"], namespace, &at("metadata"), report);
     pod::check(&template["spec"], namespace, allowed, &at("spec"), report);
+    kept::check(&template["spec"], &base["spec"], &at("spec"), report);
     references::check(&template["spec"], &base["spec"], allowed, &at("spec"), report);
 }
 

@@ -10,7 +10,7 @@ fn yaml(text: &str) -> Value {
 fn allowed(level: Level) -> Allowed {
     let mut allowed: Allowed = serde_json::from_value(json!({
         "namespaces": {"units": ["deployer"], "other": ["admin"]},
-        "kinds": ["ConfigMap", "Secret", "Pod", "Deployment.apps", "CronJob.batch", "*.cache.example.org"],
+        "kinds": ["ConfigMap", "Secret", "Pod", "Service", "Deployment.apps", "CronJob.batch", "*.cache.example.org"],
         "clusterKinds": ["Namespace"],
         "runtimeClasses": ["gvisor"],
         "priorityClasses": ["low"],
@@ -125,6 +125,14 @@ fn attempts_to_get_out_of_a_pod() {
         ("spec: {hostNetwork: true}", "spec.hostNetwork"),
         ("spec: {hostPID: true}", "spec.hostPID"),
         ("spec: {hostIPC: true}", "spec.hostIPC"),
+        ("spec: {hostUsers: true}", "spec.hostUsers"),
+        ("spec: {automountServiceAccountToken: null}", "spec.automountServiceAccountToken"),
+        ("spec: {securityContext: null}", "spec.securityContext.seccompProfile"),
+        ("spec: {securityContext: {$patch: replace, runAsUser: 1}}", "spec.securityContext.seccompProfile"),
+        (
+            "spec: {containers: [{name: main, securityContext: {$patch: delete}}]}",
+            "spec.containers[main].securityContext.allowPrivilegeEscalation",
+        ),
         ("spec: {nodeName: master}", "spec.nodeName"),
         ("spec: {runtimeClassName: kata}", "spec.runtimeClassName"),
         ("spec: {priorityClassName: system-node-critical}", "spec.priorityClassName"),
@@ -364,6 +372,10 @@ fn objects() {
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units, labels: {ebb.dev/run: r}}}",
                 "metadata.labels[ebb.dev/run]",
+            ),
+            (
+                "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: units}, spec: {externalIPs: [1.1.1.1]}}",
+                "spec.externalIPs",
             ),
             (
                 "{apiVersion: v1, kind: Secret, metadata: {name: a, namespace: units}, type: kubernetes.io/service-account-token}",

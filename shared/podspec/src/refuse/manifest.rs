@@ -52,6 +52,10 @@ pub fn object(manifest: &Value, allowed: &Allowed) -> Vec<Refusal> {
         let why = "the control plane would make a credential of it";
         report.refuse("type", why, "take it out; use a `serviceAccountName` that is allowed");
     }
+    if group.is_empty() && kind == "Service" && super::is_set(&manifest["spec"]["externalIPs"]) {
+        let why = "it would take the traffic of addresses that are not its own";
+        report.refuse("spec.externalIPs", why, "take it out; use a load balancer");
+    }
     if let Some((_, _, path)) = PODS.iter().find(|(of, name, _)| *of == group && *name == kind) {
         if path.is_empty() {
             // Its own metadata was judged above, and is more than a template's.

@@ -9,10 +9,11 @@ use crate::{Allowed, Level};
 const OPERATOR: &str = "ask the operator of the cluster, or take it out";
 
 /// Fields that are refused when they say something, and why.
-const REFUSED: [(&str, &str, &str); 9] = [
+const REFUSED: [(&str, &str, &str); 10] = [
     ("hostNetwork", "the network of the node is not a pod's", "take it out; reach services by their names"),
     ("hostPID", "the processes of the node are not a pod's", "take it out"),
     ("hostIPC", "the memory of the node is not a pod's", "take it out"),
+    ("hostUsers", "the users of the node are not a pod's", "take it out"),
     ("nodeName", "a pod does not choose its node past the scheduler", "use `nodeSelector` or `affinity`"),
     ("priority", "a pod does not choose its priority", "take it out"),
     ("overhead", "a pod does not choose its overhead", "take it out; the runtime class says it"),
