@@ -24,8 +24,10 @@ const TOP_LEVEL: [&str; 11] = [
 /// Who may depend on whom, within the repository. Tests and chores may depend on anything.
 const ARROWS: &[(&str, &[&str])] = &[
     ("shared/engine", &[]),
-    ("shared/spec", &["shared/engine"]),
+    ("shared/spec", &["shared/engine", "shared/podspec"]),
     ("shared/readiness", &[]),
+    // Who loads documents tells an author early what the relay would refuse; the relay trusts nobody.
+    ("shared/podspec", &[]),
     ("shared/wire", &["shared/engine"]),
     ("shared/store", &["shared/wire"]),
     ("shared/outbound", &["shared/wire"]),
@@ -46,7 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("functions/complete", &["shared/flow"]),
     ("functions/sweep", &["shared/flow"]),
     ("functions/api", &["shared/flow"]),
-    ("functions/relay", &["shared/wire", "shared/readiness"]),
+    ("functions/relay", &["shared/wire", "shared/readiness", "shared/podspec"]),
     ("functions/runner", &["shared/wire"]),
     // The command line works on documents without a server, and speaks to one as any client does.
     ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local"]),
@@ -54,7 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FREE: [&str; 3] = ["tests", "tests/fuzz", "infra/xtask"];
 
 /// Crates that can be computed with and nothing else, and all that the strictest of them may use.
-const PURE: [&str; 3] = ["shared/engine", "shared/spec", "shared/readiness"];
+const PURE: [&str; 4] = ["shared/engine", "shared/spec", "shared/readiness", "shared/podspec"];
 const IMPURE: [&str; 14] = [
     "async-std",
     "axum",

@@ -1,0 +1,110 @@
+//! Rules over a whole manifest, with the pods that are in it.
+
+use serde_json::Value;
+
+use super::{judge, text};
+use crate::Allowed;
+use crate::refusal::{Refusal, Report};
+use crate::reserved::{DOMAIN, is_our_key, is_reserved};
+use crate::{fields, shape};
+
+/// What the API server or the garbage collector decides. A name that the server makes up would be another at each try.
+const NOT_GIVEN: [&str; 8] = [
+    "creationTimestamp",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+];
+
+/// Where a kind holds a pod template; the empty path for the object itself.
+const PODS: [(&str, &str, &str); 9] = [
+    ("", "Pod", ""),
+    ("", "PodTemplate", "template"),
+    ("", "ReplicationController", "spec.template"),
+    ("apps", "DaemonSet", "spec.template"),
+    ("apps", "Deployment", "spec.template"),
+    ("apps", "ReplicaSet", "spec.template"),
+    ("apps", "StatefulSet", "spec.template"),
+    ("batch", "CronJob", "spec.jobTemplate.spec.template"),
+    ("batch", "Job", "spec.template"),
+];
+
+/// Types of Secrets that the control plane turns into credentials.
+const CREDENTIALS: [&str; 2] = ["bootstrap.kubernetes.io/token", "kubernetes.io/service-account-token"];
+
+/// What is not allowed of an object's manifest: its kind, its namespace, its metadata, its pods (whose fields have to be known:
+/// one that a newer Kubernetes has is not judged, so it is refused). Kinds that hold pods in
+/// a form of their own (workflows, operators' resources) are judged by their kind alone: who allows such a kind allows
+/// what its controller makes of it.
+pub fn object(manifest: &Value, allowed: &Allowed) -> Vec<Refusal> {
+    let mut report = Report::default();
+    let version = text(manifest, "apiVersion");
+    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+    let kind = text(manifest, "kind");
+    let namespace = text(&manifest["metadata"], "namespace");
+    place(kind, group, namespace, allowed, &mut report);
+    metadata(&manifest["metadata"], &mut report);
+    if group.is_empty() && kind == "Secret" && CREDENTIALS.contains(&text(manifest, "type")) {
+        let why = "the control plane would make a credential of it";
+        report.refuse("type", why, "take it out; use a `serviceAccountName` that is allowed");
+    }
+    if group.is_empty() && kind == "Service" && super::is_set(&manifest["spec"]["externalIPs"]) {
+        let why = "it would take the traffic of addresses that are not its own";
+        report.refuse("spec.externalIPs", why, "take it out; use a load balancer");
+    }
+    if let Some((_, _, path)) = PODS.iter().find(|(of, name, _)| *of == group && *name == kind) {
+        if path.is_empty() {
+            // Its own metadata was judged above, and is more than a template's.
+            let parts =
+                ["labels", "annotations"].map(|part| (part.to_owned(), manifest["metadata"][part].clone()));
+            let parts: Value = Value::Object(parts.into_iter().collect());
+            let pod = serde_json::json!({"metadata": parts, "spec": manifest["spec"]});
+            shape::check(&pod, fields::ROOT, "", &mut report);
+            judge(&pod, &Value::Null, namespace, allowed, "", &mut report);
+        } else {
+            let template = path.split('.').fold(manifest, |value, key| &value[key]);
+            shape::check(template, fields::ROOT, path, &mut report);
+            judge(template, &Value::Null, namespace, allowed, path, &mut report);
+        }
+    }
+    report.0
+}
+
+fn place(kind: &str, group: &str, namespace: &str, allowed: &Allowed, report: &mut Report) {
+    let help = "ask the operator of the cluster";
+    let kinds = if namespace.is_empty() { &allowed.cluster_kinds } else { &allowed.kinds };
+    if !Allowed::has(kinds, kind, group) {
+        let full = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let why = match namespace.is_empty() {
+            true => format!("objects of the kind `{full}` are not allowed outside of a namespace"),
+            false => format!("objects of the kind `{full}` are not allowed"),
+        };
+        report.refuse("kind", why, help);
+    }
+    if !namespace.is_empty() && !allowed.namespaces.contains_key(namespace) {
+        report.refuse("metadata.namespace", format!("the namespace `{namespace}` is not allowed"), help);
+    }
+}
+
+fn metadata(metadata: &Value, report: &mut Report) {
+    for field in NOT_GIVEN.into_iter().filter(|field| !metadata[field].is_null()) {
+        report.refuse(format!("metadata.{field}"), "a manifest may not say it", "take it out");
+    }
+    let name = text(metadata, "name");
+    if is_reserved(name) {
+        report.refuse("metadata.name", format!("the name `{name}` is reserved"), "give it another name");
+    }
+    for part in ["labels", "annotations"] {
+        for (key, _) in metadata[part].as_object().into_iter().flatten().filter(|(key, _)| is_our_key(key)) {
+            report.refuse(
+                format!("metadata.{part}[{key}]"),
+                format!("`{DOMAIN}/` is ours"),
+                "use another key",
+            );
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Rules over volumes.
+
+use serde_json::Value;
+
+use super::items;
+use crate::refusal::Report;
+
+/// Sources that lead nowhere but to what is in the namespace. `csi` is missing from what the restricted level leaves: an
+/// inline driver does what its own attributes say; a claim does the same under a class that an operator has made.
+const ALLOWED: [&str; 7] =
+    ["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
+/// Sources of a projected volume; the others are tokens, certificates and trust of the cluster.
+const PROJECTED: [&str; 3] = ["configMap", "downwardAPI", "secret"];
+
+pub(super) fn check(volume: &Value, path: &str, report: &mut Report) {
+    let sources =
+        volume.as_object().into_iter().flatten().filter(|(key, value)| *key != "name" && !value.is_null());
+    for (source, _) in sources {
+        if !ALLOWED.contains(&source.as_str()) {
+            let why = match source.as_str() {
+                "hostPath" => "files of the node are not a pod's".to_owned(),
+                "csi" => "an inline driver is not checked by anybody".to_owned(),
+                _ => format!("volumes from `{source}` are not allowed"),
+            };
+            report.refuse(
+                format!("{path}.{source}"),
+                why,
+                "use a `persistentVolumeClaim`, an `emptyDir` or a `secret`",
+            );
+        }
+    }
+    for (at, source) in items(&volume["projected"], "sources", &format!("{path}.projected")) {
+        for (kind, _) in source.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+            if !PROJECTED.contains(&kind.as_str()) {
+                let help = "use `serviceAccountName`, if the operator of the cluster allows one";
+                report.refuse(
+                    format!("{at}.{kind}"),
+                    format!("`{kind}` is a credential of the cluster"),
+                    help,
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! kro: graphs and their instances.
+//!
+//! Source: kro `api/v1alpha1/{instance_state,resourcegraphdefinition_types}.go`. Instances are `kro.run` unless their
+//! graph names another group; then they are known by a condition of theirs (see `unknown`).
+
+use crate::conditions;
+use crate::object::Object;
+use crate::table::{By, Row};
+use crate::verdict::Verdict;
+
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "kro-graph",
+        group: "kro.run",
+        kinds: &["ResourceGraphDefinition"],
+        by: By::Own(|object| stated(object, "Active")),
+    },
+    Row { name: "kro-instance", group: "kro.run", kinds: &["*"], by: By::Own(instance) },
+];
+
+/// `ERROR` is tried again, `FAILED` (before 0.5) is not.
+pub(crate) fn instance(object: Object<'_>) -> Verdict {
+    if object.text("status.state") == "FAILED" {
+        let message = object.conditions().find(|condition| condition.is("False")).map(|it| it.message);
+        return Verdict::failed("FAILED", message.unwrap_or_default());
+    }
+    stated(object, "ACTIVE")
+}
+
+/// The state has no generation, so it is believed only beside a `Ready` that is true for this one; versions before 0.3
+/// had the state alone.
+fn stated(object: Object<'_>, wanted: &str) -> Verdict {
+    if object.conditions().next().is_some()
+        && let Some(missing) = conditions::first_missing(object, object.conditions(), &["Ready"])
+    {
+        return missing;
+    }
+    let state = object.text("status.state");
+    if state == wanted { Verdict::Ready } else { Verdict::awaits("status.state", state, wanted) }
+}

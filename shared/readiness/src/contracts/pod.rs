@@ -1,0 +1,102 @@
+//! Pods.
+
+use serde_json::Value;
+
+use crate::conditions;
+use crate::object::Object;
+use crate::table::{By, Row};
+use crate::verdict::Verdict;
+
+/// Restarts after which a container that is waiting to be restarted is given up: with kubelet's back-off (10 s, doubled
+/// each time) two and a half minutes of trying. kstatus gives up at the first, which a pod that waits for its database
+/// does not survive.
+const CRASHES: i64 = 5;
+
+pub(crate) const ROWS: &[Row] = &[Row { name: "pod", group: "", kinds: &["Pod"], by: By::Own(pod) }];
+
+/// core/v1 PodPhase, PodCondition, ContainerStatus; *Pod Lifecycle* of the Kubernetes documentation.
+///
+/// `restartPolicy` says what it is for. `Always`: it serves, and is ready when its condition `Ready` is true, which
+/// takes in probes and readiness gates. `OnFailure` and `Never`: it works, and is ready when all containers have ended
+/// well.
+fn pod(object: Object<'_>) -> Verdict {
+    match object.text("status.phase") {
+        "Succeeded" => return Verdict::Ready,
+        "Failed" => return failed(object),
+        _ => {}
+    }
+    if let Some(verdict) = states(object).find_map(hopeless) {
+        return verdict;
+    }
+    let why = states(object).find_map(waiting).or_else(|| unscheduled(object));
+    match object.text("spec.restartPolicy") {
+        "OnFailure" | "Never" => match why {
+            Some(why) => Verdict::pending(why),
+            None => Verdict::awaits("status.phase", object.text("status.phase"), "Succeeded"),
+        },
+        _ => match conditions::first_missing(object, object.conditions(), &["Ready"]) {
+            None => Verdict::Ready,
+            Some(missing) => why.map_or(missing, Verdict::pending),
+        },
+    }
+}
+
+/// The pod's own reason (`Evicted`, `DeadlineExceeded`), else the first container that ended badly.
+fn failed(object: Object<'_>) -> Verdict {
+    let reason = object.text("status.reason");
+    let ended = states(object).find_map(|container| {
+        let end = container.at("state.terminated").map(Object)?;
+        let code = end.number("exitCode").filter(|code| *code != 0)?;
+        let words = [end.text("reason"), end.text("message")].map(str::trim).join(" ");
+        Some((
+            end.text("reason"),
+            format!("container `{}` ended with {code} {words}", container.text("name")),
+        ))
+    });
+    match ended {
+        _ if !reason.is_empty() => Verdict::failed(reason, object.text("status.message")),
+        Some((reason, message)) => Verdict::failed(if reason.is_empty() { "Error" } else { reason }, message),
+        None => Verdict::failed("Failed", object.text("status.message")),
+    }
+}
+
+/// States from which no waiting leads: an image name that is none, and a container that always crashes.
+fn hopeless(container: Object<'_>) -> Option<Verdict> {
+    let waiting = container.at("state.waiting").map(Object)?;
+    let crashes = container.count("restartCount");
+    match waiting.text("reason") {
+        "InvalidImageName" => Some(Verdict::failed("InvalidImageName", waiting.text("message"))),
+        "CrashLoopBackOff" if crashes >= CRASHES => {
+            let last = container.at("lastState.terminated").map(Object);
+            let code = last.and_then(|last| last.number("exitCode"));
+            let code = code.map_or_else(String::new, |code| format!(", last with {code}"));
+            let message = format!("container `{}` ended {crashes} times{code}", container.text("name"));
+            Some(Verdict::failed("CrashLoopBackOff", message))
+        }
+        _ => None,
+    }
+}
+
+/// What a container waits for, in words. An image that cannot be pulled is not hopeless: registries come back.
+fn waiting(container: Object<'_>) -> Option<String> {
+    let waiting = container.at("state.waiting").map(Object)?;
+    let reason = waiting.text("reason");
+    if ["", "ContainerCreating", "PodInitializing"].contains(&reason) {
+        return None;
+    }
+    let crashes = container.count("restartCount");
+    let crashes = if crashes > 0 { format!(" after {crashes} restarts") } else { String::new() };
+    let message = waiting.text("message");
+    Some(format!("container `{}` waits: {reason}{crashes} {message}", container.text("name")))
+}
+
+/// kstatus fails it after 15 seconds; a node may still come.
+fn unscheduled(object: Object<'_>) -> Option<String> {
+    let scheduled = object.condition("PodScheduled").filter(|condition| condition.is("False"))?;
+    Some(format!("the condition {}", scheduled.said()))
+}
+
+fn states(object: Object<'_>) -> impl Iterator<Item = Object<'_>> {
+    let lists = ["status.initContainerStatuses", "status.containerStatuses"];
+    lists.into_iter().flat_map(move |list| object.list(list).iter()).map(|state: &Value| Object(state))
+}

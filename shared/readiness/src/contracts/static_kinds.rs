@@ -1,0 +1,46 @@
+//! Kinds without a status to wait for: they do what they do as soon as they are stored.
+//!
+//! Source: the Kubernetes API reference; none of these kinds has a status, or theirs is written for people and waits for
+//! nothing that the object itself is for (`CronJob`: it waits for its time; `HorizontalPodAutoscaler`: for metrics;
+//! `ResourceQuota`: it holds before it is counted).
+
+use crate::table::{By, Row};
+
+const fn applied(group: &'static str, kinds: &'static [&'static str]) -> Row {
+    Row { name: "applied", group, kinds, by: By::Applied }
+}
+
+pub(crate) const ROWS: &[Row] = &[
+    applied(
+        "",
+        &[
+            "ConfigMap",
+            "Endpoints",
+            "Event",
+            "LimitRange",
+            "PodTemplate",
+            "ResourceQuota",
+            "Secret",
+            "ServiceAccount",
+        ],
+    ),
+    applied("rbac.authorization.k8s.io", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+    applied("apps", &["ControllerRevision"]),
+    applied("batch", &["CronJob"]),
+    applied("autoscaling", &["HorizontalPodAutoscaler"]),
+    applied("discovery.k8s.io", &["EndpointSlice"]),
+    applied("coordination.k8s.io", &["Lease"]),
+    applied("networking.k8s.io", &["IngressClass", "NetworkPolicy"]),
+    applied("node.k8s.io", &["RuntimeClass"]),
+    applied("scheduling.k8s.io", &["PriorityClass"]),
+    applied("storage.k8s.io", &["CSIDriver", "CSINode", "StorageClass", "VolumeAttributesClass"]),
+    applied(
+        "admissionregistration.k8s.io",
+        &[
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingWebhookConfiguration",
+        ],
+    ),
+];

@@ -1,0 +1,122 @@
+//! What keeps pods running.
+//!
+//! Source: apps/v1 of the Kubernetes API reference, and the rules of `kubectl rollout status`
+//! (`k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go`), to which availability is added where it has none. All
+//! of these write `observedGeneration`, so its absence is pending: a new object has replica counts of nobody.
+
+use crate::conditions::{End, ended};
+use crate::generation::unobserved;
+use crate::object::Object;
+use crate::table::{By, Row};
+use crate::verdict::Verdict;
+
+pub(crate) const ROWS: &[Row] = &[
+    Row { name: "deployment", group: "apps", kinds: &["Deployment"], by: By::Own(deployment) },
+    Row { name: "statefulset", group: "apps", kinds: &["StatefulSet"], by: By::Own(stateful_set) },
+    Row { name: "daemonset", group: "apps", kinds: &["DaemonSet"], by: By::Own(daemon_set) },
+    Row { name: "replicaset", group: "apps", kinds: &["ReplicaSet"], by: By::Own(replica_set) },
+    Row { name: "replicaset", group: "", kinds: &["ReplicationController"], by: By::Own(replica_set) },
+];
+
+/// Not finished within `spec.progressDeadlineSeconds`.
+const TOO_SLOW: End = End { kind: "Progressing", status: "False", reasons: &["ProgressDeadlineExceeded"] };
+
+fn deployment(object: Object<'_>) -> Verdict {
+    if let Some(verdict) = unobserved(object).or_else(|| ended(object, &[TOO_SLOW])) {
+        return verdict;
+    }
+    let wanted = object.number("spec.replicas").unwrap_or(1);
+    let updated = object.count("status.updatedReplicas");
+    let all = object.count("status.replicas");
+    let missing = if updated < wanted {
+        at_least("updatedReplicas", updated, wanted)
+    } else if all > updated {
+        Some(format!("{} replicas of an older template are still there", all.saturating_sub(updated)))
+    } else {
+        at_least("readyReplicas", object.count("status.readyReplicas"), wanted)
+            .or_else(|| at_least("availableReplicas", object.count("status.availableReplicas"), wanted))
+    };
+    let Some(missing) = missing else { return Verdict::Ready };
+    pending(object, missing)
+}
+
+/// With `OnDelete` nobody replaces pods of an older revision, and with a partition those below it stay: neither is
+/// waited for.
+fn stateful_set(object: Object<'_>) -> Verdict {
+    if let Some(verdict) = unobserved(object) {
+        return verdict;
+    }
+    let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
+    let wanted = object.number("spec.replicas").unwrap_or(1);
+    let missing = at_least("replicas", object.count("status.replicas"), wanted)
+        .or_else(|| at_least("readyReplicas", object.count("status.readyReplicas"), wanted))
+        .or_else(|| available(object, wanted))
+        .or_else(|| (!on_delete).then(|| rolled(object, wanted)).flatten());
+    missing.map_or(Verdict::Ready, Verdict::pending)
+}
+
+/// `availableReplicas` is only written since Kubernetes 1.22; it tells more than readiness only with `minReadySeconds`.
+fn available(object: Object<'_>, wanted: i64) -> Option<String> {
+    if object.count("spec.minReadySeconds") <= 0 {
+        return None;
+    }
+    at_least("availableReplicas", object.count("status.availableReplicas"), wanted)
+}
+
+fn rolled(object: Object<'_>, wanted: i64) -> Option<String> {
+    let partition = object.count("spec.updateStrategy.rollingUpdate.partition");
+    let updated = object.count("status.updatedReplicas");
+    if partition > 0 {
+        return at_least("updatedReplicas", updated, wanted.saturating_sub(partition));
+    }
+    let [current, update] =
+        ["status.currentRevision", "status.updateRevision"].map(|field| object.text(field));
+    (current != update).then(|| format!("revision `{update}` is rolling out: {updated} of {wanted} replicas"))
+}
+
+/// The counts are always written, so one that is missing was not counted.
+fn daemon_set(object: Object<'_>) -> Verdict {
+    if let Some(verdict) = unobserved(object) {
+        return verdict;
+    }
+    let Some(wanted) = object.number("status.desiredNumberScheduled") else {
+        return Verdict::pending("`status.desiredNumberScheduled` is not there yet");
+    };
+    let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
+    let updated = object.count("status.updatedNumberScheduled");
+    let missing = (!on_delete)
+        .then(|| at_least("updatedNumberScheduled", updated, wanted))
+        .flatten()
+        .or_else(|| at_least("numberReady", object.count("status.numberReady"), wanted))
+        .or_else(|| at_least("numberAvailable", object.count("status.numberAvailable"), wanted));
+    missing.map_or(Verdict::Ready, Verdict::pending)
+}
+
+fn replica_set(object: Object<'_>) -> Verdict {
+    if let Some(verdict) = unobserved(object) {
+        return verdict;
+    }
+    let wanted = object.number("spec.replicas").unwrap_or(1);
+    let all = object.count("status.replicas");
+    let missing = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
+        .into_iter()
+        .find_map(|field| at_least(field, object.count(&format!("status.{field}")), wanted))
+        .or_else(|| (all > wanted).then(|| format!("`status.replicas` is {all}, {wanted} are awaited")));
+    let Some(missing) = missing else { return Verdict::Ready };
+    pending(object, missing)
+}
+
+/// With what holds it up: a quota that refuses pods, a pause.
+fn pending(object: Object<'_>, missing: String) -> Verdict {
+    if let Some(refused) = object.condition("ReplicaFailure").filter(|condition| condition.is("True")) {
+        return Verdict::pending(format!("{missing}; the condition {}", refused.said()));
+    }
+    if object.says("spec.paused") {
+        return Verdict::pending(format!("{missing}; it is paused"));
+    }
+    Verdict::pending(missing)
+}
+
+fn at_least(field: &str, now: i64, wanted: i64) -> Option<String> {
+    (now < wanted).then(|| format!("`status.{field}` is {now}, {wanted} are awaited"))
+}
