@@ -1,7 +1,5 @@
 //! Graphs, and what may go wrong in each.
 
-use ebb_flow::switch::Rule;
-
 use super::choice::Budget;
 use super::place::{Graph, Runs, Says};
 
@@ -17,10 +15,10 @@ pub struct Case {
 }
 
 /// Units per head item that keep a small graph in one.
-const ONE_ITEM: u32 = 256;
+pub(super) const ONE_ITEM: u32 = 256;
 const KINDS: [Runs; 3] = [Runs::Pod, Runs::AtOnce, Runs::Later];
 /// Nothing goes wrong, and two invocations are under way at a time at most.
-const CALM: Budget = Budget {
+pub(super) const CALM: Budget = Budget {
     deaths: 0,
     losses: 0,
     drops: 0,
@@ -32,15 +30,15 @@ const CALM: Budget = Budget {
     beside: 1,
 };
 
-fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, budget: Budget) -> Case {
+pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, budget: Budget) -> Case {
     let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
     let name = format!("{name}, {}", runs.name());
     Case { name, graph: Graph { units, per_item, tries: 2, says: Says::Id }, budget }
 }
 
-const ONE: &[&[usize]] = &[&[]];
-const CHAIN: &[&[usize]] = &[&[], &[0]];
-const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
+pub(super) const ONE: &[&[usize]] = &[&[]];
+pub(super) const CHAIN: &[&[usize]] = &[&[], &[0]];
+pub(super) const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
 /// What is explored whole.
@@ -88,42 +86,4 @@ pub fn cases() -> Vec<Case> {
         }
     }
     cases
-}
-
-/// Where the absence of a rule shows.
-pub fn without(rule: Rule) -> Case {
-    use Rule as R;
-    let one = |runs, budget| case("one", runs, ONE, ONE_ITEM, budget);
-    let delete = Budget { deletions: 1, ..CALM };
-    match rule {
-        R::RecordBeforeHead => one(Runs::Pod, Budget { ticks: 1, ..delete }),
-        R::SettleBeforeUndo => one(Runs::Pod, Budget { losses: 2, ticks: 1, ..delete }),
-        R::RecordDecides => one(Runs::Later, Budget { ticks: 1, ..CALM }),
-        R::CancelByEpoch => case("chain", Runs::Pod, CHAIN, ONE_ITEM, delete),
-        R::SealBeforeRead | R::ReopenOnLate => one(Runs::Later, Budget { ticks: 1, ..delete }),
-        R::WaitForLanding => one(Runs::AtOnce, Budget { deaths: 1, ..delete }),
-        R::UndoEveryAttempt => one(Runs::Later, Budget { ticks: 2, ..CALM }),
-        R::RecordAccepted => one(Runs::Later, Budget { sweeps: 1, ticks: 2, ..CALM }),
-        R::VersionGuardsRearm => one(Runs::Pod, Budget { failures: 1, sweeps: 1, ticks: 1, ..CALM }),
-        R::RearmAfterActing => one(Runs::Pod, Budget { failures: 1, sweeps: 1, deaths: 1, ticks: 1, ..CALM }),
-        R::DeadlineFromStart => one(Runs::Pod, Budget { deaths: 1, ticks: 1, ..CALM }),
-        R::LookAtAllItems => case("fan-in over items", Runs::Pod, FAN_IN, 1, CALM),
-        R::StopEveryItem => case("chain of three over items", Runs::Pod, &[&[], &[0], &[1]], 1, delete),
-        R::OneTransaction => one(Runs::Pod, Budget { deaths: 1, ..CALM }),
-        R::RedriveKeepsEpoch => {
-            case("two", Runs::Later, &[&[], &[]], ONE_ITEM, Budget { ticks: 1, beside: 0, ..delete })
-        }
-        R::JoinEverySend => one(Runs::AtOnce, CALM),
-        R::FailedSendIsDue => {
-            case("chain", Runs::Pod, CHAIN, ONE_ITEM, Budget { losses: 1, sweeps: 1, ticks: 1, ..CALM })
-        }
-        R::RetryIsDue => one(Runs::Pod, Budget { failures: 1, drops: 1, ..CALM }),
-        R::KeepExpiredSuccess => one(Runs::Later, Budget { ticks: 1, ..CALM }),
-        R::UndoTheUnknown => {
-            let mut case = one(Runs::Pod, CALM);
-            case.graph.says = Says::Nothing;
-            case
-        }
-        R::StableKey => one(Runs::Pod, Budget { failures: 1, ..CALM }),
-    }
 }

@@ -145,7 +145,7 @@ impl Place {
             if budget.drops > 0 && point.kind == Kind::Queue {
                 faults.push(Choice::Lose { number });
             }
-            if budget.deaths > 0 {
+            if budget.deaths > 0 && !self.gates.has_only_read(point.task) {
                 faults.push(Choice::Die { number });
             }
         }

@@ -43,6 +43,13 @@ pub struct Violation {
     pub unusual: u32,
 }
 
+impl std::fmt::Display for Violation {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} ({} steps, {} of them unusual)", self.what, self.schedule.len(), self.unusual)?;
+        self.schedule.iter().try_for_each(|step| write!(out, "\n    {step}"))
+    }
+}
+
 /// One position of the path that is being gone.
 #[derive(Clone, Copy, Debug)]
 struct Fork {
@@ -67,7 +74,7 @@ pub fn explore(case: &Case, paths: usize) -> Explored {
 }
 
 /// A broken promise with the fewest unusual steps, if there is one with at most `most`.
-pub fn shortest(case: &Case, most: u32, paths: usize) -> Explored {
+pub(super) fn shortest(case: &Case, most: u32, paths: usize) -> Explored {
     let mut explored = Explored::default();
     for unusual in 0..=most {
         explored = search(case, unusual, paths);

@@ -43,6 +43,8 @@ struct State {
     entries: BTreeMap<u64, Entry>,
     next: u64,
     seen: BTreeMap<TaskId, u64>,
+    /// What each task did last.
+    last: BTreeMap<TaskId, Kind>,
 }
 
 /// All points.
@@ -107,9 +109,16 @@ impl Gates {
         let mut state = self.state();
         let entry = state.entries.get_mut(&number).expect("only who waits is let go");
         entry.fate = Some(fate);
+        let (task, kind) = (entry.point.task, entry.point.kind);
         if let Some(waker) = entry.waker.take() {
             waker.wake();
         }
+        state.last.insert(task, kind);
+    }
+
+    /// Whether a task's last step was to read: had it died before that step, nothing would be different.
+    pub(super) fn has_only_read(&self, task: TaskId) -> bool {
+        self.state().last.get(&task) == Some(&Kind::Read)
     }
 
     /// What the running task has learnt, which says where it is: tasks do nothing else than follow from that.

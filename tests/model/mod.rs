@@ -18,8 +18,10 @@ mod gates;
 mod order;
 mod outer;
 mod place;
+mod rules;
 
-pub use cases::{Case, cases, without};
+pub use cases::{Case, cases};
 pub use choice::Budget;
-pub use explore::{Explored, Violation, explore, shortest};
+pub use explore::{Explored, Violation, explore};
 pub use place::{Graph, Runs};
+pub use rules::{Noticed, notice};

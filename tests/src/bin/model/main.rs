@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use ebb_flow::switch::{self, Rule};
-use ebb_tests::model::{Case, Violation, cases, explore, shortest, without};
+use ebb_flow::switch::Rule;
+use ebb_tests::model::{Case, Noticed, cases, explore, notice};
 
 /// Goes through every order of the steps of small graphs.
 #[derive(Parser)]
@@ -32,9 +32,6 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }
-
-/// Unusual steps that show a rule's absence, at most.
-const UNUSUAL: u32 = 5;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -68,16 +65,6 @@ fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize
     wrong.into_inner().expect("no thread panicked")
 }
 
-fn shown(violation: &Violation) -> String {
-    let mut text =
-        format!("  {} ({} steps, {} unusual)", violation.what, violation.schedule.len(), violation.unusual);
-    for step in &violation.schedule {
-        text.push_str("\n    ");
-        text.push_str(step);
-    }
-    text
-}
-
 fn whole(arguments: &Arguments) -> usize {
     let list: Vec<Case> = cases().into_iter().filter(|case| case.name.contains(&arguments.case)).collect();
     let states = AtomicUsize::new(0);
@@ -98,7 +85,7 @@ fn whole(arguments: &Arguments) -> usize {
         );
         let broken = usize::from(explored.violation.is_some() || !explored.complete);
         match &explored.violation {
-            Some(violation) => text.push_str(&format!("\nBROKEN:\n{}", shown(violation))),
+            Some(violation) => text.push_str(&format!("\nBROKEN: {violation}")),
             None if !explored.complete => text.push_str("\nNOT WHOLE: more paths than allowed"),
             None => {}
         }
@@ -118,27 +105,21 @@ fn rules(arguments: &Arguments) -> usize {
     let list: Vec<Rule> = Rule::ALL.into_iter().filter(named).collect();
     let wrong = each(&list, arguments.threads, |&rule| {
         let begun = Instant::now();
-        let case = without(rule);
-        switch::switch_off(Some(rule));
-        let found = shortest(&case, UNUSUAL, arguments.paths);
-        switch::switch_off(None);
-        let Some(violation) = found.violation else {
-            let text = format!("without {rule:?}: NOT NOTICED in {} ({} states)", case.name, found.states);
-            return (text, 1);
-        };
-        // With the rule on, the same orders break nothing.
-        let held = shortest(&case, violation.unusual, arguments.paths);
-        let broken = usize::from(held.violation.is_some());
+        let noticed = notice(rule, arguments.paths);
         let seconds = begun.elapsed().as_secs_f64();
-        let mut text =
-            format!("without {rule:?}: noticed in {}: {} ({seconds:.1} s)", case.name, violation.what);
-        if let Some(own) = &held.violation {
-            text.push_str(&format!("\nBROKEN with the rule:\n{}", shown(own)));
-        } else if arguments.schedules || arguments.rule.is_some() {
-            text.push('\n');
-            text.push_str(&shown(&violation));
+        match noticed {
+            Err(error) => (format!("NOT NOTICED: {error} ({seconds:.1} s)"), 1),
+            Ok(Noticed { case, violation, states }) if arguments.schedules || arguments.rule.is_some() => {
+                (format!("without {rule:?}, {case}: {states} states, {seconds:.1} s\n  {violation}"), 0)
+            }
+            Ok(Noticed { case, violation, states }) => {
+                let (what, steps, unusual) = (&violation.what, violation.schedule.len(), violation.unusual);
+                let text = format!(
+                    "without {rule:?}, {case}: {what} ({steps} steps, {unusual} of them unusual; {states} states, {seconds:.1} s)"
+                );
+                (text, 0)
+            }
         }
-        (text, broken)
     });
     println!("{} rules switched off, {wrong} not noticed", list.len());
     wrong
