@@ -88,6 +88,17 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
         removed.push(item["ttl"].as_n().unwrap().clone());
     }
     assert_eq!(removed, ["1802592000", "1802592000"]);
+    // Nothing else is ever removed: not what has still to be told, and not what lives and rests.
+    for (n, (phase, due)) in (0..).zip([
+        (TargetPhase::Gone, Some(Timestamp(5))),
+        (TargetPhase::Ready, None),
+        (TargetPhase::Stuck, None),
+    ]) {
+        let name = format!("stays-{n}");
+        world.put(TargetHead { phase, due, ..target("sandbox", &name) }).await;
+        let item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
+        assert!(!item.contains_key("ttl"), "{phase:?}");
+    }
 }
 
 pub(super) async fn a_run_without_its_target_is_our_mistake(world: World) {
