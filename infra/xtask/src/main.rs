@@ -10,6 +10,7 @@ mod check;
 mod dynamodb_local;
 mod fuzz;
 mod kills;
+mod mutants;
 mod packages;
 mod programs;
 mod run;
@@ -66,6 +67,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Changes the engine and the store at one place at a time, to see whether a test notices: --re, --iterate
+    #[command(disable_help_flag = true)]
+    Mutants {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
     #[command(disable_help_flag = true)]
     World {
@@ -85,6 +92,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
+        Chore::Mutants { arguments } => mutants::all(&arguments),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };
     match done {

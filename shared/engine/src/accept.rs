@@ -262,3 +262,6 @@ pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&Head>)
         () => Refusal::StillOpen,
     }
 }
+
+#[cfg(test)]
+mod tests;

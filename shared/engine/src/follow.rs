@@ -261,6 +261,29 @@ mod tests {
         assert_eq!(follow(&graph, &view, Cause::Fresh(last)), Next::Known(known));
     }
 
+    #[test]
+    fn what_may_run_and_what_may_ever_have_run() {
+        // 0 done, 1 failed, 2 at its third try; the others wait for those.
+        let graph = graph(vec![vec![], vec![], vec![], vec![0], vec![0, 1], vec![0, 2], vec![0, 3]]);
+        let attempts = [(2, Attempt(3)), (3, Attempt(2))].into();
+        let head = Head { done: [0].into(), failed: [1].into(), attempts, ..Head::new(Epoch::FIRST) };
+        let view = View::whole(&graph, [(Shard::ROOT, head.clone())]);
+        assert_eq!(in_flight(&graph, &view), [(Unit(2), Attempt(3)), (Unit(3), Attempt(2))]);
+        let started: Vec<u32> =
+            graph.units().filter(|&unit| may_have_started(&graph, &view, unit)).map(|unit| unit.0).collect();
+        assert_eq!(started, [0, 1, 2, 3]);
+        let next = follow(&graph, &view, Cause::Again(Unit(0)));
+        assert_eq!(next, Next::Known(Follow { dispatch: vec![(Unit(3), Attempt(2))], over: None }));
+        // Nothing follows from a failure, but that the run is over when nothing else moves.
+        let next = follow(&graph, &view, Cause::Fresh(Unit(1)));
+        assert_eq!(next, Next::Known(Follow { dispatch: vec![], over: None }));
+        let head = Head { done: [0, 3, 6].into(), failed: [1, 2].into(), ..head };
+        let view = View::whole(&graph, [(Shard::ROOT, head)]);
+        assert_eq!(in_flight(&graph, &view), []);
+        let next = follow(&graph, &view, Cause::Fresh(Unit(2)));
+        assert_eq!(next, Next::Known(Follow { dispatch: vec![], over: Some(Outcome::Failed) }));
+    }
+
     /// Graphs whose units lie in up to three items, mostly without edges so that they stay cheap.
     fn spread() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
         let edge = (0..44_usize, 0..44_usize);

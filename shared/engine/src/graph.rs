@@ -156,6 +156,20 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_every_edge_are_known_once() {
+        let graph = graph(&[&[], &[0, 0], &[1, 0], &[], &[2, 3]]).unwrap();
+        let edges = |ends: &[Unit]| ends.iter().map(|unit| unit.0).collect::<Vec<_>>();
+        let before: Vec<_> = graph.units().map(|unit| edges(graph.dependencies(unit))).collect();
+        let after: Vec<_> = graph.units().map(|unit| edges(graph.successors(unit))).collect();
+        assert_eq!(before, [vec![], vec![0], vec![0, 1], vec![], vec![2, 3]]);
+        assert_eq!(after, [vec![1, 2], vec![2], vec![4], vec![4], vec![]]);
+        assert_eq!((graph.len(), graph.is_empty()), (5, false));
+        assert!(graph.roots().eq([Unit(0), Unit(3)]));
+        assert_eq!([graph.dependencies(Unit(5)), graph.successors(Unit(5))], [&[] as &[Unit]; 2]);
+        assert!(Graph::new(vec![]).unwrap().is_empty());
+    }
+
+    #[test]
     fn a_cycle_is_named_whole() {
         let error = graph(&[&[], &[0, 3], &[1], &[2], &[3]]).unwrap_err();
         assert_eq!(error, GraphError::Cycle([1, 3, 2, 1].map(Unit).to_vec()));

@@ -128,3 +128,44 @@ impl Patch {
         Some(after)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the items that are there say is tested with the events that ask for it, in `accept`.
+    #[test]
+    fn an_item_that_is_not_there_has_no_wake_up_and_is_at_its_first_tries() {
+        use Condition as C;
+        let (first, second, due) = (Attempt::FIRST, Attempt(2), Timestamp(0));
+        for (condition, of_root, of_others) in [
+            (C::EpochIs(Epoch(1)), false, true),
+            (C::EpochIs(Epoch(7)), false, true),
+            (C::AttemptIs(0, first), true, true),
+            (C::AttemptIs(0, second), false, false),
+            (C::NotDone(0), true, true),
+            (C::NotFailed(0), true, true),
+            (C::DueIs(due), false, false),
+            (C::DueAfter(due), false, false),
+            (C::VersionIs(0), false, false),
+        ] {
+            let holds = [Shard::ROOT, Shard(1)].map(|shard| condition.holds(shard, None));
+            assert_eq!(holds, [of_root, of_others], "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn all_conditions_must_hold_and_all_changes_are_made() {
+        let patch = |conditions: &[Condition]| Patch {
+            shard: Shard(3),
+            conditions: conditions.to_vec(),
+            changes: vec![Change::AddDone(1), Change::BumpVersion, Change::BumpVersion],
+        };
+        let (holds, not) = (Condition::NotDone(1), Condition::VersionIs(0));
+        for conditions in [[holds, not], [not, holds]] {
+            assert_eq!(patch(&conditions).apply(None, Epoch(4)), None);
+        }
+        let after = Head { done: [1].into(), version: 2, ..Head::new(Epoch(4)) };
+        assert_eq!(patch(&[holds]).apply(None, Epoch(4)), Some(after));
+    }
+}

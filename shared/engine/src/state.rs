@@ -272,3 +272,79 @@ impl View {
 fn shard(position: usize) -> Shard {
     Shard(u32::try_from(position).unwrap_or(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_lie_in_items_by_range() {
+        for (unit, shard, slot) in [(0, 0, 0), (255, 0, 255), (256, 1, 0), (515, 2, 3), (9_999, 39, 15)] {
+            assert_eq!(Shard::of(Unit(unit)), (Shard(shard), slot));
+            assert_eq!(Shard(shard).unit(slot), Unit(unit));
+        }
+        assert_eq!([0, 1, 256, 257, 10_000].map(Shard::count), [1, 1, 1, 2, 40]);
+        assert_eq!([1, 7, u32::MAX].map(|n| Attempt(n).next().0), [2, 8, u32::MAX]);
+        assert_eq!([1, 7, u32::MAX].map(|n| Epoch(n).next().0), [2, 8, u32::MAX]);
+    }
+
+    /// 600 units, of which 300 waits for 3 and 520.
+    fn wide() -> Graph {
+        let mut lists = vec![vec![]; 600];
+        lists[300] = vec![Unit(3), Unit(520)];
+        Graph::new(lists).unwrap()
+    }
+
+    fn middle() -> Head {
+        Head {
+            attempts: [(46, Attempt(3))].into(),
+            done: [44].into(),
+            failed: [45].into(),
+            late: [Late { slot: 47, attempt: Attempt(2), mark: 9 }].into(),
+            sealed: [48].into(),
+            ..Head::new(Epoch(2))
+        }
+    }
+
+    #[test]
+    fn a_view_says_what_its_items_say_and_what_follows_for_others() {
+        let graph = wide();
+        let view = View::new(&graph, [(Shard(1), middle()), (Shard(3), Head::new(Epoch::FIRST))]);
+        assert_eq!((view.is_complete(), view.root(), view.head(Shard(0))), (false, None, None));
+        assert_eq!((view.head(Shard(1)), view.head(Shard(3))), (Some(&middle()), None));
+        for (unit, status) in [
+            (299, Status::Open(Attempt::FIRST)),
+            (300, Status::Done),
+            (301, Status::Failed),
+            (302, Status::Open(Attempt(3))),
+            (3, Status::Done),
+            (520, Status::Done),
+            (2, Status::Unknown),
+            (521, Status::Unknown),
+            (9_999, Status::Unknown),
+        ] {
+            assert_eq!(view.status(Unit(unit)), status, "{unit}");
+        }
+        let sealed: Vec<u32> = (0..600).filter(|&unit| view.is_sealed(Unit(unit))).collect();
+        assert_eq!(sealed, [304]);
+        let late = [(303, 2, 9), (303, 1, 9), (303, 2, 8), (304, 2, 9), (47, 2, 9)]
+            .map(|(unit, attempt, mark)| view.is_late(Unit(unit), Attempt(attempt), mark));
+        assert_eq!(late, [true, false, false, false, false]);
+        assert!(view.known_units(&graph).eq((256..512).map(Unit)));
+        let last = View::new(&graph, [(Shard(2), Head::new(Epoch::FIRST))]);
+        assert!(last.known_units(&graph).eq((512..600).map(Unit)));
+        assert_eq!([&view, &last].map(View::any_failed), [true, false]);
+    }
+
+    #[test]
+    fn items_that_were_never_written_are_in_the_epoch_of_the_root() {
+        let graph = wide();
+        let root = Head { due: Some(Timestamp(7)), ..Head::new(Epoch(5)) };
+        let view = View::whole(&graph, [(Shard::ROOT, root.clone()), (Shard(1), middle())]);
+        assert_eq!((view.is_complete(), view.root()), (true, Some(&root)));
+        assert_eq!(view.head(Shard(1)), Some(&middle()));
+        assert_eq!(view.head(Shard(2)), Some(&Head::new(Epoch(5))));
+        assert!(view.known_units(&graph).eq(graph.units()));
+        assert_eq!(View::whole(&graph, []).root(), Some(&Head::new(Epoch::FIRST)));
+    }
+}

@@ -252,3 +252,141 @@ fn ready(moments: Moments) -> Step {
     let start = moments.has(Moment::AfterReady).then_some(Moment::AfterReady);
     Step { phase: TargetPhase::Ready, start, tell: Some(Tell::Ready) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PHASES: [TargetPhase; 6] = [
+        TargetPhase::Starting,
+        TargetPhase::Ready,
+        TargetPhase::Failed,
+        TargetPhase::Stopping,
+        TargetPhase::Stuck,
+        TargetPhase::Gone,
+    ];
+    const UNDER_WAY_OR_OVER: [TargetPhase; 3] =
+        [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
+
+    fn target(phase: TargetPhase, moment: Option<Moment>, waiting: Option<&str>) -> Target {
+        Target { uid: "own".into(), generation: 2, phase, moment, waiting: waiting.map(str::to_owned) }
+    }
+
+    /// Every choice of moments, each named twice.
+    fn choices() -> impl Iterator<Item = (Moments, Vec<Moment>)> {
+        (0..16).map(|bits| {
+            let named = (0..4).filter(|n| bits >> n & 1 > 0).map(|n| Moment::ALL[n]);
+            let named: Vec<Moment> = named.collect();
+            (named.iter().chain(&named).copied().collect(), named)
+        })
+    }
+
+    fn step(phase: TargetPhase, start: Option<Moment>, tell: Option<Tell>) -> Step {
+        Step { phase, start, tell }
+    }
+
+    #[test]
+    fn a_life_goes_through_the_moments_that_have_units() {
+        for (moments, named) in choices() {
+            let has = |moment| named.contains(&moment).then_some(moment);
+            assert_eq!(Moment::ALL.map(|moment| moments.has(moment).then_some(moment)), Moment::ALL.map(has));
+            let ready = step(TargetPhase::Ready, has(Moment::AfterReady), Some(Tell::Ready));
+            let first = match has(Moment::BeforeReady) {
+                None => ready,
+                first => step(TargetPhase::Starting, first, None),
+            };
+            assert_eq!(begin(moments), first);
+            let stopping = |moment| step(TargetPhase::Stopping, Some(moment), None);
+            let after =
+                has(Moment::AfterStop).map_or(step(TargetPhase::Gone, None, Some(Tell::Gone)), stopping);
+            let drained = has(Moment::BeforeStop).map_or(after, stopping);
+            let down = [Life::WasReady, Life::NeverReady, Life::Drained].map(|life| teardown(life, moments));
+            assert_eq!(down, [drained, after, after], "{named:?}");
+
+            for (phase, at, of, outcome) in PHASES.into_iter().flat_map(|phase| {
+                let pairs = Moment::ALL.into_iter().flat_map(|at| Moment::ALL.map(|of| (at, of)));
+                pairs.flat_map(move |(at, of)| {
+                    [Outcome::Succeeded, Outcome::Failed].map(|outcome| (phase, at, of, outcome))
+                })
+            }) {
+                use {Moment as M, Outcome as O, TargetPhase as P};
+                let expected = match (phase, of, outcome) {
+                    _ if at != of => None,
+                    (P::Starting, M::BeforeReady, O::Succeeded) => Some(ready),
+                    (P::Starting, M::BeforeReady, O::Failed) | (P::Ready, M::AfterReady, O::Failed) => {
+                        Some(step(P::Failed, None, Some(Tell::Failed)))
+                    }
+                    (P::Stopping, M::BeforeStop | M::AfterStop, O::Failed) => {
+                        Some(step(P::Stuck, None, Some(Tell::Stuck)))
+                    }
+                    (P::Stopping | P::Stuck, M::BeforeStop, O::Succeeded) => Some(after),
+                    (P::Stopping | P::Stuck, M::AfterStop, O::Succeeded) => {
+                        Some(step(P::Gone, None, Some(Tell::Gone)))
+                    }
+                    _ => None,
+                };
+                let over = run_over(&target(phase, Some(at), None), of, outcome, moments);
+                assert_eq!(over, expected, "{phase:?} at {at:?}: {of:?} {outcome:?}, {named:?}");
+            }
+            assert_eq!(
+                run_over(
+                    &target(TargetPhase::Starting, None, None),
+                    Moment::BeforeReady,
+                    Outcome::Failed,
+                    moments
+                ),
+                None
+            );
+        }
+        assert_eq!(Tell::ALL.map(Tell::name), ["ready", "failed", "stuck", "gone"]);
+        let lives = [Life::NeverReady, Life::WasReady, Life::Drained, Life::Drained];
+        assert_eq!(Moment::ALL.map(Life::cancelled_in), lives);
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_life_and_one_may_wait_for_it() {
+        let moments: Moments = Moment::ALL.into_iter().collect();
+        assert_eq!(create(None, "new", 1, moments), Creation::Begin(begin(moments)));
+        for (phase, waiting) in
+            PHASES.into_iter().flat_map(|phase| [None, Some("new"), Some("other")].map(|w| (phase, w)))
+        {
+            let existing = target(phase, None, waiting);
+            let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation, moments));
+            let of_new = create(Some(&existing), "new", 1, moments);
+            let expected = match UNDER_WAY_OR_OVER.contains(&phase) {
+                true => [Creation::Stale; 3],
+                false => [Creation::Same, Creation::Same, Creation::Changed],
+            };
+            assert_eq!(of_own, expected, "{existing:?}");
+            let expected = match waiting {
+                Some("new") => Creation::Same,
+                Some(_) => Creation::Crowded,
+                None if phase == TargetPhase::Gone => Creation::Begin(begin(moments)),
+                None => Creation::Wait,
+            };
+            assert_eq!(of_new, expected, "{existing:?}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_takes_away_what_there_can_be() {
+        use {Moment as M, TargetPhase as P};
+        let moments: Moments = Moment::ALL.into_iter().collect();
+        let cancel = Deletion::Cancel(step(P::Stopping, None, None));
+        let begin = |moment| Deletion::Begin(step(P::Stopping, Some(moment), None));
+        assert_eq!(delete(None, "own", moments), Deletion::Remember);
+        for (phase, moment) in PHASES.into_iter().flat_map(|phase| {
+            Moment::ALL.into_iter().map(Some).chain([None]).map(move |moment| (phase, moment))
+        }) {
+            let expected = match (phase, moment) {
+                (phase, _) if UNDER_WAY_OR_OVER.contains(&phase) => Deletion::Same,
+                (P::Starting, _) | (P::Ready, Some(M::AfterReady)) => cancel,
+                (P::Ready, _) | (P::Failed, Some(M::AfterReady)) => begin(M::BeforeStop),
+                _ => begin(M::AfterStop),
+            };
+            let existing = target(phase, moment, Some("next"));
+            let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid, moments));
+            assert_eq!(deleted, [expected, Deletion::Unqueue, Deletion::Remember], "{existing:?}");
+        }
+    }
+}

@@ -136,12 +136,21 @@ impl Books {
         {
             return Some(format!("{} ms after its run was stopped", now - stopped.0));
         }
+        let is_done = |unit: u32| {
+            let (shard, slot) = Shard::of(Unit(unit));
+            heads.get(&shard).is_some_and(|head| head.head.done.contains(&slot))
+        };
+        // What was undone may be undone once more, after a late success; what was set up stays done.
+        if this.part.sets_up()
+            && let Some(other) = this.part.waits_for.iter().find(|&&other| !is_done(other))
+        {
+            return Some(format!("before unit {other} of its event is done"));
+        }
         let (shard, slot) = Shard::of(Unit(this.part.unit));
         let head = heads.get(&shard)?;
         // A relay fences lower tries off; a request to a server that was sent before may still arrive.
-        let later = this.killable
-            && head.head.attempt(slot) > Attempt(this.attempt)
-            && head.head.done.contains(&slot);
+        let later =
+            this.killable && head.head.attempt(slot) > Attempt(this.attempt) && is_done(this.part.unit);
         later.then(|| "although a later try has succeeded".to_owned())
     }
 

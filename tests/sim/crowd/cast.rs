@@ -38,6 +38,8 @@ pub(super) struct Part {
     pub(super) moment: Moment,
     /// Its position in its event.
     pub(super) unit: u32,
+    /// The positions of what it waits for.
+    pub(super) waits_for: Vec<u32>,
     pub(super) makes: Makes,
     /// How long a try takes, in milliseconds.
     pub(super) millis: u64,
@@ -120,6 +122,7 @@ pub(super) fn parts(plan: &Plan, kind: &str, name: &str, uid: &str, seed: u64, p
                 unit_key: unit.key.clone(),
                 moment: event.moment.into(),
                 unit: position,
+                waits_for: unit.dependencies.clone(),
                 makes,
                 millis,
                 timeout_ms: unit.timeout_ms,

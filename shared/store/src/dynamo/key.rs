@@ -146,5 +146,10 @@ mod tests {
     fn every_index_shard_is_used() {
         let used: std::collections::BTreeSet<u8> = (0..400).map(|n| due_shard(&format!("r#{n}"))).collect();
         assert_eq!(used, (0..DUE_SHARDS).collect());
+        // By the place of a digest's first letter in its alphabet.
+        for partition in (0..400).map(|n| format!("r#{n}")) {
+            let place = "abcdefghijklmnopqrstuvwxyz234567".find(&short_digest(&[&partition], 1)).unwrap();
+            assert_eq!(usize::from(due_shard(&partition)), place % usize::from(DUE_SHARDS), "{partition}");
+        }
     }
 }

@@ -96,10 +96,8 @@ fn assemble(items: &[Item]) -> Stored<Vec<(Unit, Attempt, Record)>> {
         let place = key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("no record"))?;
         let record = records.entry((place.0, place.1)).or_default();
         match place.2 {
-            RecordPart::Main => {
-                let others = std::mem::take(&mut record.others);
-                *record = Record { others, ..read_record("Query", item)? };
-            }
+            // Its key is the beginning of the others' keys, so it comes first.
+            RecordPart::Main => *record = read_record("Query", item)?,
             RecordPart::Second => record.others.extend(read_result(&reader, item)?),
         }
     }
@@ -277,6 +275,10 @@ mod tests {
         let units = |list: &[u32]| list.iter().copied().map(Unit).collect::<Vec<_>>();
         assert_eq!(ranges(&units(&[])), []);
         assert_eq!(ranges(&units(&[3, 1, 2, 2])), [(Unit(1), Unit(3))]);
-        assert_eq!(ranges(&units(&[0, 16, 33])), [(Unit(0), Unit(16)), (Unit(33), Unit(33))]);
+        for first in [0, 100] {
+            let [second, third] = [first + 16, first + 33];
+            let expected = [(Unit(first), Unit(second)), (Unit(third), Unit(third))];
+            assert_eq!(ranges(&units(&[first, second, third])), expected);
+        }
     }
 }

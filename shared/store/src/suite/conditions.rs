@@ -170,4 +170,9 @@ pub(super) async fn an_empty_set_is_no_attribute(world: World) {
         world.check(&run, Shard::ROOT, condition, true).await;
     }
     assert_eq!(world.change(&run, Shard::ROOT, &[Change::AddDone(5)]).await.done, [5].into());
+    // Nor has an item a version that nobody bumped.
+    world.change(&run, Shard(1), &[Change::AddDone(5)]).await;
+    let item = world.item(&partition, "h#0001").await.unwrap();
+    let names: BTreeSet<&str> = item.keys().map(String::as_str).collect();
+    assert_eq!(names, ["done", "ep", "pk", "sk"].into());
 }

@@ -24,7 +24,7 @@ pub(super) async fn objects_are_replaced(world: World) {
     assert_eq!(world.store.get_object("a/b").await.unwrap(), Some(vec![2, 3]));
 }
 
-fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
+pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
     let document = format!("{name}@{version}{}", "x".repeat(size));
     PluginItem {
         name: name.into(),

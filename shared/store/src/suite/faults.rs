@@ -1,12 +1,15 @@
 use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit, accept};
+use ebb_wire::record::Verdict;
 use hyper::StatusCode;
 use serde_json::json;
 
+use super::document::plugin;
 use super::proxy::Fault;
-use super::world::{World, new_run, target, written};
+use super::world::{World, new_run, result, target, written};
 use crate::{
-    ListTargets as _, MoveTarget as _, PatchRun as _, Patched, QueryDue as _, ReadRun as _, ReadTarget as _,
-    StoreError, Stored, TargetHead, Transition,
+    ListTargets as _, MoveTarget as _, Note, NoteRecord as _, PatchRun as _, Patched, PutResult as _,
+    QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, Stored,
+    TargetHead, Transition, WritePlugins as _,
 };
 
 /// What a busy or ailing table says: status and code.
@@ -57,6 +60,9 @@ pub(super) async fn what_passes_by_itself_is_not_seen(world: World) {
 
 pub(super) async fn what_does_not_pass_is_retryable(world: World) {
     let run = world.run("a").await;
+    let (one, other) = (result(Verdict::Failed, "1"), result(Verdict::Failed, "2"));
+    let (first, started) = (Attempt(1), Note::Started(Timestamp(1)));
+    world.store.put_result(&run, Unit(1), first, &one).await.unwrap();
     for (status, code) in PASSING {
         let (proxy, store) = world.proxy().await;
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
@@ -68,9 +74,21 @@ pub(super) async fn what_does_not_pass_is_retryable(world: World) {
         retryable(store.query_due(Timestamp(1), 1).await);
         retryable(store.list_targets(None, None, 1).await);
         retryable(store.move_target(&begin("b")).await);
+        retryable(store.move_target(&Transition { run: None, ..begin("b") }).await);
         retryable(store.put_tombstone("u1", Timestamp(1)).await);
-        assert!(proxy.hits() >= 2 * 7, "{code}");
+        retryable(store.put_plugin(&plugin("acme/db", "1.0.0", 0)).await);
+        retryable(store.note_record(&run, Unit(0), first, &started).await);
+        retryable(store.put_result(&run, Unit(0), first, &one).await);
+        assert!(proxy.hits() >= 2 * 11, "{code}");
+        // The record answers, and what is to be kept beside it does not pass.
+        let (proxy, store) = world.proxy().await;
+        proxy.plan("PutItem", vec![Fault::error(status, code); FOREVER]);
+        retryable(store.put_result(&run, Unit(1), first, &other).await);
+        assert!(proxy.hits() >= 2, "{code}");
     }
+    let records = world.store.read_all_records(&run).await.unwrap();
+    assert_eq!((records.len(), records[0].2.others.len()), (1, 0));
+    assert_eq!(world.store.list_plugins().await.unwrap(), []);
     let head = world.store.read_root(&run).await.unwrap().unwrap().head;
     assert!(head.done.is_empty());
     assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), None);
@@ -150,11 +168,18 @@ pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: World) {
     let table = store.dynamo.table();
     let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
     let left = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
-    let idle = Fault::Answer(StatusCode::OK, json!({"Responses": {table: []}, "UnprocessedKeys": left}));
-    proxy.plan("BatchGetItem", vec![idle.clone(); 3]);
-    let names: Vec<String> =
-        store.list_targets(None, None, 10).await.unwrap().into_iter().map(|target| target.name).collect();
-    assert_eq!((names, proxy.hits()), (vec!["a".to_owned(), "b".to_owned()], 3));
+    let gives = |found: &[serde_json::Value]| {
+        let answer = json!({"Responses": {table: found}, "UnprocessedKeys": left});
+        Fault::Answer(StatusCode::OK, answer)
+    };
+    let idle = gives(&[]);
+    // Only a table that gives nothing is busy: whoever gets something asks on for as long as it takes.
+    for (answer, times) in [(idle.clone(), 3), (gives(&[key("a")]), 20)] {
+        proxy.plan("BatchGetItem", vec![answer; times]);
+        let targets = store.list_targets(None, None, 10).await.unwrap();
+        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+        assert_eq!((names, proxy.hits()), (vec!["a", "b"], times));
+    }
     proxy.plan("BatchGetItem", vec![idle; FOREVER]);
     retryable(store.list_targets(None, None, 10).await);
     assert_eq!(proxy.hits(), 6);

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use crate::{PatchRun as _, ReadRun as _};
 use ebb_wire::engine::{
     Attempt, Change, Condition, Epoch, Event, Late, Patch, RunPhase, SHARD, Shard, Timestamp, Unit,
@@ -71,10 +73,16 @@ pub(super) async fn a_cancel_ends_the_epoch(world: World) {
     );
     assert!(refused(world.accept(&run, cancel).await).is_some());
     assert!(refused(world.accept(&run, success(1, A1, E1)).await).is_some());
-    let late = written(world.accept(&run, Event::Late { unit: Unit(1), attempt: A1, mark: 7 }).await).head;
-    assert_eq!(late.late, [Late { slot: 1, attempt: A1, mark: 7 }].into());
-    let sealed = written(world.accept(&run, Event::Sealed { unit: Unit(1) }).await).head;
-    assert_eq!(sealed.sealed, [1].into());
+    // What is noted stays beside what was noted before.
+    let mut marks = BTreeSet::new();
+    for (attempt, mark) in [(A1, 7), (A1, 8), (Attempt(2), 7), (A1, 7)] {
+        let late = written(world.accept(&run, Event::Late { unit: Unit(1), attempt, mark }).await).head;
+        marks.insert(Late { slot: 1, attempt, mark });
+        assert_eq!(late.late, marks);
+    }
+    for (unit, sealed) in [(1, [1].into()), (0, BTreeSet::from([0, 1]))] {
+        assert_eq!(written(world.accept(&run, Event::Sealed { unit: Unit(unit) }).await).head.sealed, sealed);
+    }
     let stopped = written(world.accept(&run, Event::Stopped { now, epoch: Epoch(2) }).await).head;
     assert_eq!(stopped.stopped, Some(now));
 }

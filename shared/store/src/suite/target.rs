@@ -1,3 +1,8 @@
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
 use crate::{TargetHead, TellState, Transition, Waiting};
 use ebb_wire::engine::target::Tell;
@@ -83,6 +88,17 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
         removed.push(item["ttl"].as_n().unwrap().clone());
     }
     assert_eq!(removed, ["1802592000", "1802592000"]);
+    // Nothing else is ever removed: not what has still to be told, and not what lives and rests.
+    for (n, (phase, due)) in (0..).zip([
+        (TargetPhase::Gone, Some(Timestamp(5))),
+        (TargetPhase::Ready, None),
+        (TargetPhase::Stuck, None),
+    ]) {
+        let name = format!("stays-{n}");
+        world.put(TargetHead { phase, due, ..target("sandbox", &name) }).await;
+        let item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
+        assert!(!item.contains_key("ttl"), "{phase:?}");
+    }
 }
 
 pub(super) async fn a_run_without_its_target_is_our_mistake(world: World) {
@@ -101,9 +117,15 @@ pub(super) async fn no_table_is_broken_and_no_network_retryable(world: World) {
     let client = world.store.dynamo.client().clone();
     let error = crate::Dynamo::new(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
-    let config = world.store.dynamo.client().config().to_builder().endpoint_url("http://127.0.0.1:1");
-    let config = config.retry_config(aws_sdk_dynamodb::config::retry::RetryConfig::disabled()).build();
-    let client = aws_sdk_dynamodb::Client::from_conf(config);
-    let error = crate::Dynamo::new(client, "ebb").read_target("a", "b").await.unwrap_err();
-    assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
+    // Nobody there, and somebody who never answers.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("http://{}", listener.local_addr().unwrap());
+    let patience = TimeoutConfig::builder().operation_timeout(Duration::from_millis(50)).build();
+    for endpoint in ["http://127.0.0.1:1", &silent] {
+        let config = world.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
+        let config = config.retry_config(RetryConfig::disabled()).timeout_config(patience.clone()).build();
+        let client = aws_sdk_dynamodb::Client::from_conf(config);
+        let error = crate::Dynamo::new(client, "ebb").read_target("a", "b").await.unwrap_err();
+        assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
+    }
 }

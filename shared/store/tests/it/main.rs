@@ -8,6 +8,9 @@ use libtest_mimic::Arguments;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+/// The name of Amazon's table.
+const AMAZONS: &str = "dynamodb-local";
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = Runtime::new().expect("a runtime");
@@ -16,7 +19,8 @@ fn main() -> ExitCode {
         endpoint: runtime.block_on(dynoxide()),
         differences: Differences::DYNOXIDE,
     };
-    let amazon = match arguments.list {
+    // Not for a list, and not where `--skip dynamodb-local` leaves out all of its tests.
+    let amazon = match arguments.list || arguments.skip.iter().any(|word| AMAZONS.contains(word.as_str())) {
         true => None,
         false => match DynamoDbLocal::start() {
             Ok(server) => Some(server),
@@ -27,7 +31,7 @@ fn main() -> ExitCode {
         },
     };
     let endpoint = amazon.as_ref().map_or_else(String::new, DynamoDbLocal::endpoint);
-    let amazons = Table { name: "dynamodb-local", endpoint, differences: Differences::DYNAMODB_LOCAL };
+    let amazons = Table { name: AMAZONS, endpoint, differences: Differences::DYNAMODB_LOCAL };
     let trials = [&embedded, &amazons].into_iter().flat_map(trials).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
