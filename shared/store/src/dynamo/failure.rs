@@ -57,7 +57,7 @@ where
 
 /// Whether a write met a transaction on the same item, which the SDK does not try again as it does what is throttled
 /// and a transaction that is in progress.
-pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
     code == Some("TransactionConflictException")
 }

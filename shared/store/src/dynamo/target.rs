@@ -15,7 +15,7 @@ use ebb_wire::engine::{TargetPhase, Timestamp};
 use ebb_wire::id::{event, event_name, short_digest};
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
-use super::failure::{failure, is_conflict, past_conflicts, pauses};
+use super::failure::{failure, past_conflicts, pauses};
 use super::run::new_run;
 use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
@@ -254,7 +254,6 @@ impl Dynamo {
                     self.answered(TRANSACT, Direction::Write, &[]);
                     cancelled.cancellation_reasons()
                 }
-                _ if is_conflict(&error) => &[],
                 _ => return Err(failure(TRANSACT, &error)),
             };
             if let Some(answer) = verdict(transition, &item, reasons) {
