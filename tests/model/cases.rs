@@ -41,48 +41,65 @@ pub(super) const CHAIN: &[&[usize]] = &[&[], &[0]];
 pub(super) const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
-/// What is explored whole.
+/// What the tests explore whole.
 pub fn cases() -> Vec<Case> {
+    all().into_iter().filter(|(large, _)| !large).map(|(_, case)| case).collect()
+}
+
+/// What is explored whole beside it: each takes a minute and more.
+pub fn large_cases() -> Vec<Case> {
+    all().into_iter().filter(|(large, _)| *large).map(|(_, case)| case).collect()
+}
+
+/// All cases, and whether each is a large one.
+fn all() -> Vec<(bool, Case)> {
     let mut cases = Vec::new();
     for runs in KINDS {
-        let mut one =
-            |name: &str, budget| cases.push(case(&format!("one: {name}"), runs, ONE, ONE_ITEM, budget));
-        one("calm", CALM);
-        one("deleted", Budget { deletions: 1, ..CALM });
-        one("a death", Budget { deaths: 1, ..CALM });
-        one("a lost answer", Budget { losses: 1, ..CALM });
-        one("a lost message", Budget { drops: 1, ..CALM });
-        one("twice", Budget { doubles: 1, ..CALM });
-        one("a failure", Budget { failures: 1, ..CALM });
-        one("both tries fail", Budget { failures: 2, ..CALM });
-        one("a sweep at any time", Budget { sweeps: 1, ..CALM });
-        one("a hurry", Budget { ticks: 1, ..CALM });
-        one("a failure, a sweep", Budget { failures: 1, sweeps: 1, ..CALM });
-        one("a hurry, a sweep", Budget { ticks: 1, sweeps: 1, ..CALM });
+        let later = runs == Runs::Later;
+        let mut one = |large: bool, name: &str, budget| {
+            cases.push((large, case(&format!("one: {name}"), runs, ONE, ONE_ITEM, budget)));
+        };
+        one(false, "calm", CALM);
+        one(false, "deleted", Budget { deletions: 1, ..CALM });
+        one(false, "a death", Budget { deaths: 1, ..CALM });
+        one(false, "a lost answer", Budget { losses: 1, ..CALM });
+        one(false, "a lost message", Budget { drops: 1, ..CALM });
+        one(false, "twice", Budget { doubles: 1, ..CALM });
+        one(false, "a failure", Budget { failures: 1, ..CALM });
+        one(false, "both tries fail", Budget { failures: 2, ..CALM });
+        one(false, "a sweep at any time", Budget { sweeps: 1, ..CALM });
+        one(false, "a hurry", Budget { ticks: 1, ..CALM });
+        one(false, "a failure, a sweep", Budget { failures: 1, sweeps: 1, ..CALM });
+        one(later, "a hurry, a sweep", Budget { ticks: 1, sweeps: 1, ..CALM });
     }
-    for runs in KINDS {
-        let budget = Budget { losses: 1, deletions: 1, ..CALM };
+    for runs in [Runs::AtOnce, Runs::Later] {
+        // With callbacks, what overtakes what is the outside's alone.
+        let beside = u8::from(runs == Runs::AtOnce);
+        let budget = Budget { losses: 1, deletions: 1, beside, ..CALM };
         let mut only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
         only.graph.tries = 1;
-        cases.push(only);
+        cases.push((true, only));
     }
     for runs in KINDS {
-        let mut two =
-            |name: &str, budget| cases.push(case(&format!("chain: {name}"), runs, CHAIN, ONE_ITEM, budget));
-        two("calm", CALM);
-        two("deleted", Budget { deletions: 1, ..CALM });
-        two("a death", Budget { deaths: 1, ..CALM });
-        two("twice", Budget { doubles: 1, ..CALM });
-        two("a failure", Budget { failures: 1, ..CALM });
+        let webhook = runs != Runs::Pod;
+        let mut two = |large: bool, name: &str, budget| {
+            cases.push((large, case(&format!("chain: {name}"), runs, CHAIN, ONE_ITEM, budget)));
+        };
+        two(false, "calm", CALM);
+        two(webhook, "deleted", Budget { deletions: 1, ..CALM });
+        two(runs == Runs::Later, "a death", Budget { deaths: 1, ..CALM });
+        two(runs == Runs::Later, "twice", Budget { doubles: 1, ..CALM });
+        two(false, "a failure", Budget { failures: 1, ..CALM });
     }
     for (name, per_item) in [("", ONE_ITEM), (" over two items", 2)] {
         for runs in KINDS {
-            let mut add = |shape: &str, reads, what: &str, budget| {
-                cases.push(case(&format!("{shape}{name}: {what}"), runs, reads, per_item, budget));
+            let later = runs == Runs::Later;
+            let mut add = |large: bool, shape: &str, reads, what: &str, budget| {
+                cases.push((large, case(&format!("{shape}{name}: {what}"), runs, reads, per_item, budget)));
             };
-            add("fan-in", FAN_IN, "calm", CALM);
-            add("fan-in", FAN_IN, "a death", Budget { deaths: 1, ..CALM });
-            add("diamond", DIAMOND, "calm", CALM);
+            add(later, "fan-in", FAN_IN, "calm", CALM);
+            add(true, "fan-in", FAN_IN, "a death", Budget { deaths: 1, ..CALM });
+            add(later, "diamond", DIAMOND, "calm", CALM);
         }
     }
     cases

@@ -20,7 +20,7 @@ mod outer;
 mod place;
 mod rules;
 
-pub use cases::{Case, cases};
+pub use cases::{Case, cases, large_cases};
 pub use choice::Budget;
 pub use explore::{Explored, Violation, explore};
 pub use place::{Graph, Runs};

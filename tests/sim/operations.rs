@@ -94,6 +94,10 @@ impl NoteRecord for Table {
                         record.again = None;
                     }
                     Note::Again(at) => record.again = Some(at.0),
+                    Note::PutOff(at) => {
+                        record.again = Some(at.0);
+                        record.started = None;
+                    }
                     Note::Beat(at, progress) => {
                         record.beat = Some(at.0);
                         record.progress = progress.clone().or(record.progress.take());

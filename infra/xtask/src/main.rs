@@ -61,7 +61,7 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Explores every order of the steps of small graphs, and shows that no rule can be left out: --case, --rule, --schedules
+    /// Explores every order of the steps of small graphs, and shows that no rule can be left out: --case, --large, --rule, --schedules
     #[command(disable_help_flag = true)]
     Model {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

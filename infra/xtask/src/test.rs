@@ -19,8 +19,8 @@ pub(crate) fn all() -> anyhow::Result<()> {
     let mut summary = Summary::default();
     // A failure in one crate says nothing of the others: the whole picture in one go.
     let all = tests(&["--workspace", "--no-fail-fast"], &mut summary);
-    // No program is built with rules that can be left out.
-    let model = tests(&["--package", "ebb-tests", "--features", "switches", "--test", "model"], &mut summary);
+    // No program is built with rules that can be left out. The workspace: so the packages of others are those from before.
+    let model = tests(&["--workspace", "--features", "ebb-tests/switches", "--test", "model"], &mut summary);
     // Whoever reads may be gone; the exit code tells.
     let _ = writeln!(std::io::stdout(), "{summary}");
     all.and(model)

@@ -337,9 +337,9 @@ pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), 
     hasten(env, run, seconds.saturating_mul(1000)).await
 }
 
-/// Leaves a try that has not begun to `sweep`, which begins it at `at`.
+/// Leaves a try that was not sent to `sweep`, which begins it at `at`. Its time runs from then on.
 async fn put_off(env: &Env, run: &Run, this: Try, at: ebb_engine::Timestamp) -> Result<(), FlowError> {
-    env.store.note_record(&run.id, this.unit, this.attempt, &Note::Again(at)).await?;
+    env.store.note_record(&run.id, this.unit, this.attempt, &Note::PutOff(at)).await?;
     hasten(env, run, at.since(env.now()).0).await
 }
 

@@ -15,7 +15,7 @@ pub struct Record {
     /// When its receiver said that the result will come later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<u64>,
-    /// When it is to be asked again.
+    /// When it is to be asked again; of one that has not begun, when it is to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<u64>,
     /// When it last said that it goes on.

@@ -1,7 +1,7 @@
 //! Records: `r#RUN` / `u#IIIII#AAA`, and `…#late#DIGEST` for a second result of the same try.
 //!
 //! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
-//! started, `c` accepted, `n` asked again at, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
+//! started, `c` accepted, `n` asked again or put off until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
 //! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
 //! there is a log, `dg` digest. `dg` is there exactly when there is a result.
 
@@ -232,6 +232,10 @@ impl NoteRecord for Dynamo {
                 expression.remove("n");
             }
             Note::Again(at) => expression.set("n", number(at.0)),
+            Note::PutOff(at) => {
+                expression.set("n", number(at.0));
+                expression.remove("s");
+            }
             Note::Beat(at, progress) => {
                 expression.set("b", number(at.0));
                 if let Some(progress) = progress {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use ebb_flow::switch::Rule;
-use ebb_tests::model::{Case, Noticed, cases, explore, notice};
+use ebb_tests::model::{Case, Noticed, cases, explore, large_cases, notice};
 
 /// Goes through every order of the steps of small graphs.
 #[derive(Parser)]
@@ -16,6 +16,9 @@ struct Arguments {
     /// Explore only the cases whose names contain this
     #[arg(long, default_value = "")]
     case: String,
+    /// Explore the large cases too; takes long
+    #[arg(long)]
+    large: bool,
     /// Only show that this rule's absence is noticed
     #[arg(long)]
     rule: Option<String>,
@@ -66,7 +69,11 @@ fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize
 }
 
 fn whole(arguments: &Arguments) -> usize {
-    let list: Vec<Case> = cases().into_iter().filter(|case| case.name.contains(&arguments.case)).collect();
+    // One that is named is explored however large.
+    let large = arguments.large || !arguments.case.is_empty();
+    let mut list: Vec<Case> = if large { large_cases() } else { Vec::new() };
+    list.extend(cases());
+    list.retain(|case| case.name.contains(&arguments.case));
     let states = AtomicUsize::new(0);
     let paths = AtomicUsize::new(0);
     let wrong = each(&list, arguments.threads, |case| {
