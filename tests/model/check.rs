@@ -67,7 +67,12 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
         let (_, graph) = place.loaded.event(run.moment())?;
         let view =
             ebb_engine::View::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
-        for (unit, attempt) in ebb_engine::follow::in_flight(graph, &view) {
+        let open = ebb_engine::follow::in_flight(graph, &view);
+        let wait = due.0.saturating_sub(place.runtime.now().0);
+        if open.is_empty() && wait > SOON_MS {
+            return Some(format!("nothing of {run} moves any more, and it is closed in {wait} ms"));
+        }
+        for (unit, attempt) in open {
             let before = Attempt(attempt.0 - 1);
             let next = table
                 .records
@@ -109,7 +114,7 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
     None
 }
 
-/// What was not sent is looked at within this.
+/// What was not sent is looked at within this, and a run that is over and still open.
 const SOON_MS: u64 = 60_000;
 
 /// When nothing can happen any more.

@@ -19,7 +19,8 @@ pub(crate) enum Program {
     World,
 }
 
-/// Builds a program and runs it with `arguments`. The ordinary build: its packages are compiled for the tests anyway.
+/// Builds a program and runs it with `arguments`. The ordinary build: what is found and counted does not depend on how
+/// fast it is.
 ///
 /// # Errors
 /// When it does not compile, or finds something wrong.

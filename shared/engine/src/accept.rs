@@ -108,10 +108,8 @@ pub enum Event {
         /// The new wake-up time.
         next: Timestamp,
     },
-    /// Nothing moves any more.
+    /// Nothing moves any more. A wake-up that was only put off since is no reason to stay open.
     Closed {
-        /// The wake-up time that was seen.
-        seen: Timestamp,
         /// The version that was seen.
         version: u64,
     },
@@ -195,9 +193,9 @@ pub fn accept(event: Event) -> Patch {
             conditions: vec![Condition::DueIs(seen), Condition::VersionIs(version)],
             changes: vec![Change::SetDue(next)],
         },
-        Event::Closed { seen, version } => Patch {
+        Event::Closed { version } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::DueIs(seen), Condition::VersionIs(version)],
+            conditions: vec![Condition::VersionIs(version)],
             changes: vec![Change::SetPhase(RunPhase::Closed), Change::ClearDue],
         },
     }

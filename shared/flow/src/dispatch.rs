@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_engine::{Attempt, Epoch, Unit};
+use ebb_engine::{Attempt, Epoch, Event, Unit, accept};
 use ebb_outbound::{CallError, Request, Response};
 use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
 use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
@@ -242,16 +242,22 @@ async fn start(env: &Env, run: &Run, request: Ensure) -> Result<Sent, FlowError>
 /// The store's.
 pub async fn hasten(env: &Env, run: &Run, millis: u64) -> Result<(), FlowError> {
     let due = env.now().plus(ebb_engine::Millis(millis));
-    match env.store.patch_run(&run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await? {
-        Patched::Written(_) => {
-            env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(millis)).await;
+    for _ in 0..crate::ATTEMPTS {
+        match env.store.patch_run(&run.id, &accept(Event::Hastened { due })).await? {
+            Patched::Written(_) => {
+                env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(millis)).await;
+                return Ok(());
+            }
+            Patched::Refused(None) => return Ok(()),
+            Patched::Refused(Some(_)) => {}
         }
-        Patched::Refused(Some(_)) => {
-            env.store.patch_run(&run.id, &ebb_engine::accept(ebb_engine::Event::Noticed)).await?;
+        // It was due earlier; whoever looked at it then may have put it off since.
+        match env.store.patch_run(&run.id, &accept(Event::Noticed)).await? {
+            Patched::Written(noticed) if noticed.head.due > Some(due) => {}
+            Patched::Written(_) | Patched::Refused(_) => return Ok(()),
         }
-        Patched::Refused(None) => {}
     }
-    Ok(())
+    Err(FlowError::Contended(format!("run {}", run.id)))
 }
 
 async fn call(

@@ -162,7 +162,7 @@ async fn one(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progres
 fn log(run: &Run, this: Try, sent: &Sent) {
     let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
     let answer = match &sent.ended {
-        None => "sent",
+        None => "no result yet",
         Some(crate::outcome::Ended::Succeeded(_)) => "succeeded",
         Some(crate::outcome::Ended::Skipped(_)) => "skipped",
         Some(crate::outcome::Ended::Failed(_)) => "failed",

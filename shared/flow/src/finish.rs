@@ -217,15 +217,15 @@ pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
     Ok(())
 }
 
-/// Closes a run that is still as `root` says; false: it is not, and stays due.
+/// Closes a run that is still as `root` says, but for when it is due; false: it is not, and stays due.
 ///
 /// # Errors
 /// The store's.
 pub async fn close_seen(env: &Env, run: &RunId, root: &Head) -> Result<bool, FlowError> {
-    let (RunPhase::Running | RunPhase::Stopping, Some(seen)) = (root.phase, root.due) else {
+    if root.phase == RunPhase::Closed {
         return Ok(true);
-    };
-    let patch = accept(Event::Closed { seen, version: root.version });
+    }
+    let patch = accept(Event::Closed { version: root.version });
     Ok(matches!(env.store.patch_run(run, &patch).await?, ebb_store::Patched::Written(_)))
 }
 

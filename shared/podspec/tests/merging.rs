@@ -2,38 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use base::{base, yaml};
 use ebb_podspec::{merge, read};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+mod base;
 
 #[derive(serde::Deserialize)]
 struct Cases {
     base: Value,
     patches: BTreeMap<String, Value>,
-}
-
-fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> T {
-    serde_saphyr::from_str(text).expect("YAML")
-}
-
-/// What a base of the relay looks like.
-fn base() -> Value {
-    yaml(
-        "metadata: {labels: {ebb.dev/unit: u}}
-spec:
-  restartPolicy: Never
-  automountServiceAccountToken: false
-  securityContext: {seccompProfile: {type: RuntimeDefault}}
-  initContainers: [{name: ebb-runner, image: runner, volumeMounts: [{name: ebb-io, mountPath: /ebb}]}]
-  containers:
-  - name: main
-    image: img
-    command: [/ebb/runner]
-    env: [{name: EBB_KEY, value: k}, {name: TOKEN, valueFrom: {secretKeyRef: {name: ebb-u-1, key: token}}}]
-    volumeMounts: [{name: ebb-io, mountPath: /ebb}]
-    securityContext: {allowPrivilegeEscalation: false}
-  volumes: [{name: ebb-io, emptyDir: {}}, {name: ebb-in, secret: {secretName: ebb-u-1}}]",
-    )
 }
 
 /// Against `k8s.io/apimachinery`; the base there is nobody's, so what is reserved does not count.

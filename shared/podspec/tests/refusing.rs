@@ -1,11 +1,10 @@
 //! What a cluster does not allow: attempts to get out, each with the place that is named, and what people really write.
 
+use base::{base, yaml};
 use ebb_podspec::{Allowed, Level, Refusal, merge, object, read, refusals};
 use serde_json::{Value, json};
 
-fn yaml(text: &str) -> Value {
-    serde_saphyr::from_str(text).expect("YAML")
-}
+mod base;
 
 fn allowed(level: Level) -> Allowed {
     let mut allowed: Allowed = serde_json::from_value(json!({
@@ -19,26 +18,6 @@ fn allowed(level: Level) -> Allowed {
     .expect("an allow-list");
     allowed.level = level;
     allowed
-}
-
-/// A base that meets the baseline level.
-fn base() -> Value {
-    yaml(
-        "metadata: {labels: {ebb.dev/unit: u}}
-spec:
-  restartPolicy: Never
-  automountServiceAccountToken: false
-  securityContext: {seccompProfile: {type: RuntimeDefault}}
-  initContainers: [{name: ebb-runner, image: runner, volumeMounts: [{name: ebb-io, mountPath: /ebb}]}]
-  containers:
-  - name: main
-    image: img
-    command: [/ebb/runner]
-    env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: ebb-u-1, key: token}}}]
-    volumeMounts: [{name: ebb-io, mountPath: /ebb}]
-    securityContext: {allowPrivilegeEscalation: false}
-  volumes: [{name: ebb-io, emptyDir: {}}, {name: ebb-in, secret: {secretName: ebb-u-1}}]",
-    )
 }
 
 fn of_overlay(overlay: &str, level: Level) -> Vec<Refusal> {

@@ -57,7 +57,7 @@ fn of_root() -> Vec<Event> {
         [
             Event::Reawoken { due, version, epoch: OLD },
             Event::Rearmed { seen, version, next },
-            Event::Closed { seen, version },
+            Event::Closed { version },
         ]
     });
     let others = [
@@ -86,9 +86,8 @@ fn restated(event: Event, shard: Shard, image: Option<&Head>) -> Option<Head> {
         }
         Event::Hastened { due } => head.due > Some(due),
         Event::Reawoken { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
-        Event::Rearmed { seen, version, .. } | Event::Closed { seen, version } => {
-            (head.due, head.version) == (Some(seen), version)
-        }
+        Event::Rearmed { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
+        Event::Closed { version } => head.version == version,
     };
     let seen_before = match event {
         Event::Retried { .. } | Event::Cancelled { .. } => root,

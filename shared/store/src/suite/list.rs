@@ -33,7 +33,7 @@ pub(super) async fn what_is_due_is_found_until_it_is_not(world: World) {
     let due = world.store.query_due(run.due, 100).await.unwrap();
     assert_eq!((due.len(), due.last()), (41, Some(&(run.due, Due::Run(run.id.clone())))));
 
-    let closed = Event::Closed { seen: run.due, version: 0 };
+    let closed = Event::Closed { version: 0 };
     world.store.patch_run(&run.id, &accept(closed)).await.unwrap();
     assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 40);
     let rested = TargetHead { due: None, version: 2, ..target("sandbox", "0") };

@@ -53,7 +53,7 @@ fn patches(due: Timestamp) -> Vec<(Patch, Again)> {
         (Event::Outdated { epoch: E1 }, Refused),
         (Event::Reawoken { due: later, version: 0, epoch: E1 }, Refused),
         (Event::Rearmed { seen: due, version: 0, next: later }, Refused),
-        (Event::Closed { seen: due, version: 0 }, Refused),
+        (Event::Closed { version: 0 }, Same),
     ];
     let waking = [
         Event::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) },
