@@ -137,3 +137,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+
+    #[test]
+    fn a_digest_changes_with_each_part_and_where_it_ends() {
+        let digests = [&["ab", "c"][..], &["a", "bc"], &["ab"], &["ab", "d"]].map(digest);
+        assert!(digests.iter().all(|digest| digest.len() == 16), "{digests:?}");
+        for (index, one) in digests.iter().enumerate() {
+            assert!(!digests[index + 1..].contains(one), "{digests:?}");
+        }
+    }
+}

@@ -170,3 +170,46 @@ impl io::Write for HashWriter<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use serde_json::{Value, json};
+
+    use super::archive;
+    use crate::run::{command, run};
+
+    /// What a container engine checks before it takes an archive.
+    #[test]
+    fn an_archive_names_its_layer_by_what_is_in_it() {
+        let temporary = tempfile::tempdir().unwrap();
+        let [root, out, layer] = ["root", "out", "layer"].map(|name| temporary.path().join(name));
+        for folder in [&root.join("bin"), &out, &layer] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(root.join("bin/program"), "program").unwrap();
+        symlink("program", root.join("bin/link")).unwrap();
+        let image = temporary.path().join("image.tar");
+        archive("ebb.test/some:1", &root, &["/bin/program".to_owned()], &image).unwrap();
+
+        let unpack = |archive, to| run(command("tar").arg("-xf").arg(archive).arg("-C").arg(to)).unwrap();
+        unpack(&image, &out);
+        unpack(&out.join("layer.tar"), &layer);
+        let read =
+            |name: &str| -> Value { serde_json::from_slice(&fs::read(out.join(name)).unwrap()).unwrap() };
+        let manifest =
+            json!([{ "Config": "config.json", "RepoTags": ["ebb.test/some:1"], "Layers": ["layer.tar"] }]);
+        assert_eq!(read("manifest.json"), manifest);
+        let sum = command("sha256sum").arg(out.join("layer.tar")).output().unwrap().stdout;
+        let sum = String::from_utf8(sum).unwrap();
+        let config = read("config.json");
+        assert_eq!(config["rootfs"]["diff_ids"], json!([format!("sha256:{}", &sum[..64])]));
+        assert_eq!(config["config"]["Entrypoint"], json!(["/bin/program"]));
+        assert_eq!(fs::read_to_string(layer.join("bin/link")).unwrap(), "program");
+        let left: Vec<_> =
+            fs::read_dir(temporary.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left.len(), 4, "parts stay: {left:?}");
+    }
+}
