@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
@@ -37,7 +38,7 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
         let began = retried(|| {
             let _ = folder::remove(&root);
             let mut bootstrap = command("debootstrap");
-            bootstrap.args(DEBOOTSTRAP).arg(&root).stdout(io::stderr());
+            bootstrap.args(DEBOOTSTRAP).arg(&root).stdout(Stdio::null());
             bootstrap
         });
         let archived = began.and_then(|()| {

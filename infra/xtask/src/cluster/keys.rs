@@ -50,7 +50,9 @@ pub(crate) fn write(folder: &Path, network: Network) -> anyhow::Result<()> {
     let subject = name("kube-apiserver", "system:masters");
     let (certificate, key) = signed(&authority, subject, ExtendedKeyUsagePurpose::ClientAuth, &[])?;
     pair(folder, "kube-apiserver-client", &certificate, &key)?;
-    secret(&folder.join("accounts.key"), &KeyPair::generate()?.serialize_pem())?;
+    let accounts = KeyPair::generate()?;
+    folder::write(&folder.join("accounts.pub"), &accounts.public_key_pem())?;
+    secret(&folder.join("accounts.key"), &accounts.serialize_pem())?;
 
     let form = fs::read_to_string(folder::sources().join("etc/kubeconfig.json"))?;
     for (file, common, group) in CLIENTS {

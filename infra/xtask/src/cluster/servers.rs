@@ -89,7 +89,7 @@ impl Server {
                  --kubelet-client-certificate={etc}/kube-apiserver-client.crt
                  --kubelet-client-key={etc}/kube-apiserver-client.key
                  --service-account-issuer=https://kubernetes.default.svc
-                 --service-account-key-file={etc}/accounts.key
+                 --service-account-key-file={etc}/accounts.pub
                  --service-account-signing-key-file={etc}/accounts.key
                  --service-cluster-ip-range={services} --allow-privileged=true"
             ),
