@@ -1,6 +1,7 @@
 //! `cargo xtask cluster`: a whole Kubernetes of one node on this machine. Its programs are built by Go or come from Debian,
 //! its images are written here, and all of it runs in a room of its own (`room`), so that nothing stays of it.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -68,6 +69,7 @@ pub(crate) enum Extra {
 /// # Errors
 /// When something that it needs is missing, and when it fails.
 pub(crate) fn all(order: Order) -> anyhow::Result<()> {
+    up::privileged()?;
     match order {
         Order::Up { with } => up::all(&with),
         Order::Down => down(),
@@ -88,7 +90,6 @@ fn down() -> anyhow::Result<()> {
         eprintln!("there is no cluster here");
         return Ok(());
     }
-    up::possible()?;
     let began = std::time::Instant::now();
     let _lock = up::lock()?;
     room::close()?;
@@ -99,18 +100,25 @@ fn down() -> anyhow::Result<()> {
 fn status() -> anyhow::Result<()> {
     let room = found()?;
     let mut ended = Vec::new();
+    let mut said = String::new();
     for server in Server::value_variants() {
+        let name = server.name();
         match server.running(&room) {
-            Some(pid) => println!("{:24} runs ({pid} in the room)", server.name()),
+            Some(pid) => said += &format!("{name:24} runs ({pid} in the room)\n"),
             None if *server == Server::Kro && !server.log().exists() => {}
             None => {
-                println!("{:24} does not run: {}", server.name(), server.log().display());
-                ended.push(server.name());
+                said += &format!("{name:24} does not run: {}\n", server.log().display());
+                ended.push(name);
             }
         }
     }
     let node = if kubectl::ready() { "is Ready" } else { "is not Ready" };
-    println!("{:24} {node}", format!("node {}", servers::NODE));
-    up::places(&room);
+    said += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&room));
+    tell(&said);
     if ended.is_empty() { Ok(()) } else { bail!("not all of it runs: {}", ended.join(", ")) }
+}
+
+/// Says something to whoever reads; they may be gone, the exit code tells.
+fn tell(said: &str) {
+    let _ = std::io::stdout().write_all(said.as_bytes());
 }

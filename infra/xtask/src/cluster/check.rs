@@ -1,8 +1,8 @@
 //! `cargo xtask cluster check`: what the tests of the relay rely on, tried on a real cluster.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-use std::time::Instant;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
@@ -100,7 +100,8 @@ fn service() -> anyhow::Result<()> {
 }
 
 fn fetched(address: &str) -> anyhow::Result<String> {
-    let mut stream = std::net::TcpStream::connect((address, 80))?;
+    let to = SocketAddr::new(address.parse()?, 80);
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
     write!(stream, "GET / HTTP/1.0\r\n\r\n")?;
     let mut said = String::new();
     stream.read_to_string(&mut said)?;
@@ -151,8 +152,14 @@ fn image(room: &Room) -> anyhow::Result<()> {
     job("image", name, "echo nothing else: /bin/*", "nothing else: /bin/sh")
 }
 
-/// Each server is killed and started again, and all of it serves afterwards.
+/// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.
 fn killed(room: &Room) -> anyhow::Result<()> {
+    let web = || {
+        let container =
+            "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
+        asked(&["--namespace=check", "get", "pod", "web", "--output", container])
+    };
+    let pod = web()?;
     for server in Server::FIRST.into_iter().chain(Server::SECOND) {
         let before = server.running(room);
         server.kill(room, "KILL")?;
@@ -162,5 +169,8 @@ fn killed(room: &Room) -> anyhow::Result<()> {
     }
     until("the API server", 60, serves, || Ok(()))?;
     up::start(room)?;
-    until("the node", 60, ready, || Ok(()))
+    until("the node", 60, ready, || Ok(()))?;
+    let went_on = web()?;
+    ensure!(pod == went_on && pod.ends_with(" true"), "the pod was {pod} and is {went_on}");
+    Ok(())
 }

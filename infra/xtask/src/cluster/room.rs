@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,15 @@ impl Room {
         outer.arg(folder::sources().join("etc/room.sh")).arg(&state);
         outer.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut outer = outer.spawn().context("cannot start unshare")?;
+        Self::furnished(&mut outer, &state).inspect_err(|_| {
+            // Nothing else knows of it yet. Its first process ends with it.
+            let _ = outer.kill();
+            let _ = outer.wait();
+        })
+    }
+
+    /// Waits for the room's first process, links the room, and writes it down.
+    fn furnished(outer: &mut Child, state: &Path) -> anyhow::Result<Self> {
         let ready = state.join("open");
         until(
             "the cluster's room",
@@ -57,11 +66,10 @@ impl Room {
             || ready.exists(),
             || match outer.try_wait()? {
                 None => Ok(()),
-                Some(_) => {
-                    bail!("cannot open a room: {}", fs::read_to_string(state.join("log/room.log"))?.trim())
-                }
+                Some(_) => bail!("{}", fs::read_to_string(state.join("log/room.log"))?.trim()),
             },
-        )?;
+        )
+        .context("cannot open a room")?;
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", outer.id()))?;
         let first = children.trim().parse().context("unshare has one child")?;
         let namespace = namespace(first).context("the room's first process is there")?;

@@ -70,13 +70,11 @@ impl Server {
     fn arguments(self, room: &Room) -> Vec<String> {
         let etc = etc();
         let etc = etc.display();
-        let state = folder::state();
-        let state = state.display();
         let (node, services) = (room.network.node(), room.network.services());
         let text = match self {
-            // What a killed server has written stays in the machine's memory; what a lost machine had is of no use.
+            // In memory, as all that goes with the room: a killed etcd finds it again.
             Self::Etcd => format!(
-                "--data-dir={state}/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
+                "--data-dir=/var/lib/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
                  --listen-peer-urls=http://127.0.0.1:2380"
             ),
             Self::Containerd => format!("--config={etc}/containerd.toml"),

@@ -68,7 +68,7 @@ pub(crate) fn all(with: &[Extra]) -> anyhow::Result<()> {
     }
     let (built, started) = (built.as_secs_f64(), starting.elapsed().as_secs_f64());
     eprintln!("the cluster is up: {started:.1} s, after {built:.1} s for what it is made of");
-    places(&room);
+    super::tell(&places(&room));
     Ok(())
 }
 
@@ -100,12 +100,16 @@ pub(crate) fn start(room: &Room) -> anyhow::Result<()> {
     })
 }
 
-/// Prints where the cluster is.
-pub(crate) fn places(room: &Room) {
-    println!("kubeconfig               {}", folder::kubeconfig().display());
-    println!("programs                 {}", folder::state().join("bin").display());
-    println!("logs                     {}", folder::state().join("log").display());
-    println!("this machine, from pods  {}", room.network.host());
+/// Says where the cluster is.
+pub(crate) fn places(room: &Room) -> String {
+    let (kubeconfig, state) = (folder::kubeconfig(), folder::state());
+    format!(
+        "kubeconfig               {}\nprograms                 {}\nlogs                     {}\nthis machine, from pods  {}\n",
+        kubeconfig.display(),
+        state.join("bin").display(),
+        state.join("log").display(),
+        room.network.host()
+    )
 }
 
 /// Only one at a time starts or ends the cluster of a clone.
@@ -119,14 +123,22 @@ pub(crate) fn lock() -> anyhow::Result<File> {
     folder::lock(&parent.join("cluster.lock"), "the cluster is being started or ended")
 }
 
-/// Refuses what cannot work, before anything is done.
+/// Refuses users who cannot even see a room.
 ///
 /// # Errors
-/// When the user is not root, or there is no Go, or no Linux with namespaces.
-pub(crate) fn possible() -> anyhow::Result<()> {
+/// When the user is not root.
+pub(crate) fn privileged() -> anyhow::Result<()> {
     if !command("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0") {
         bail!("a cluster needs root, for namespaces, mounts and containers: run this as root");
     }
+    Ok(())
+}
+
+/// Refuses what cannot work, before anything is done.
+///
+/// # Errors
+/// When there is no Go, or no Linux with namespaces and control groups.
+fn possible() -> anyhow::Result<()> {
     for program in ["unshare", "nsenter", "setsid"] {
         if !works(command(program).arg("--version")) {
             bail!("there is no `{program}`, which is part of util-linux");
