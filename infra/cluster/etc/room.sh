@@ -8,6 +8,11 @@ mount --bind "$state/pods" /var/log
 # Images and volumes in memory, some 450 MB: on a busy disk they take longer to write and to remove than all else.
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /run
+# The machine's name servers are out of reach: who asks for the registry of an image fails at once.
+if [ -f /etc/resolv.conf ]; then
+    echo nameserver 127.0.0.1 >"$state/resolv.conf"
+    mount --bind "$state/resolv.conf" /etc/resolv.conf
+fi
 # The kubelet writes these settings of the whole machine unless they have its values; here it reads that they do.
 mkdir -p "$state/sysctl"
 while read -r name value; do

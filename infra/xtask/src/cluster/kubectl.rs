@@ -52,8 +52,8 @@ pub(crate) fn serves() -> bool {
     works(&mut kubectl(&["get", "--raw=/readyz", "--request-timeout=5s"]))
 }
 
-/// Whether the node takes pods.
+/// Whether the node takes pods: it is Ready, and what kept pods away until then is gone.
 pub(crate) fn ready() -> bool {
-    let condition = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
-    asked(&["get", "node", NODE, "--output", condition, "--request-timeout=5s"]).is_ok_and(|it| it == "True")
+    let node = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}{.spec.taints}"#;
+    asked(&["get", "node", NODE, "--output", node, "--request-timeout=5s"]).is_ok_and(|it| it == "True")
 }
