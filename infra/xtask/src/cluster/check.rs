@@ -31,6 +31,12 @@ pub(crate) fn all() -> anyhow::Result<()> {
     .and_then(|()| step("the machine from a pod", || machine(&room)))
     .and_then(|()| step("no privileged pod where that is refused", admission))
     .and_then(|()| step("an image of a folder", || image(&room)))
+    .and_then(|()| {
+        step("an image that is not there, and too little memory", || {
+            reason("missing", &["ErrImagePull", "ImagePullBackOff"])?;
+            reason("hungry", &["OOMKilled"])
+        })
+    })
     .and_then(|()| step("each server killed and started", || killed(&room)))
     .and_then(|()| step("a job after that", || job("again", BUSYBOX, "echo again", "again")));
     asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
@@ -150,6 +156,18 @@ fn image(room: &Room) -> anyhow::Result<()> {
     super::images::import(room, name, &root, &["/bin/sh".to_owned()])?;
     folder::remove(&root)?;
     job("image", name, "echo nothing else: /bin/*", "nothing else: /bin/sh")
+}
+
+/// A pod's only container waits or has ended for one of some reasons.
+fn reason(pod: &str, reasons: &[&str]) -> anyhow::Result<()> {
+    let state = "jsonpath={.status.containerStatuses[0].state.*.reason}";
+    let mut said = String::new();
+    let found = || {
+        said = asked(&["--namespace=check", "get", "pod", pod, "--output", state]).unwrap_or_default();
+        reasons.contains(&said.as_str())
+    };
+    until(&format!("{pod} to be {}", reasons.join(" or ")), 20, found, || Ok(()))
+        .with_context(|| format!("it is {said:?}"))
 }
 
 /// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.

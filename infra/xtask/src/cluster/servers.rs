@@ -68,8 +68,8 @@ impl Server {
     }
 
     fn arguments(self, room: &Room) -> Vec<String> {
-        let etc = etc();
-        let etc = etc.display();
+        // Put in after the words are told apart: a clone may be in a folder with a space in its name.
+        let etc = "{etc}";
         let (node, services) = (room.network.node(), room.network.services());
         let text = match self {
             // In memory, as all that goes with the room: a killed etcd finds it again.
@@ -104,7 +104,8 @@ impl Server {
             Self::KubeProxy => format!("--config={etc}/kube-proxy.yaml"),
             Self::Kro => "--metrics-bind-address=127.0.0.1:8078 --health-probe-bind-address=127.0.0.1:8079".to_owned(),
         };
-        text.split_whitespace().map(str::to_owned).collect()
+        let folder = self::etc().display().to_string();
+        text.split_whitespace().map(|word| word.replace(etc, &folder)).collect()
     }
 
     /// Starts it unless it runs. Its log goes on where it was.
