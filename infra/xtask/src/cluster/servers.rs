@@ -91,10 +91,11 @@ impl Server {
                  --service-account-signing-key-file={etc}/accounts.key
                  --service-cluster-ip-range={services} --allow-privileged=true"
             ),
+            // Twenty requests in a second, the usual limit, take it four seconds at its start.
             Self::KubeControllerManager => format!(
                 "--kubeconfig={etc}/kube-controller-manager.kubeconfig --leader-elect=false
                  --use-service-account-credentials --service-account-private-key-file={etc}/accounts.key
-                 --root-ca-file={etc}/ca.crt"
+                 --root-ca-file={etc}/ca.crt --kube-api-qps=200 --kube-api-burst=400"
             ),
             Self::KubeScheduler => format!("--kubeconfig={etc}/kube-scheduler.kubeconfig --leader-elect=false"),
             Self::Kubelet => format!(
