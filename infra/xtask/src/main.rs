@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use programs::Program;
 
 mod check;
+mod cluster;
 mod dynamodb_local;
 mod fuzz;
 mod kills;
@@ -33,6 +34,11 @@ enum Chore {
     DynamodbLocal,
     /// What a change has to pass beside the tests: format, lints, documentation, dependencies
     Check,
+    /// A whole Kubernetes on this machine, from package registries; needs root and Go
+    Cluster {
+        #[command(subcommand)]
+        order: cluster::Order,
+    },
     /// Kills `ebb dev` at random moments of every example's life, its table in DynamoDB Local
     Kills {
         /// How often
@@ -84,8 +90,9 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
-        Chore::DynamodbLocal => packages::install().and_then(|()| dynamodb_local::fetch()),
+        Chore::DynamodbLocal => packages::install(&packages::OF_TESTS).and_then(|()| dynamodb_local::fetch()),
         Chore::Check => check::all(),
+        Chore::Cluster { order } => cluster::all(order),
         Chore::Kills { kills, seed } => kills::all(kills, seed),
         Chore::Crowd { arguments } => programs::all(Program::Crowd, &arguments),
         Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),

@@ -14,7 +14,7 @@ use crate::{dynamodb_local, packages};
 /// # Errors
 /// When something cannot be installed, does not compile, or a test fails.
 pub(crate) fn all() -> anyhow::Result<()> {
-    packages::install()?;
+    packages::install(&packages::OF_TESTS)?;
     dynamodb_local::fetch()?;
     let mut summary = Summary::default();
     // A failure in one crate says nothing of the others: the whole picture in one go.
