@@ -102,7 +102,10 @@ fn place(path: &str, value: Option<&[u8]>) -> Result<(), String> {
         // A file that the image happens to have there is not the input.
         return match fs::remove_file(file) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(format!("{path}: the input has no value, and what is there stays: {}", unwritable(&error)))
+                Err(format!(
+                    "{path}: the input has no value, and what is there stays: {}",
+                    unwritable(&error)
+                ))
             }
             _ => Ok(()),
         };
@@ -156,9 +159,11 @@ fn check_interpreter(named: &Interpreter<'_>, path: &OsStr, is_named: bool) -> R
 
 fn explain(error: &io::Error, interpreter: &str) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::E2BIG) => "all environment variables together are larger than the system allows: give large \
+        Some(Errno::E2BIG) => {
+            "all environment variables together are larger than the system allows: give large \
                                inputs a path"
-            .to_owned(),
+                .to_owned()
+        }
         Some(Errno::EACCES) => format!("{interpreter}, the script's interpreter, may not be executed"),
         Some(Errno::ENOENT) => {
             format!("{interpreter}, the script's interpreter, needs a loader that this image does not have")

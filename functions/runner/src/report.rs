@@ -19,7 +19,7 @@ use crate::watch::Event;
 /// How long a heartbeat may take: the next one is as good.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long one try of the last report may take.
-const TRY: Duration = Duration::from_secs(30);
+const TRY: Duration = Duration::from_secs(10);
 /// How long it has at least, be there patience or not.
 const LEAST: Duration = Duration::from_secs(1);
 /// Pauses between tries; up to twice as long by chance, so that the pods of a relay that comes back do not ask as one.
@@ -43,7 +43,11 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// Begins with heartbeats. The error says what is wrong with the address.
-    pub(crate) fn start(address: &RelayAddress, tail: &Shared, events: Sender<Event>) -> Result<Self, String> {
+    pub(crate) fn start(
+        address: &RelayAddress,
+        tail: &Shared,
+        events: Sender<Event>,
+    ) -> Result<Self, String> {
         check(&address.url)?;
         let (end, inbox) = channel();
         let patience = millis(address.patience_ms);

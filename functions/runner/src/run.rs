@@ -101,13 +101,7 @@ fn complete(mut ended: Ended, tail: &Shared, begun: Instant) -> Ended {
 
 /// Tells everyone who is there how it has ended. Gives whether the unit has failed, which it also does when nobody can
 /// take its outputs.
-fn tell(
-    spec: &Spec,
-    ended: &Ended,
-    tail: &Shared,
-    reporter: Option<&Reporter>,
-    watch: &mut Watch,
-) -> bool {
+fn tell(spec: &Spec, ended: &Ended, tail: &Shared, reporter: Option<&Reporter>, watch: &mut Watch) -> bool {
     let report = Report {
         v: VERSION,
         log_bytes: log::lock(tail).total(),

@@ -45,6 +45,8 @@ pub(crate) struct Watch {
     grace: Duration,
     /// When we were asked to end, and by which signal.
     asked: Option<(Instant, Signal)>,
+    /// Outputs of the script that have ended, often before it has.
+    drained: u32,
 }
 
 impl Watch {
@@ -65,7 +67,7 @@ impl Watch {
                 }
             }
         });
-        Ok(Self { events, sender, grace, asked: None })
+        Ok(Self { events, sender, grace, asked: None, drained: 0 })
     }
 
     /// For others who have something to say.
@@ -76,8 +78,10 @@ impl Watch {
     /// What happens next; `None`: nothing until then. We hold a sender ourselves, so that the others cannot all go.
     fn next(&mut self, until: Instant) -> Option<Event> {
         let event = self.events.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
-        if let Event::Asked(signal) = event {
-            self.asked.get_or_insert((Instant::now(), signal));
+        match event {
+            Event::Asked(signal) => drop(self.asked.get_or_insert((Instant::now(), signal))),
+            Event::Drained => self.drained += 1,
+            Event::Child | Event::Reported(_) => {}
         }
         Some(event)
     }
@@ -121,14 +125,7 @@ impl Watch {
     /// Waits until both outputs have ended, but not for ever: whoever is stuck in the kernel may hold them.
     pub(crate) fn drained(&mut self, most: Duration) {
         let until = Instant::now() + most;
-        let mut open = 2;
-        while open > 0 {
-            match self.next(until) {
-                Some(Event::Drained) => open -= 1,
-                Some(_) => {}
-                None => return,
-            }
-        }
+        while self.drained < 2 && self.next(until).is_some() {}
     }
 
     /// Waits until the report was taken or given up; from when we are asked to end, at most the grace period.

@@ -16,11 +16,16 @@ struct Package {
     present: fn() -> bool,
 }
 
-const PACKAGES: [Package; 4] = [
+const PACKAGES: [Package; 5] = [
     Package {
         name: "curl",
         why: "the scripts of the S3 example",
         present: || works(command("curl").arg("--version")),
+    },
+    Package {
+        name: "busybox-static",
+        why: "the images that the runner is tried in",
+        present: || works(command("/bin/busybox").arg("true")),
     },
     Package { name: "postgresql", why: "the server of the database example", present: postgresql },
     Package {

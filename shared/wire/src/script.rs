@@ -164,11 +164,7 @@ impl Callback {
         }
         let message =
             format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
-        Self {
-            log: self.log,
-            took_ms: self.took_ms,
-            ..Self::failed(ReasonCode::OutputTooLarge, &message)
-        }
+        Self { log: self.log, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
     }
 }
 
@@ -188,7 +184,10 @@ mod tests {
             ("true", Ok(None)),
             ("", Ok(None)),
             ("#!\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
-            ("#! \t\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
+            (
+                "#! \t\n",
+                Err("the script has no interpreter; its first line must name one, such as #!/bin/sh"),
+            ),
             (
                 "\u{feff}#!/bin/sh\n",
                 Err(
@@ -206,7 +205,8 @@ mod tests {
             ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
             ("#!/bin/sh\n\0", Err("the script has NUL bytes")),
         ] {
-            let found = Interpreter::of(text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
+            let found =
+                Interpreter::of(text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
             assert_eq!(found, expected.map_err(str::to_owned), "{text:?}");
         }
     }

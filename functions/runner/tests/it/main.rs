@@ -1,1 +1,11 @@
-//! x
+//! The runner that is shipped, with real scripts, processes, mounts and sockets. Some tests need root, as the runner of a
+//! pod has it: they make PID namespaces and roots of their own.
+
+mod ends;
+mod images;
+mod outputs;
+mod relay;
+mod server;
+mod signals;
+mod values;
+mod world;
