@@ -1,6 +1,8 @@
 //! The runner that is shipped, with real scripts, processes, mounts and sockets. Some tests need root, as the runner of a
 //! pod has it: they make PID namespaces and roots of their own.
 
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
 mod ends;
 mod images;
 mod outputs;
