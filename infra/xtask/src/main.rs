@@ -15,6 +15,7 @@ mod mutants;
 mod packages;
 mod programs;
 mod run;
+mod runner;
 mod summary;
 mod test;
 mod tools;
@@ -79,6 +80,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Builds the program that is copied into pods, and says how large it is and that it is static
+    Runner,
     /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
     #[command(disable_help_flag = true)]
     World {
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
+        Chore::Runner => runner::all(),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };
     match done {

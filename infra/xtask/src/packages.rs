@@ -19,11 +19,16 @@ pub(crate) struct Package {
 }
 
 /// What the tests need.
-pub(crate) const OF_TESTS: [Package; 4] = [
+pub(crate) const OF_TESTS: [Package; 5] = [
     Package {
         name: "curl",
         why: "the scripts of the S3 example",
         present: || works(command("curl").arg("--version")),
+    },
+    Package {
+        name: "busybox-static",
+        why: "the images that the runner is tried in",
+        present: || works(command("/bin/busybox").arg("true")),
     },
     Package { name: "postgresql", why: "the server of the database example", present: postgresql },
     Package {
