@@ -8,7 +8,7 @@ use crate::{dynamodb_local, packages};
 /// # Errors
 /// When something cannot be installed, does not compile, or a life does not end as if nothing had happened.
 pub(crate) fn all(kills: u32, seed: Option<u64>) -> anyhow::Result<()> {
-    packages::install()?;
+    packages::install(&packages::OF_TESTS)?;
     dynamodb_local::fetch()?;
     let mut command = cargo();
     command.args(["test", "--package", "ebb-tests", "--test", "stories", "--", "--exact", "--nocapture"]);

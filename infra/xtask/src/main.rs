@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use programs::Program;
 
 mod check;
+mod cluster;
 mod dynamodb_local;
 mod fuzz;
 mod kills;
@@ -14,6 +15,7 @@ mod mutants;
 mod packages;
 mod programs;
 mod run;
+mod runner;
 mod summary;
 mod test;
 mod tools;
@@ -33,6 +35,11 @@ enum Chore {
     DynamodbLocal,
     /// What a change has to pass beside the tests: format, lints, documentation, dependencies
     Check,
+    /// A whole Kubernetes on this machine, from package registries; needs root and Go
+    Cluster {
+        #[command(subcommand)]
+        order: cluster::Order,
+    },
     /// Kills `ebb dev` at random moments of every example's life, its table in DynamoDB Local
     Kills {
         /// How often
@@ -73,6 +80,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Builds the program that is copied into pods, and says how large it is and that it is static
+    Runner,
     /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
     #[command(disable_help_flag = true)]
     World {
@@ -84,8 +93,9 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
-        Chore::DynamodbLocal => packages::install().and_then(|()| dynamodb_local::fetch()),
+        Chore::DynamodbLocal => packages::install(&packages::OF_TESTS).and_then(|()| dynamodb_local::fetch()),
         Chore::Check => check::all(),
+        Chore::Cluster { order } => cluster::all(order),
         Chore::Kills { kills, seed } => kills::all(kills, seed),
         Chore::Crowd { arguments } => programs::all(Program::Crowd, &arguments),
         Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),
@@ -93,6 +103,7 @@ fn main() -> ExitCode {
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
+        Chore::Runner => runner::all(),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };
     match done {

@@ -1,26 +1,34 @@
-//! What the tests need of the system.
+//! What the tests and the cluster need of the system.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::bail;
 
+use crate::cluster::servers;
 use crate::dynamodb_local;
 use crate::run::{command, retried, works};
 
-struct Package {
+/// A package of Debian's.
+pub(crate) struct Package {
     /// Debian's name of it.
     name: &'static str,
-    /// What the tests use of it.
+    /// What is used of it.
     why: &'static str,
     present: fn() -> bool,
 }
 
-const PACKAGES: [Package; 4] = [
+/// What the tests need.
+pub(crate) const OF_TESTS: [Package; 5] = [
     Package {
         name: "curl",
         why: "the scripts of the S3 example",
         present: || works(command("curl").arg("--version")),
+    },
+    Package {
+        name: "busybox-static",
+        why: "the images that the runner is tried in",
+        present: || works(command("/bin/busybox").arg("true")),
     },
     Package { name: "postgresql", why: "the server of the database example", present: postgresql },
     Package {
@@ -35,12 +43,44 @@ const PACKAGES: [Package; 4] = [
     },
 ];
 
+/// What the cluster needs beside what Go builds.
+pub(crate) const OF_CLUSTER: [Package; 7] = [
+    Package {
+        name: "containerd",
+        why: "runs containers",
+        present: || works(command("containerd").arg("--version")) && works(command("ctr").arg("--version")),
+    },
+    Package { name: "runc", why: "starts containers", present: || works(command("runc").arg("--version")) },
+    Package {
+        name: "containernetworking-plugins",
+        why: "networks of pods",
+        present: || !servers::cni().is_empty(),
+    },
+    Package {
+        name: "nftables",
+        why: "addresses of services",
+        present: || works(command("nft").arg("--version")),
+    },
+    Package { name: "iproute2", why: "links the cluster", present: || works(command("ip").arg("-V")) },
+    Package {
+        name: "busybox-static",
+        why: "the image with a shell",
+        // Whether it is static shows in what it needs: nothing.
+        present: || !works(command("ldd").arg("/bin/busybox")) && works(command("/bin/busybox").arg("true")),
+    },
+    Package {
+        name: "debootstrap",
+        why: "the image of Debian",
+        present: || works(command("debootstrap").arg("--version")),
+    },
+];
+
 /// Installs what is missing; does nothing, and needs no network, when nothing is.
 ///
 /// # Errors
 /// When something is missing and cannot be installed; says what to install.
-pub(crate) fn install() -> anyhow::Result<()> {
-    let missing: Vec<_> = PACKAGES.iter().filter(|package| !(package.present)()).collect();
+pub(crate) fn install(packages: &[Package]) -> anyhow::Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|package| !(package.present)()).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -7,15 +7,17 @@ use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, line};
 use crate::summary::Summary;
-use crate::{dynamodb_local, packages};
+use crate::{dynamodb_local, packages, runner};
 
 /// Installs what is missing, runs all tests and ends with one line that sums them up.
 ///
 /// # Errors
 /// When something cannot be installed, does not compile, or a test fails.
 pub(crate) fn all() -> anyhow::Result<()> {
-    packages::install()?;
+    packages::install(&packages::OF_TESTS)?;
     dynamodb_local::fetch()?;
+    // Its tests would build it too, while others run.
+    runner::all()?;
     let mut summary = Summary::default();
     // A failure in one crate says nothing of the others: the whole picture in one go.
     let all = tests(&["--workspace", "--no-fail-fast"], &mut summary);

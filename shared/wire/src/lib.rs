@@ -11,6 +11,8 @@ pub mod lifecycle;
 pub mod limits;
 pub mod record;
 pub mod relay;
+pub mod runner;
+pub mod script;
 pub mod sign;
 pub mod time;
 pub mod token;

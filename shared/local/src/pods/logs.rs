@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ebb_wire::limits::LOG_TAIL;
+use ebb_wire::script::end_of;
 
 use super::folder;
 
@@ -83,16 +84,6 @@ pub(super) fn tail(folder: &Path, most: usize) -> Vec<u8> {
 /// [`tail`] as text of at most `most` bytes; what is no UTF-8 is replaced.
 pub(super) fn tail_text(folder: &Path, most: usize) -> String {
     end_of(String::from_utf8_lossy(&tail(folder, most)).into_owned(), most)
-}
-
-/// The last `most` bytes of `text`, from a character's start.
-pub(super) fn end_of(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let from = text.len() - most;
-        let from = (from..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
-        text = text.split_off(from);
-    }
-    text
 }
 
 /// All that is kept of the log: its start, a note of how many bytes are left out, its end. `None` if there is no log.

@@ -5,11 +5,10 @@ use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::limits::{OUTPUT, OUTPUTS};
 use ebb_wire::relay::{ScriptOutput, WorkName};
+use ebb_wire::script::OutputTrouble;
 use ebb_wire::value::SecretRef;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -29,17 +28,13 @@ pub(super) fn collect(
     let mut total = 0;
     let mut found = Vec::new();
     for (output, place) in outputs.iter().zip(places) {
-        let bytes = match read(output, place, root) {
+        let bytes = match read(place, root) {
             Ok(bytes) => bytes,
-            Err((code, message)) => return Callback::failed(code, &message),
+            Err(trouble) => return trouble.failure(output),
         };
         total += bytes.len();
         if total > OUTPUTS {
-            let message = format!(
-                "the outputs up to {:?} have {total} bytes; all outputs of a unit may have {OUTPUTS}",
-                output.name
-            );
-            return Callback::failed(ReasonCode::OutputTooLarge, &message);
+            return OutputTrouble::TooManyBytes(total).failure(output);
         }
         found.push((output, bytes));
     }
@@ -55,33 +50,15 @@ pub(super) fn collect(
             result.secrets.insert(output.name.clone(), place);
             continue;
         }
-        match String::from_utf8(bytes) {
-            Ok(text) => drop(result.outputs.insert(output.name.clone(), text.into())),
-            Err(error) => {
-                drop(result.binary.insert(output.name.clone(), STANDARD.encode(error.into_bytes())));
-            }
-        }
+        result.hold(&output.name, bytes);
     }
     result
 }
 
-fn read(output: &ScriptOutput, place: &Path, root: &Path) -> Result<Vec<u8>, (ReasonCode, String)> {
-    let (name, path) = (&output.name, &output.path);
-    let missing = || {
-        (
-            ReasonCode::OutputMissing,
-            format!("output {name:?}: the script has ended with 0 without writing {path}"),
-        )
-    };
-    let invalid = |why: String| (ReasonCode::OutputInvalid, format!("output {name:?}: {path} {why}"));
-    let too_large = |size: u64| {
-        (
-            ReasonCode::OutputTooLarge,
-            format!("output {name:?}: {path} has {size} bytes; an output may have {OUTPUT}"),
-        )
-    };
+fn read(place: &Path, root: &Path) -> Result<Vec<u8>, OutputTrouble> {
+    let invalid = OutputTrouble::Invalid;
     let file = open_plain(place, root).map_err(|error| match error {
-        Errno::ENOENT | Errno::ENOTDIR => missing(),
+        Errno::ENOENT | Errno::ENOTDIR => OutputTrouble::Missing,
         Errno::ELOOP => invalid("is a symbolic link, not a file".to_owned()),
         Errno::ENXIO => invalid("is a socket, not a file".to_owned()),
         error => invalid(format!("cannot be read: {error}")),
@@ -92,11 +69,11 @@ fn read(output: &ScriptOutput, place: &Path, root: &Path) -> Result<Vec<u8>, (Re
         return Err(invalid(format!("is a {}, not a file", kind(&about))));
     }
     if about.len() > OUTPUT as u64 {
-        return Err(too_large(about.len()));
+        return Err(OutputTrouble::TooLarge(about.len()));
     }
     let mut bytes = Vec::new();
     file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() > OUTPUT { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
+    if bytes.len() > OUTPUT { Err(OutputTrouble::TooLarge(bytes.len() as u64)) } else { Ok(bytes) }
 }
 
 /// Opens without waiting (a FIFO has no writer any more) and without leaving the private root.

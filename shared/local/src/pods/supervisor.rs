@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::limits::{CALLBACK_BODY, LOG_TAIL};
+use ebb_wire::callback::{Callback, ReasonCode};
+use ebb_wire::limits::LOG_TAIL;
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::Signal;
@@ -80,7 +80,7 @@ fn supervise(work: &Work) -> i32 {
     // The private root may hold secrets, and is of no use any more.
     let _ = std::fs::remove_dir_all(work.root());
     let written = match outcome {
-        Outcome::Result(result) => folder::write_json(&work.result(), &fit(*result)),
+        Outcome::Result(result) => folder::write_json(&work.result(), &result.fit()),
         Outcome::Tombstone => work.bury(),
     };
     match written {
@@ -263,28 +263,6 @@ fn describe(status: WaitStatus) -> String {
         WaitStatus::Exited(_, code) => format!("the script ended with {code}"),
         WaitStatus::Signaled(_, signal, _) => format!("the script was ended by {signal}"),
         other => format!("the script ended in a strange way: {other:?}"),
-    }
-}
-
-/// Cuts the log, and in the end gives up on the outputs, so that the message is not larger than the control plane
-/// takes: text with many control characters and binary outputs grow on their way into JSON.
-fn fit(mut result: Callback) -> Callback {
-    let size = |result: &Callback| serde_json::to_vec(result).map_or(0, |bytes| bytes.len());
-    let mut room = LOG_TAIL;
-    while size(&result) > CALLBACK_BODY && room > 1024 {
-        room /= 2;
-        result.log = result.log.map(|log| logs::end_of(log, room));
-    }
-    let bytes = size(&result);
-    if bytes <= CALLBACK_BODY || result.status != CallbackStatus::Succeeded {
-        return result;
-    }
-    let message =
-        format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
-    Callback {
-        log: result.log,
-        took_ms: result.took_ms,
-        ..Callback::failed(ReasonCode::OutputTooLarge, &message)
     }
 }
 

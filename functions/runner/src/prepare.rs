@@ -1,0 +1,176 @@
+//! A script before it starts: its files, its environment, its interpreter.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ebb_wire::relay::ScriptInput;
+use ebb_wire::runner::Spec;
+use ebb_wire::runner::exit::{NO_INTERPRETER, NOT_STARTABLE};
+use ebb_wire::script::{Interpreter, check_variable};
+use nix::errno::Errno;
+
+/// Why a script cannot be started as it is written, in this image.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) message: String,
+    /// Our own exit code.
+    pub(crate) code: i32,
+}
+
+fn trouble(message: String) -> Trouble {
+    Trouble { message, code: NOT_STARTABLE }
+}
+
+/// Puts the script's files where it looks for them and starts it: in a process group of its own, with nothing to read
+/// from its standard input. Through its interpreter, as the kernel would, so that its folder may be mounted `noexec`.
+pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
+    let interpreter = Interpreter::of(&spec.text).map_err(trouble)?;
+    let named = interpreter.unwrap_or(Interpreter { path: "/bin/sh", argument: None });
+    for output in &spec.outputs {
+        check_path(&output.path).map_err(|why| trouble(format!("output {:?}: {why}", output.name)))?;
+        if output.sensitive && spec.relay.is_none() {
+            let name = &output.name;
+            return Err(trouble(format!("output {name:?} is sensitive, and there is no relay to take it")));
+        }
+    }
+    let mut command = Command::new(named.path);
+    let mut path = env::var_os("PATH").unwrap_or_default();
+    let mut set = |name: &str, value: Vec<u8>| {
+        check_variable(name, &value).map_err(|why| trouble(format!("{name:?}: {why}")))?;
+        let value = OsString::from_vec(value);
+        command.env(name, &value);
+        if name == "PATH" {
+            path = value;
+        }
+        Ok(())
+    };
+    for (name, value) in &spec.env {
+        set(name, value.clone().into_bytes())?;
+    }
+    for input in &spec.inputs {
+        let within = |why: String| trouble(format!("input {:?}: {why}", input.name));
+        let value = value(input).map_err(within)?;
+        if let Some(file) = &input.path {
+            place(file, value.as_deref()).map_err(within)?;
+        }
+        if let (Some(name), Some(value)) = (&input.env, value) {
+            set(name, value).map_err(|error| within(error.message))?;
+        }
+    }
+    check_interpreter(&named, &path, interpreter.is_some())?;
+    let script = Path::new(&spec.folder).join("script");
+    fs::create_dir_all(&spec.folder)
+        .and_then(|()| write(&script, spec.text.as_bytes(), 0o700))
+        .map_err(|error| trouble(format!("{}: {}", script.display(), unwritable(&error))))?;
+    command
+        .args(named.argument)
+        .arg(&script)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| trouble(explain(&error, named.path)))
+}
+
+fn value(input: &ScriptInput) -> Result<Option<Vec<u8>>, String> {
+    let Some(value) = &input.value else { return Ok(None) };
+    let bytes = value.to_bytes().ok_or("a reference to a Secret is for the relay to resolve")?;
+    Ok(Some(bytes))
+}
+
+fn check_path(path: &str) -> Result<(), String> {
+    match path {
+        _ if path.contains('\0') => Err(format!("{path:?}: a path cannot have NUL bytes")),
+        _ if !path.starts_with('/') => Err(format!("{path:?}: the path is not absolute")),
+        _ if path.ends_with('/') => Err(format!("{path:?}: it names a folder")),
+        _ => Ok(()),
+    }
+}
+
+fn place(path: &str, value: Option<&[u8]>) -> Result<(), String> {
+    check_path(path)?;
+    let file = Path::new(path);
+    let Some(value) = value else {
+        // A file that the image happens to have there is not the input.
+        return match fs::remove_file(file) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(format!(
+                    "{path}: the input has no value, and what is there stays: {}",
+                    unwritable(&error)
+                ))
+            }
+            _ => Ok(()),
+        };
+    };
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("{path}: its folder cannot be made: {}", unwritable(&error)))?;
+    write(file, value, 0o644).map_err(|error| format!("{path}: {}", unwritable(&error)))
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    file.write_all(bytes)?;
+    match file.set_permissions(Permissions::from_mode(mode)) {
+        // A file of somebody else's that we may write to: it is as readable as its owner has made it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
+}
+
+/// What is wrong with a place that cannot be written to, and what to do.
+fn unwritable(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("{error}: mount an emptyDir there, or choose another path")
+        }
+        io::ErrorKind::PermissionDenied => {
+            let user = nix::unistd::getuid();
+            format!("{error} for user {user}: mount an emptyDir there, or choose another path")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Says of an interpreter that is not there which one it is; `exec` would only say that something is missing.
+fn check_interpreter(named: &Interpreter<'_>, path: &OsStr, is_named: bool) -> Result<(), Trouble> {
+    let missing = |message: String| Err(Trouble { message, code: NO_INTERPRETER });
+    let is_program = |file: &Path| file.metadata().is_ok_and(|about| about.is_file());
+    let interpreter = named.path;
+    if !is_program(Path::new(interpreter)) {
+        let which = if is_named { "" } else { ", which runs scripts without a first line such as #!/bin/sh" };
+        return missing(format!("this image has no {interpreter}, the script's interpreter{which}"));
+    }
+    match named.program() {
+        Some(program) if !env::split_paths(path).any(|folder: PathBuf| is_program(&folder.join(program))) => {
+            missing(format!("this image has no {program:?}, the script's interpreter, in PATH"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn explain(error: &io::Error, interpreter: &str) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::E2BIG) => {
+            "all environment variables together are larger than the system allows: give large \
+                               inputs a path"
+                .to_owned()
+        }
+        Some(Errno::EACCES) => format!("{interpreter}, the script's interpreter, may not be executed"),
+        Some(Errno::ENOENT) => {
+            format!("{interpreter}, the script's interpreter, needs a loader that this image does not have")
+        }
+        Some(Errno::ENOEXEC) => {
+            format!("{interpreter}, the script's interpreter, is no program for this machine")
+        }
+        _ => format!("the script does not start: {error}"),
+    }
+}

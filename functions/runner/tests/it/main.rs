@@ -1,0 +1,13 @@
+//! The runner that is shipped, with real scripts, processes, mounts and sockets. Some tests need root, as the runner of a
+//! pod has it: they make PID namespaces and roots of their own.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod ends;
+mod images;
+mod outputs;
+mod relay;
+mod server;
+mod signals;
+mod values;
+mod world;

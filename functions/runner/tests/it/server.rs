@@ -1,0 +1,127 @@
+//! A relay that answers as it is told.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebb_wire::runner::{Report, ReportState};
+
+use crate::world::until;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Status(u16),
+    /// It has heard, and the answer never comes.
+    Lost,
+    /// It keeps the connection for this long and says nothing.
+    Slow(Duration),
+}
+
+/// What it was told.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Told {
+    pub(crate) fn report(&self) -> Report {
+        serde_json::from_slice(&self.body).expect("a report")
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl Server {
+    /// Gives these answers to what is told about ends, in turn and the last one for ever; heartbeats get 204.
+    pub(crate) fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::on("127.0.0.1:0".parse().expect("an address"), answers, Answer::Status(204))
+    }
+
+    pub(crate) fn on(
+        address: SocketAddr,
+        answers: impl IntoIterator<Item = Answer>,
+        to_heartbeats: Answer,
+    ) -> Self {
+        let listener = TcpListener::bind(address).expect("a port");
+        let told: Arc<Mutex<Vec<Told>>> = Arc::default();
+        let server = Self { address: listener.local_addr().expect("it is bound"), told: Arc::clone(&told) };
+        let answers: Arc<Mutex<VecDeque<Answer>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
+                std::thread::spawn(move || serve(stream, &told, &answers, to_heartbeats));
+            }
+        });
+        server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1/reports/a", self.address)
+    }
+
+    pub(crate) fn told(&self) -> Vec<Told> {
+        self.told.lock().expect("no panic").clone()
+    }
+
+    /// All that it was told about the end.
+    pub(crate) fn ends(&self) -> Vec<Told> {
+        let is_end = |told: &Told| matches!(told.report().state, ReportState::Ended(_));
+        self.told().into_iter().filter(is_end).collect()
+    }
+
+    /// The end, once it was told, with its bytes.
+    pub(crate) fn ended(&self) -> (Report, Vec<u8>) {
+        let told = until("it is told of the end", || self.ends().pop());
+        (told.report(), told.body)
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    told: &Mutex<Vec<Told>>,
+    answers: &Mutex<VecDeque<Answer>>,
+    to_heartbeats: Answer,
+) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.parse().expect("a number"))
+        });
+        let mut body = vec![0; length.expect("a length")];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let heard = Told { head, body };
+        let is_end = matches!(heard.report().state, ReportState::Ended(_));
+        told.lock().expect("no panic").push(heard);
+        let answer = if is_end {
+            let mut answers = answers.lock().expect("no panic");
+            if answers.len() > 1 { answers.pop_front() } else { answers.front().copied() }
+        } else {
+            Some(to_heartbeats)
+        };
+        match answer {
+            Some(Answer::Status(status)) => {
+                let text = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+                if reader.get_mut().write_all(text.as_bytes()).is_err() {
+                    return;
+                }
+            }
+            Some(Answer::Lost) | None => return,
+            Some(Answer::Slow(time)) => return std::thread::sleep(time),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+module ebb.dev/cluster/pause
+
+go 1.24

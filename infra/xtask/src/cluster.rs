@@ -1,0 +1,124 @@
+//! `cargo xtask cluster`: a whole Kubernetes of one node on this machine. Its programs are built by Go or come from Debian,
+//! its images are written here, and all of it runs in a room of its own (`room`), so that nothing stays of it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::{Subcommand, ValueEnum};
+use room::Room;
+use servers::Server;
+
+mod build;
+mod check;
+mod folder;
+mod images;
+mod keys;
+mod kubectl;
+mod network;
+mod room;
+pub(crate) mod servers;
+mod up;
+
+#[derive(Subcommand)]
+pub(crate) enum Order {
+    /// Builds what is missing and starts what does not run
+    Up {
+        /// What else is built, and started if it is a server
+        #[arg(long, value_delimiter = ',')]
+        with: Vec<Extra>,
+    },
+    /// Ends everything and removes it
+    Down,
+    /// Says what runs
+    Status,
+    /// Ends one server; its pods go on
+    Kill {
+        server: Server,
+        /// Another signal: TERM lets it end itself, STOP makes it hang, CONT ends that
+        #[arg(long, default_value = "KILL")]
+        signal: String,
+    },
+    /// Starts one server
+    Start { server: Server },
+    /// Imports an image: an archive, or a folder that becomes the only layer
+    Image {
+        /// For pod templates, with registry and tag: ebb.test/relay:1
+        name: String,
+        /// The archive, or the folder
+        from: PathBuf,
+        /// Of a folder: what its containers run
+        #[arg(last = true)]
+        entrypoint: Vec<String>,
+    },
+    /// Brings it up and tries what tests rely on: jobs, logs, networks, rights, admission, servers that are killed
+    Check,
+}
+
+/// What not every test needs.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Extra {
+    /// The controller of ResourceGraphDefinitions
+    Kro,
+    /// The client of charts
+    Helm,
+}
+
+/// Does what is asked.
+///
+/// # Errors
+/// When something that it needs is missing, and when it fails.
+pub(crate) fn all(order: Order) -> anyhow::Result<()> {
+    up::privileged()?;
+    match order {
+        Order::Up { with } => up::all(&with),
+        Order::Down => down(),
+        Order::Status => status(),
+        Order::Kill { server, signal } => server.kill(&found()?, &signal),
+        Order::Start { server } => server.start(&found()?),
+        Order::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
+        Order::Check => check::all(),
+    }
+}
+
+fn found() -> anyhow::Result<Room> {
+    Room::find().context("there is no cluster here: `cargo xtask cluster up`")
+}
+
+fn down() -> anyhow::Result<()> {
+    if !folder::state().exists() {
+        eprintln!("there is no cluster here");
+        return Ok(());
+    }
+    let began = std::time::Instant::now();
+    let _lock = up::lock()?;
+    room::close()?;
+    eprintln!("the cluster is down, and nothing of it is left ({:.1} s)", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn status() -> anyhow::Result<()> {
+    let room = found()?;
+    let mut ended = Vec::new();
+    let mut said = String::new();
+    for server in Server::value_variants() {
+        let name = server.name();
+        match server.running(&room) {
+            Some(pid) => said += &format!("{name:24} runs ({pid} in the room)\n"),
+            None if *server == Server::Kro && !server.log().exists() => {}
+            None => {
+                said += &format!("{name:24} does not run: {}\n", server.log().display());
+                ended.push(name);
+            }
+        }
+    }
+    let node = if kubectl::ready() { "is Ready" } else { "is not Ready" };
+    said += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&room));
+    tell(&said);
+    if ended.is_empty() { Ok(()) } else { bail!("not all of it runs: {}", ended.join(", ")) }
+}
+
+/// Says something to whoever reads; they may be gone, the exit code tells.
+fn tell(said: &str) {
+    let _ = std::io::stdout().write_all(said.as_bytes());
+}

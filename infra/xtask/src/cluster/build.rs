@@ -1,0 +1,153 @@
+//! Programs that Go builds from its module proxy, in the versions and with the checksums of `infra/cluster/*/go.{mod,sum}`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+
+use super::folder;
+use crate::run::{command, retried, run};
+
+/// What is built together, by the folder that says from what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl.
+    Kubernetes,
+    /// etcd, which its module calls `server`.
+    Etcd,
+    /// What holds the namespaces of a pod.
+    Pause,
+    /// helm.
+    Helm,
+    /// kro's `controller`, and `crds` beside it.
+    Kro,
+}
+
+impl Set {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Etcd => "etcd",
+            Self::Pause => "pause",
+            Self::Helm => "helm",
+            Self::Kro => "kro",
+        }
+    }
+
+    /// The folder with its programs; builds them if there are none from the same sources by the same Go.
+    ///
+    /// # Errors
+    /// When there is no Go, a module cannot be had or has another checksum, or something does not compile.
+    pub(crate) fn built(self) -> anyhow::Result<PathBuf> {
+        let name = self.name();
+        let sources = folder::sources().join(name);
+        let version = go_version()?;
+        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+            .with_context(|| format!("cannot list {}", sources.display()))?;
+        files.sort();
+        let mut parts = vec![version.clone().into_bytes()];
+        for file in &files {
+            parts.push(fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
+        }
+        folder::kept(&format!("{name}-{}", digest(&parts)), |made| {
+            eprintln!("building {name} with {version}");
+            fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
+            let packages = if sources.join("main.go").exists() { "." } else { "tool" };
+            retried(|| {
+                let mut fetch = go(&sources);
+                fetch.args([
+                    "list",
+                    "-mod=readonly",
+                    "-deps",
+                    "-f",
+                    "{{if .Error}}{{.Error}}{{end}}",
+                    packages,
+                ]);
+                fetch
+            })?;
+            let mut build = go(&sources);
+            build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &self.linked(&sources)?, "-o"]);
+            run(build.arg(made.join("")).arg(packages))?;
+            if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
+        })
+    }
+
+    /// What the linker is told: Kubernetes' servers and clients compare their versions.
+    fn linked(self, sources: &Path) -> anyhow::Result<String> {
+        let mut flags = "-s -w".to_owned();
+        if self == Self::Kubernetes {
+            let modules = fs::read_to_string(sources.join("go.mod"))?;
+            let version = modules.lines().find_map(|line| line.strip_prefix("require k8s.io/kubernetes "));
+            let version = version.context("go.mod does not say which Kubernetes")?;
+            write!(flags, " -X k8s.io/component-base/version.gitVersion={}", version.trim())?;
+        }
+        Ok(flags)
+    }
+}
+
+/// Copies kro's own kinds out of its module.
+fn definitions(sources: &Path, to: &Path) -> anyhow::Result<()> {
+    let module =
+        go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]).output()?;
+    let module = PathBuf::from(String::from_utf8(module.stdout)?.trim());
+    run(command("cp").arg("--recursive").arg(module.join("helm/crds")).arg(to))
+}
+
+/// Go at work in `folder`, behind everything else on the machine. Programs that need no C library run in any image.
+fn go(folder: &Path) -> Command {
+    let mut go = command("nice");
+    go.args(["-n", "10", "go"]).current_dir(folder).env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false");
+    go
+}
+
+/// The version of Go, which is one of the things that programs are made from.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn go_version() -> anyhow::Result<String> {
+    // In the folder that asks for the newest, so that a Go that fetches others says which it takes.
+    match command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]).output()
+    {
+        Ok(output) if output.status.success() => Ok(String::from_utf8(output.stdout)?.trim().to_owned()),
+        Ok(output) => bail!("Go does not run: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        Err(_) => {
+            bail!("there is no `go` in PATH, which builds Kubernetes: install Go 1.26 (https://go.dev/dl)")
+        }
+    }
+}
+
+/// Sixteen hexadecimal digits that change with any of `parts`.
+pub(crate) fn digest(parts: &[impl AsRef<[u8]>]) -> String {
+    let mut all = Sha256::new();
+    for part in parts {
+        all.update((part.as_ref().len() as u64).to_be_bytes());
+        all.update(part);
+    }
+    hex(&all.finalize()[..8])
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+
+    #[test]
+    fn a_digest_changes_with_each_part_and_where_it_ends() {
+        let digests = [&["ab", "c"][..], &["a", "bc"], &["ab"], &["ab", "d"]].map(digest);
+        assert!(digests.iter().all(|digest| digest.len() == 16), "{digests:?}");
+        for (index, one) in digests.iter().enumerate() {
+            assert!(!digests[index + 1..].contains(one), "{digests:?}");
+        }
+    }
+}

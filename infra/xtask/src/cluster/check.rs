@@ -1,0 +1,194 @@
+//! `cargo xtask cluster check`: what the tests of the relay rely on, tried on a real cluster.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::folder::{self, until};
+use super::images::{BUSYBOX, DEBIAN};
+use super::kubectl::{applied, asked, ready, serves};
+use super::room::Room;
+use super::servers::Server;
+use super::up;
+
+/// Brings the cluster up, tries it, and prints how long each took. What it made goes with its namespace.
+///
+/// # Errors
+/// The first thing that is not as it should be.
+pub(crate) fn all() -> anyhow::Result<()> {
+    step("up", || up::all(&[]))?;
+    let room = Room::find().context("the cluster is up")?;
+    asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
+    applied(include_str!("../../../cluster/check.yaml"))?;
+    let checked = step("a job, and its log through the API server", || {
+        job("hello", BUSYBOX, "echo hello from $(hostname)", "hello from hello-")
+    })
+    .and_then(|()| step("psql in Debian", || job("psql", DEBIAN, "psql --version", "psql (PostgreSQL)")))
+    .and_then(|()| step("a pod's token, and RBAC", rights))
+    .and_then(|()| step("a service from a pod and from the machine", service))
+    .and_then(|()| step("the machine from a pod", || machine(&room)))
+    .and_then(|()| step("no privileged pod where that is refused", admission))
+    .and_then(|()| step("an image of a folder", || image(&room)))
+    .and_then(|()| {
+        step("an image that is not there, and too little memory", || {
+            reason("missing", &["ErrImagePull", "ImagePullBackOff"])?;
+            reason("hungry", &["OOMKilled"])
+        })
+    })
+    .and_then(|()| step("each server killed and started", || killed(&room)))
+    .and_then(|()| step("a job after that", || job("again", BUSYBOX, "echo again", "again")));
+    asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
+    checked
+}
+
+fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let done = work();
+    let verdict = if done.is_ok() { "passed" } else { "FAILED" };
+    println!("== {name}: {verdict} in {:.1} s", began.elapsed().as_secs_f64());
+    done.with_context(|| name.to_owned())
+}
+
+/// Runs a script to completion and looks for `said` in its log.
+fn job(name: &str, image: &str, script: &str, said: &str) -> anyhow::Result<()> {
+    let job = serde_json::json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": { "name": name, "namespace": "check" },
+        "spec": { "backoffLimit": 0, "template": { "spec": {
+            "restartPolicy": "Never",
+            "containers": [{ "name": "main", "image": image, "command": ["sh", "-c", script] }],
+        } } },
+    });
+    applied(&job.to_string())?;
+    let it = format!("job/{name}");
+    let status = "jsonpath={.status.conditions[?(@.status==\"True\")].type}";
+    let mut ended = String::new();
+    until(
+        &it,
+        60,
+        || {
+            ended = asked(&["--namespace=check", "get", &it, "--output", status]).unwrap_or_default();
+            ["Complete", "Failed"].iter().any(|end| ended.split(' ').any(|its| its == *end))
+        },
+        || Ok(()),
+    )
+    .with_context(|| asked(&["--namespace=check", "describe", "pods"]).unwrap_or_default())?;
+    let log = asked(&["--namespace=check", "logs", &it])?;
+    ensure!(ended.contains("Complete") && log.contains(said), "{it} is {ended} and said {log:?}");
+    Ok(())
+}
+
+/// The API server knows the pod by its token and nobody without one; and it has no rights but those of a role.
+fn rights() -> anyhow::Result<()> {
+    let script = "
+        own=/var/run/secrets/kubernetes.io/serviceaccount
+        call() { curl -s -o /tmp/said -w '%{http_code} ' --cacert $own/ca.crt \"$@\"; }
+        api=https://$KUBERNETES_SERVICE_HOST/api/v1/namespaces/check
+        call $api/configmaps
+        call -H \"Authorization: Bearer $(cat $own/token)\" $api/configmaps
+        call -H \"Authorization: Bearer $(cat $own/token)\" $api/secrets
+        cat /tmp/said";
+    job("rights", DEBIAN, script, "401 200 403 ")
+}
+
+/// A service's address leads to its pod: also from the machine itself.
+fn service() -> anyhow::Result<()> {
+    asked(&["--namespace=check", "wait", "--for=condition=Ready", "pod/web", "--timeout=60s"])?;
+    let address =
+        asked(&["--namespace=check", "get", "service", "web", "--output=jsonpath={.spec.clusterIP}"])?;
+    let served = |said: &str| said.contains("served by web");
+    // kube-proxy hears of the pod a moment after us.
+    until("the service", 30, || fetched(&address).is_ok_and(|said| served(&said)), || Ok(()))?;
+    job("client", BUSYBOX, &format!("wget -q -O - http://{address}/"), "served by web")
+}
+
+fn fetched(address: &str) -> anyhow::Result<String> {
+    let to = SocketAddr::new(address.parse()?, 80);
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
+    write!(stream, "GET / HTTP/1.0\r\n\r\n")?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said)
+}
+
+/// A pod reaches what listens here, by the machine's address on the link, and shows its own address.
+fn machine(room: &Room) -> anyhow::Result<()> {
+    let listener = TcpListener::bind((room.network.host(), 0))?;
+    let port = listener.local_addr()?.port();
+    let server = std::thread::spawn(move || -> anyhow::Result<String> {
+        let (mut stream, from) = listener.accept()?;
+        let _ = stream.read(&mut [0; 1024])?;
+        write!(stream, "HTTP/1.0 200 OK\r\n\r\nthis is the machine")?;
+        Ok(from.ip().to_string())
+    });
+    let url = format!("http://{}:{port}/", room.network.host());
+    job("outward", BUSYBOX, &format!("hostname -i; wget -q -O - {url}"), "this is the machine")?;
+    let Ok(from) = server.join() else { bail!("the server of this check failed") };
+    let log = asked(&["--namespace=check", "logs", "job/outward"])?;
+    let from = from?;
+    ensure!(log.starts_with(&from), "a pod came from {from} and has {log:?}");
+    Ok(())
+}
+
+fn admission() -> anyhow::Result<()> {
+    let run = ["--namespace=refusing", "run", "bad", "--image", BUSYBOX, "--privileged", "--restart=Never"];
+    match asked(&run) {
+        Ok(said) => bail!("it was accepted: {said}"),
+        Err(error)
+            if format!("{error:#}").contains("violates PodSecurity \"restricted:latest\": privileged") =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One program in an empty image.
+fn image(room: &Room) -> anyhow::Result<()> {
+    let name = "ebb.test/check:1";
+    let root = folder::state().join("check");
+    folder::remove(&root)?;
+    std::fs::create_dir_all(root.join("bin"))?;
+    std::fs::copy("/bin/busybox", root.join("bin/sh"))?;
+    super::images::import(room, name, &root, &["/bin/sh".to_owned()])?;
+    folder::remove(&root)?;
+    job("image", name, "echo nothing else: /bin/*", "nothing else: /bin/sh")
+}
+
+/// A pod's only container waits or has ended for one of some reasons.
+fn reason(pod: &str, reasons: &[&str]) -> anyhow::Result<()> {
+    let state = "jsonpath={.status.containerStatuses[0].state.*.reason}";
+    let mut said = String::new();
+    let found = || {
+        said = asked(&["--namespace=check", "get", "pod", pod, "--output", state]).unwrap_or_default();
+        reasons.contains(&said.as_str())
+    };
+    until(&format!("{pod} to be {}", reasons.join(" or ")), 20, found, || Ok(()))
+        .with_context(|| format!("it is {said:?}"))
+}
+
+/// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.
+fn killed(room: &Room) -> anyhow::Result<()> {
+    let web = || {
+        let container =
+            "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
+        asked(&["--namespace=check", "get", "pod", "web", "--output", container])
+    };
+    let pod = web()?;
+    for server in Server::FIRST.into_iter().chain(Server::SECOND) {
+        let before = server.running(room);
+        server.kill(room, "KILL")?;
+        server.start(room)?;
+        let after = server.running(room);
+        ensure!(after.is_some() && before != after, "{} was {before:?} and is {after:?}", server.name());
+    }
+    until("the API server", 60, serves, || Ok(()))?;
+    up::start(room)?;
+    until("the node", 60, ready, || Ok(()))?;
+    let went_on = web()?;
+    ensure!(pod == went_on && pod.ends_with(" true"), "the pod was {pod} and is {went_on}");
+    Ok(())
+}

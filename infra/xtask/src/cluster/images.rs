@@ -1,0 +1,216 @@
+//! Images without a registry: archives of one layer, written from folders and imported into containerd.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::build::{Set, digest, hex};
+use super::folder;
+use super::room::Room;
+use super::servers::CONTAINERD;
+use crate::run::{command, retried, run};
+
+/// A pod's first container.
+pub(crate) const PAUSE: &str = "ebb.test/pause:1";
+/// A shell and the small tools.
+pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
+/// Debian with curl and psql.
+pub(crate) const DEBIAN: &str = "ebb.test/debian:1";
+
+/// What debootstrap is asked for.
+const DEBOOTSTRAP: [&str; 3] =
+    ["--variant=minbase", "--include=ca-certificates,curl,postgresql-client", "bookworm"];
+
+/// The archive of Debian's image; made once by debootstrap.
+///
+/// # Errors
+/// When packages cannot be had.
+pub(crate) fn debian() -> anyhow::Result<PathBuf> {
+    folder::kept(&format!("debian-{}.tar", digest(&DEBOOTSTRAP)), |made| {
+        eprintln!("making an image of Debian with debootstrap");
+        let root = made.with_extension("root");
+        let began = retried(|| {
+            let _ = folder::remove(&root);
+            let mut bootstrap = command("debootstrap");
+            bootstrap.args(DEBOOTSTRAP).arg(&root).stdout(Stdio::null());
+            bootstrap
+        });
+        let archived = began.and_then(|()| {
+            // Packages that have been installed, and lists that an image without network has no use for.
+            for unused in ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"] {
+                folder::remove(&root.join(unused))?;
+            }
+            archive(DEBIAN, &root, &[], made)
+        });
+        folder::remove(&root)?;
+        archived
+    })
+}
+
+/// Imports the images that every cluster has, unless they are there.
+///
+/// # Errors
+/// When one cannot be made or imported.
+pub(crate) fn import_all(room: &Room) -> anyhow::Result<()> {
+    let there = ctr(room, &["images", "list", "--quiet"])?;
+    let missing = |name: &str| !there.lines().any(|line| line == name);
+    let folder = folder::state().join("images");
+    if missing(PAUSE) {
+        let root = folder.join("pause");
+        fs::create_dir_all(&root)?;
+        fs::copy(Set::Pause.built()?.join("pause"), root.join("pause"))?;
+        import(room, PAUSE, &root, &["/pause".to_owned()])?;
+    }
+    if missing(BUSYBOX) {
+        let root = folder.join("busybox");
+        busybox(&root)?;
+        import(room, BUSYBOX, &root, &[])?;
+    }
+    if missing(DEBIAN) {
+        import(room, DEBIAN, &debian()?, &[])?;
+    }
+    folder::remove(&folder)
+}
+
+/// Imports an image: `from` is an archive, or a folder that becomes the only layer of `name` with `entrypoint`.
+///
+/// # Errors
+/// When it cannot be read or is no image.
+pub(crate) fn import(room: &Room, name: &str, from: &Path, entrypoint: &[String]) -> anyhow::Result<()> {
+    let from = fs::canonicalize(from).with_context(|| format!("cannot find {}", from.display()))?;
+    if !from.is_dir() {
+        return ctr(room, &["images", "import", &from.display().to_string()]).map(drop);
+    }
+    let made = folder::state().join(format!("import-{}.tar", std::process::id()));
+    let imported = archive(name, &from, entrypoint, &made)
+        .and_then(|()| ctr(room, &["images", "import", &made.display().to_string()]));
+    folder::remove(&made)?;
+    imported.map(drop)
+}
+
+fn ctr(room: &Room, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut ctr = room.command("ctr");
+    let output = ctr.args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments).output()?;
+    if !output.status.success() {
+        bail!("ctr {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A folder with Debian's static busybox under all of its names.
+fn busybox(root: &Path) -> anyhow::Result<()> {
+    let program = Path::new("/bin/busybox");
+    let names = command(program).arg("--list").output().context("cannot run busybox")?;
+    fs::create_dir_all(root.join("bin"))?;
+    fs::create_dir_all(root.join("tmp"))?;
+    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+    fs::copy(program, root.join("bin/busybox"))?;
+    for name in String::from_utf8(names.stdout)?.lines().filter(|name| *name != "busybox") {
+        symlink("busybox", root.join("bin").join(name))?;
+    }
+    Ok(())
+}
+
+/// Writes the archive `to` (as `docker save` does) of an image `name` whose only layer is the folder `root`.
+fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
+    let parts = to.with_extension("parts");
+    folder::remove(&parts)?;
+    fs::create_dir_all(&parts)?;
+    let layer = parts.join("layer.tar");
+    run(command("tar")
+        .arg("--create")
+        .arg("--numeric-owner")
+        .arg("--file")
+        .arg(&layer)
+        .arg("--directory")
+        .arg(root)
+        .arg("."))?;
+    let mut sum = Sha256::new();
+    let mut file = File::open(&layer)?;
+    io::copy(&mut file, &mut HashWriter(&mut sum))?;
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let config = json!({
+        "architecture": architecture,
+        "os": "linux",
+        "config": {
+            "Entrypoint": entrypoint,
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&sum.finalize()))] },
+        "history": [{}],
+    });
+    let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
+    folder::write(&parts.join("config.json"), &config.to_string())?;
+    folder::write(&parts.join("manifest.json"), &manifest.to_string())?;
+    let mut whole = command("tar");
+    whole.arg("--create").arg("--file").arg(to).arg("--directory").arg(&parts);
+    run(whole.args(["manifest.json", "config.json", "layer.tar"]))?;
+    folder::remove(&parts)
+}
+
+/// A hash as something to write into.
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use serde_json::{Value, json};
+
+    use super::archive;
+    use crate::run::{command, run};
+
+    /// What a container engine checks before it takes an archive.
+    #[test]
+    fn an_archive_names_its_layer_by_what_is_in_it() {
+        let temporary = tempfile::tempdir().unwrap();
+        let [root, out, layer] = ["root", "out", "layer"].map(|name| temporary.path().join(name));
+        for folder in [&root.join("bin"), &out, &layer] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(root.join("bin/program"), "program").unwrap();
+        symlink("program", root.join("bin/link")).unwrap();
+        let image = temporary.path().join("image.tar");
+        archive("ebb.test/some:1", &root, &["/bin/program".to_owned()], &image).unwrap();
+
+        let unpack = |archive, to| run(command("tar").arg("-xf").arg(archive).arg("-C").arg(to)).unwrap();
+        unpack(&image, &out);
+        unpack(&out.join("layer.tar"), &layer);
+        let read =
+            |name: &str| -> Value { serde_json::from_slice(&fs::read(out.join(name)).unwrap()).unwrap() };
+        let manifest =
+            json!([{ "Config": "config.json", "RepoTags": ["ebb.test/some:1"], "Layers": ["layer.tar"] }]);
+        assert_eq!(read("manifest.json"), manifest);
+        let sum = command("sha256sum").arg(out.join("layer.tar")).output().unwrap().stdout;
+        let sum = String::from_utf8(sum).unwrap();
+        let config = read("config.json");
+        assert_eq!(config["rootfs"]["diff_ids"], json!([format!("sha256:{}", &sum[..64])]));
+        assert_eq!(config["config"]["Entrypoint"], json!(["/bin/program"]));
+        assert_eq!(fs::read_to_string(layer.join("bin/link")).unwrap(), "program");
+        let left: Vec<_> =
+            fs::read_dir(temporary.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left.len(), 4, "parts stay: {left:?}");
+    }
+}

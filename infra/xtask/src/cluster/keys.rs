@@ -1,0 +1,107 @@
+//! Keys and certificates of a cluster: one authority, a name for each server, and files by which clients find the API
+//! server and show who they are. They are made for one life of a cluster and go with it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose};
+
+use super::folder;
+use super::network::Network;
+use super::servers::NODE;
+
+/// Who the API server knows, by file, name and group.
+const CLIENTS: [(&str, &str, &str); 5] = [
+    ("admin", "admin", "system:masters"),
+    ("kube-controller-manager", "system:kube-controller-manager", ""),
+    ("kube-scheduler", "system:kube-scheduler", ""),
+    ("kube-proxy", "system:kube-proxy", ""),
+    ("kubelet", "system:node:ebb", "system:nodes"),
+];
+
+/// Writes all keys and certificates into `folder`, and the administrator's file where people look for it.
+///
+/// # Errors
+/// When they cannot be made or written.
+pub(crate) fn write(folder: &Path, network: Network) -> anyhow::Result<()> {
+    let mut own = CertificateParams::new([])?;
+    own.distinguished_name = name("ebb-cluster", "");
+    own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    own.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    let authority = CertifiedIssuer::self_signed(own, KeyPair::generate()?)?;
+    folder::write(&folder.join("ca.crt"), &authority.pem())?;
+
+    let of_server = |file: &str, names: &[String]| {
+        let (certificate, key) =
+            signed(&authority, name(file, ""), ExtendedKeyUsagePurpose::ServerAuth, names)?;
+        pair(folder, file, &certificate, &key)
+    };
+    let known = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1"];
+    let known = known.map(str::to_owned).into_iter().chain([network.node(), network.api()]);
+    of_server("kube-apiserver", &known.collect::<Vec<_>>())?;
+    of_server("kubelet", &[NODE.to_owned(), network.node()])?;
+
+    // The API server shows this to the kubelet, whose users are those of the cluster.
+    let subject = name("kube-apiserver", "system:masters");
+    let (certificate, key) = signed(&authority, subject, ExtendedKeyUsagePurpose::ClientAuth, &[])?;
+    pair(folder, "kube-apiserver-client", &certificate, &key)?;
+    let accounts = KeyPair::generate()?;
+    folder::write(&folder.join("accounts.pub"), &accounts.public_key_pem())?;
+    secret(&folder.join("accounts.key"), &accounts.serialize_pem())?;
+
+    let form = fs::read_to_string(folder::sources().join("etc/kubeconfig.json"))?;
+    for (file, common, group) in CLIENTS {
+        let (certificate, key) =
+            signed(&authority, name(common, group), ExtendedKeyUsagePurpose::ClientAuth, &[])?;
+        let encoded = |text: &str| BASE64_STANDARD.encode(text);
+        let text = form
+            .replace("{{server}}", &format!("https://{}:6443", network.node()))
+            .replace("{{authority}}", &encoded(&authority.pem()))
+            .replace("{{certificate}}", &encoded(&certificate))
+            .replace("{{key}}", &encoded(&key));
+        secret(&folder.join(format!("{file}.kubeconfig")), &text)?;
+    }
+    secret(&folder::kubeconfig(), &fs::read_to_string(folder.join("admin.kubeconfig"))?)
+}
+
+fn name(common: &str, group: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common);
+    if !group.is_empty() {
+        name.push(DnType::OrganizationName, group);
+    }
+    name
+}
+
+/// A certificate and its key.
+fn signed(
+    authority: &CertifiedIssuer<'_, KeyPair>,
+    subject: DistinguishedName,
+    usage: ExtendedKeyUsagePurpose,
+    names: &[String],
+) -> anyhow::Result<(String, String)> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = subject;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    let key = KeyPair::generate()?;
+    Ok((params.signed_by(&key, authority)?.pem(), key.serialize_pem()))
+}
+
+fn pair(folder: &Path, file: &str, certificate: &str, key: &str) -> anyhow::Result<()> {
+    folder::write(&folder.join(format!("{file}.crt")), certificate)?;
+    secret(&folder.join(format!("{file}.key")), key)
+}
+
+/// A file that its owner alone can read.
+fn secret(path: &Path, text: &str) -> anyhow::Result<()> {
+    folder::write(path, "")?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))
+        .with_context(|| format!("cannot protect {}", path.display()))?;
+    folder::write(path, text)
+}

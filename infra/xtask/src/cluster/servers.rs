@@ -1,0 +1,216 @@
+//! The servers of a cluster: what each is started with, whether it runs, and how it is ended.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+
+use super::build::Set;
+use super::folder::{self, until};
+use super::room::Room;
+
+/// The name of the one node.
+pub(crate) const NODE: &str = "ebb";
+/// Where containerd listens, in the room.
+pub(crate) const CONTAINERD: &str = "/run/containerd/containerd.sock";
+
+const ETCD: &str = "http://127.0.0.1:2379";
+
+/// A server, in the order in which they are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Server {
+    /// The database
+    Etcd,
+    /// Runs containers
+    Containerd,
+    /// The API
+    KubeApiserver,
+    /// Makes pods of jobs, endpoints of services, ends what has no owner
+    KubeControllerManager,
+    /// Gives pods a node
+    KubeScheduler,
+    /// Runs the node's pods
+    Kubelet,
+    /// Makes services reachable
+    KubeProxy,
+    /// The controller of ResourceGraphDefinitions, with `--with kro`
+    Kro,
+}
+
+impl Server {
+    /// Those that need nothing else to be there.
+    pub(crate) const FIRST: [Self; 3] = [Self::Etcd, Self::Containerd, Self::KubeApiserver];
+    /// Those that need the API.
+    pub(crate) const SECOND: [Self; 4] =
+        [Self::KubeControllerManager, Self::KubeScheduler, Self::Kubelet, Self::KubeProxy];
+
+    /// Its name on the command line, of its log and of its settings.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    pub(crate) fn log(self) -> PathBuf {
+        folder::state().join(format!("log/{}.log", self.name()))
+    }
+
+    fn pid(self) -> PathBuf {
+        folder::state().join(format!("run/{}.pid", self.name()))
+    }
+
+    fn program(self) -> anyhow::Result<PathBuf> {
+        Ok(match self {
+            Self::Etcd => Set::Etcd.built()?.join("server"),
+            Self::Containerd => "/usr/bin/containerd".into(),
+            Self::Kro => Set::Kro.built()?.join("controller"),
+            _ => Set::Kubernetes.built()?.join(self.name()),
+        })
+    }
+
+    fn arguments(self, room: &Room) -> Vec<String> {
+        // Put in after the words are told apart: a clone may be in a folder with a space in its name.
+        let etc = "{etc}";
+        let (node, services) = (room.network.node(), room.network.services());
+        let text = match self {
+            // In memory, as all that goes with the room: a killed etcd finds it again.
+            Self::Etcd => format!(
+                "--data-dir=/var/lib/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
+                 --listen-peer-urls=http://127.0.0.1:2380"
+            ),
+            Self::Containerd => format!("--config={etc}/containerd.toml"),
+            Self::KubeApiserver => format!(
+                "--etcd-servers={ETCD} --advertise-address={node} --secure-port=6443
+                 --tls-cert-file={etc}/kube-apiserver.crt --tls-private-key-file={etc}/kube-apiserver.key
+                 --client-ca-file={etc}/ca.crt --anonymous-auth=false
+                 --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction,PodSecurity
+                 --kubelet-certificate-authority={etc}/ca.crt --kubelet-preferred-address-types=InternalIP
+                 --kubelet-client-certificate={etc}/kube-apiserver-client.crt
+                 --kubelet-client-key={etc}/kube-apiserver-client.key
+                 --service-account-issuer=https://kubernetes.default.svc
+                 --service-account-key-file={etc}/accounts.pub
+                 --service-account-signing-key-file={etc}/accounts.key
+                 --service-cluster-ip-range={services} --allow-privileged=true"
+            ),
+            // Twenty requests in a second, the usual limit, take it four seconds at its start.
+            Self::KubeControllerManager => format!(
+                "--kubeconfig={etc}/kube-controller-manager.kubeconfig --leader-elect=false
+                 --use-service-account-credentials --service-account-private-key-file={etc}/accounts.key
+                 --root-ca-file={etc}/ca.crt --kube-api-qps=200 --kube-api-burst=400"
+            ),
+            Self::KubeScheduler => format!("--kubeconfig={etc}/kube-scheduler.kubeconfig --leader-elect=false"),
+            Self::Kubelet => format!(
+                "--kubeconfig={etc}/kubelet.kubeconfig --config={etc}/kubelet.yaml --hostname-override={NODE}
+                 --node-ip={node}"
+            ),
+            Self::KubeProxy => format!("--config={etc}/kube-proxy.yaml"),
+            Self::Kro => "--metrics-bind-address=127.0.0.1:8078 --health-probe-bind-address=127.0.0.1:8079".to_owned(),
+        };
+        let folder = self::etc().display().to_string();
+        text.split_whitespace().map(|word| word.replace(etc, &folder)).collect()
+    }
+
+    /// Starts it unless it runs. Its log goes on where it was.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub(crate) fn start(self, room: &Room) -> anyhow::Result<()> {
+        if self.running(room).is_some() {
+            return Ok(());
+        }
+        folder::write(&self.pid(), "")?;
+        let mut start = room.command("sh");
+        start.args(["-c", "log=$1; shift; setsid \"$@\" >>\"$log\" 2>&1 </dev/null & echo $!", "start"]);
+        let program = self.program()?;
+        start.arg(self.log()).arg(&program).args(self.arguments(room));
+        if self == Self::Kro {
+            start.env("KUBECONFIG", etc().join("admin.kubeconfig"));
+        }
+        let started = start.output().context("cannot start nsenter")?;
+        if !started.status.success() {
+            bail!("cannot start {}: {}", self.name(), String::from_utf8_lossy(&started.stderr).trim());
+        }
+        let pid = String::from_utf8(started.stdout)?;
+        folder::write(&self.pid(), &format!("{} {}", pid.trim(), program.display()))
+    }
+
+    /// Its number in the room, if it runs.
+    pub(crate) fn running(self, room: &Room) -> Option<String> {
+        let note = fs::read_to_string(self.pid()).ok()?;
+        let (pid, program) = note.split_once(' ')?;
+        // A process that has ended has no program, and another one with its number has another.
+        let exe = room.command("readlink").arg(format!("/proc/{pid}/exe")).output().ok()?;
+        let exe = PathBuf::from(String::from_utf8(exe.stdout).ok()?.trim());
+        // setsid becomes the program a moment after its start.
+        (exe == Path::new(program) || exe.ends_with("setsid")).then(|| pid.to_owned())
+    }
+
+    /// Sends it a signal; waits for its end after one that ends it at once.
+    ///
+    /// # Errors
+    /// When it does not run, the signal has no such name, or it does not end.
+    pub(crate) fn kill(self, room: &Room, signal: &str) -> anyhow::Result<()> {
+        let Some(pid) = self.running(room) else { bail!("{} does not run", self.name()) };
+        let killed =
+            room.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
+        if !killed.status.success() {
+            bail!("cannot send {signal}: {}", String::from_utf8_lossy(&killed.stderr).trim());
+        }
+        if matches!(signal, "KILL" | "TERM") {
+            until(&format!("the end of {}", self.name()), 30, || self.running(room).is_none(), || Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether it runs, for who waits for something that it should do.
+    ///
+    /// # Errors
+    /// When it has ended; with the end of its log.
+    pub(crate) fn lives(self, room: &Room) -> anyhow::Result<()> {
+        if self.running(room).is_some() {
+            return Ok(());
+        }
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(10)..].join("\n");
+        bail!("{} has ended; its log ({}) ends with\n{last}", self.name(), self.log().display())
+    }
+}
+
+/// Settings, keys and certificates.
+pub(crate) fn etc() -> PathBuf {
+    folder::state().join("etc")
+}
+
+/// Writes the settings of the servers from the forms in `infra/cluster/etc`.
+///
+/// # Errors
+/// When they cannot be read or written.
+pub(crate) fn settings(room: &Room) -> anyhow::Result<()> {
+    let etc = etc();
+    let forms = folder::sources().join("etc");
+    for (form, file) in [
+        ("containerd.toml", "containerd.toml"),
+        ("cni.conflist", "cni/10-ebb.conflist"),
+        ("kubelet.yaml", "kubelet.yaml"),
+        ("kube-proxy.yaml", "kube-proxy.yaml"),
+    ] {
+        let form = forms.join(form);
+        let text = fs::read_to_string(&form).with_context(|| format!("cannot read {}", form.display()))?;
+        let text = text
+            .replace("{{etc}}", &etc.display().to_string())
+            .replace("{{cni}}", cni())
+            .replace("{{name}}", &room.network.name())
+            .replace("{{node}}", NODE)
+            .replace("{{pods}}", &room.network.pods());
+        folder::write(&etc.join(file), &text)?;
+    }
+    Ok(())
+}
+
+/// Debian's folder of network plugins, or where others put it.
+pub(crate) fn cni() -> &'static str {
+    ["/usr/lib/cni", "/opt/cni/bin"]
+        .into_iter()
+        .find(|folder| Path::new(folder).join("ptp").exists())
+        .unwrap_or_default()
+}

@@ -1,0 +1,247 @@
+//! What everyone who runs scripts decides in the same way and says in the same words, on a machine or in a pod.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::callback::{Callback, CallbackStatus, ReasonCode};
+use crate::limits::{CALLBACK_BODY, LOG_TAIL, OUTPUT, OUTPUTS};
+use crate::relay::ScriptOutput;
+
+/// Bytes of one environment variable with its name: Linux's `MAX_ARG_STRLEN`, less `=` and the final NUL.
+pub const VARIABLE: usize = (128 << 10) - 2;
+
+/// What a script without a first line is told that it lacks.
+pub const FIRST_LINE_EXPECTED: &str = "its first line must name one, such as #!/bin/sh";
+
+/// Who runs a script, as its first line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interpreter<'a> {
+    /// An absolute path.
+    pub path: &'a str,
+    /// All that follows: one argument, as the kernel hands it on.
+    pub argument: Option<&'a str>,
+}
+
+impl<'a> Interpreter<'a> {
+    /// Reads the first line. `None`: it has no `#!`.
+    ///
+    /// # Errors
+    /// When the script cannot be meant as it is written; says what is wrong with it.
+    pub fn of(text: &'a str) -> Result<Option<Self>, String> {
+        if text.contains('\0') {
+            return Err("the script has NUL bytes".to_owned());
+        }
+        let Some(line) = text.strip_prefix("#!") else {
+            if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with("#!") {
+                return Err(format!(
+                    "the script has no interpreter: there is something before its `#!`; {FIRST_LINE_EXPECTED}"
+                ));
+            }
+            return Ok(None);
+        };
+        let line = line.split('\n').next().unwrap_or_default();
+        if line.ends_with('\r') {
+            return Err(format!(
+                "the script's lines end with CR LF, so that its interpreter would be {:?}: save it with LF alone",
+                line.trim_start_matches([' ', '\t'])
+            ));
+        }
+        let line = line.trim_matches([' ', '\t']);
+        let (path, argument) = match line.split_once([' ', '\t']) {
+            Some((path, argument)) => (path, Some(argument.trim_start_matches([' ', '\t']))),
+            None => (line, None),
+        };
+        if path.is_empty() {
+            return Err(format!("the script has no interpreter; {FIRST_LINE_EXPECTED}"));
+        }
+        if !path.starts_with('/') {
+            return Err(format!("the script's interpreter {path:?} is not an absolute path"));
+        }
+        Ok(Some(Self { path, argument }))
+    }
+
+    /// What `env` is asked to find in `PATH`, where the interpreter is `env`.
+    pub fn program(&self) -> Option<&'a str> {
+        if !self.path.ends_with("/env") {
+            return None;
+        }
+        let mut words = self.argument?.split([' ', '\t']).filter(|word| !word.is_empty());
+        let program = words.find(|word| *word != "-S" && !word.contains('='))?;
+        (!program.starts_with('-') && !program.contains('/')).then_some(program)
+    }
+}
+
+/// Whether an environment can carry `value` as `name`.
+///
+/// # Errors
+/// When it cannot; says why.
+pub fn check_variable(name: &str, value: &[u8]) -> Result<(), String> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err("this is no name of an environment variable".to_owned());
+    }
+    if value.contains(&0) {
+        return Err("an environment variable cannot carry NUL bytes: give it a path instead".to_owned());
+    }
+    if name.len() + value.len() > VARIABLE {
+        let size = value.len();
+        return Err(format!(
+            "an environment variable carries at most {VARIABLE} bytes and this has {size}: give it a path instead"
+        ));
+    }
+    Ok(())
+}
+
+/// The last `most` bytes of `text`, from a character's start.
+pub fn end_of(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let from = text.len() - most;
+        let from = (from..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+        text = text.split_off(from);
+    }
+    text
+}
+
+/// Why a declared output is not one, after the script has ended with 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputTrouble {
+    /// There is no file.
+    Missing,
+    /// What is there is no file that can be read: what it is, or why not.
+    Invalid(String),
+    /// The file has this many bytes, more than [`OUTPUT`].
+    TooLarge(u64),
+    /// With this output they are all together this many bytes, more than [`OUTPUTS`].
+    TooManyBytes(usize),
+}
+
+impl OutputTrouble {
+    /// The failure of the unit.
+    pub fn failure(&self, output: &ScriptOutput) -> Callback {
+        let (name, path) = (&output.name, &output.path);
+        let (code, message) = match self {
+            Self::Missing => (
+                ReasonCode::OutputMissing,
+                format!("output {name:?}: the script has ended with 0 without writing {path}"),
+            ),
+            Self::Invalid(why) => (ReasonCode::OutputInvalid, format!("output {name:?}: {path} {why}")),
+            Self::TooLarge(size) => (
+                ReasonCode::OutputTooLarge,
+                format!("output {name:?}: {path} has {size} bytes; an output may have {OUTPUT}"),
+            ),
+            Self::TooManyBytes(total) => (
+                ReasonCode::OutputTooLarge,
+                format!(
+                    "the outputs up to {name:?} have {total} bytes; all outputs of a unit may have {OUTPUTS}"
+                ),
+            ),
+        };
+        Callback::failed(code, &message)
+    }
+}
+
+impl Callback {
+    /// Adds an output with its bytes untouched: text if they are UTF-8, else base64.
+    pub fn hold(&mut self, name: &str, bytes: Vec<u8>) {
+        match String::from_utf8(bytes) {
+            Ok(text) => drop(self.outputs.insert(name.to_owned(), text.into())),
+            Err(error) => drop(self.binary.insert(name.to_owned(), STANDARD.encode(error.into_bytes()))),
+        }
+    }
+
+    /// Cuts the log, and in the end gives up on the outputs, so that the message is not larger than the control plane
+    /// takes: text with many control characters and binary outputs grow on their way into JSON.
+    #[must_use]
+    pub fn fit(mut self) -> Self {
+        let size = |result: &Self| serde_json::to_vec(result).map_or(0, |bytes| bytes.len());
+        let mut room = LOG_TAIL;
+        while size(&self) > CALLBACK_BODY && room > 1024 {
+            room /= 2;
+            self.log = self.log.map(|log| end_of(log, room));
+        }
+        let bytes = size(&self);
+        if bytes <= CALLBACK_BODY || self.status != CallbackStatus::Succeeded {
+            return self;
+        }
+        let message =
+            format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
+        Self { log: self.log, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines() {
+        for (text, expected) in [
+            ("#!/bin/sh\ntrue", Ok(Some(("/bin/sh", None, None)))),
+            ("#! /bin/sh -e -u \ntrue", Ok(Some(("/bin/sh", Some("-e -u"), None)))),
+            ("#!/usr/bin/env sh\n", Ok(Some(("/usr/bin/env", Some("sh"), Some("sh"))))),
+            ("#!/bin/env -S A=b sh -e\n", Ok(Some(("/bin/env", Some("-S A=b sh -e"), Some("sh"))))),
+            ("#!/bin/env /bin/sh\n", Ok(Some(("/bin/env", Some("/bin/sh"), None)))),
+            ("#!/bin/env -i sh", Ok(Some(("/bin/env", Some("-i sh"), None)))),
+            ("true", Ok(None)),
+            ("", Ok(None)),
+            ("#!\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
+            (
+                "#! \t\n",
+                Err("the script has no interpreter; its first line must name one, such as #!/bin/sh"),
+            ),
+            (
+                "\u{feff}#!/bin/sh\n",
+                Err(
+                    "the script has no interpreter: there is something before its `#!`; its first line must name \
+                     one, such as #!/bin/sh",
+                ),
+            ),
+            (
+                "#! /bin/sh\r\ntrue\r\n",
+                Err(
+                    "the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
+                     with LF alone",
+                ),
+            ),
+            ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
+            ("#!/bin/sh\n\0", Err("the script has NUL bytes")),
+        ] {
+            let found =
+                Interpreter::of(text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
+            assert_eq!(found, expected.map_err(str::to_owned), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn variables() {
+        for (name, value, expected) in [
+            ("A", vec![b'x'; VARIABLE - 1], Ok(())),
+            ("A", vec![b'x'; VARIABLE], Err("at most 131070 bytes and this has 131070: give it a path")),
+            ("A", vec![0], Err("cannot carry NUL bytes: give it a path")),
+            ("A=B", vec![], Err("no name of an environment variable")),
+            ("", vec![], Err("no name of an environment variable")),
+        ] {
+            match (check_variable(name, &value), expected) {
+                (Ok(()), Ok(())) => {}
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
+                (found, expected) => panic!("{name:?}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_fits_into_a_callback() {
+        let mut result = Callback::new(CallbackStatus::Succeeded);
+        result.hold("text", vec![b'x'; CALLBACK_BODY - LOG_TAIL]);
+        result.hold("bytes", vec![0xff, 0]);
+        assert_eq!(result.binary["bytes"], "/wA=");
+        // Each byte of such a log is six in JSON.
+        result.log = Some("\u{1}".repeat(LOG_TAIL));
+        let cut = result.clone().fit();
+        assert_eq!((&cut.outputs, cut.status), (&result.outputs, CallbackStatus::Succeeded));
+        assert!(serde_json::to_vec(&cut).unwrap().len() <= CALLBACK_BODY && cut.log.unwrap().len() > 1024);
+        result.hold("more", vec![1; LOG_TAIL]);
+        let failed = result.fit();
+        assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
+        assert!(failed.outputs.is_empty() && failed.binary.is_empty());
+    }
+}
