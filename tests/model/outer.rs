@@ -369,11 +369,12 @@ fn name_of(name: &WorkName) -> String {
 #[async_trait]
 impl ebb_flow::ports::Relay for Outer {
     async fn ensure(&self, _: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
+        let script = request.script().expect("the model's units are scripts");
         let env = |wanted: &str| {
-            let found = request.script.env.iter().find(|(name, _)| name == wanted);
+            let found = script.env.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
-        let inputs = request.script.inputs.iter().filter_map(|input| match &input.value {
+        let inputs = script.inputs.iter().filter_map(|input| match &input.value {
             Some(Value::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
             _ => None,
         });
@@ -387,7 +388,7 @@ impl ebb_flow::ports::Relay for Outer {
             undoes: env("EBB_UNDOES_IDEMPOTENCY_KEY"),
             by_relay: true,
             later: true,
-            says: !request.script.outputs.is_empty(),
+            says: !script.outputs.is_empty(),
         };
         match self.send(parcel).await {
             Answer::Relay(answer) => answer,

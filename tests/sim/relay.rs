@@ -67,7 +67,8 @@ impl Relay {
 }
 
 fn inputs(request: &Ensure) -> BTreeMap<String, String> {
-    let values = request.script.inputs.iter().filter_map(|input| match &input.value {
+    let script = request.script().expect("only scripts are sent here");
+    let values = script.inputs.iter().filter_map(|input| match &input.value {
         Some(Value::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
         _ => None,
     });
@@ -78,7 +79,8 @@ fn inputs(request: &Ensure) -> BTreeMap<String, String> {
 impl ebb_flow::ports::Relay for Relay {
     async fn ensure(&self, _: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
         self.answers()?;
-        let unit = request.script.env.iter().find(|(name, _)| name == "EBB_UNIT");
+        let script = request.script().expect("only scripts are sent here");
+        let unit = script.env.iter().find(|(name, _)| name == "EBB_UNIT");
         let unit = unit.map(|(_, unit)| unit.clone()).unwrap_or_default();
         let lower: Vec<WorkName> = (1..request.name.attempt)
             .map(|attempt| WorkName { unit: request.name.unit.clone(), attempt })

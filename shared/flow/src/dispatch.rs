@@ -9,7 +9,7 @@ use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, Skip
 use ebb_store::{Note, Patched};
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::{event_name, unit_key};
-use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
+use ebb_wire::relay::{self, Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
 use ebb_wire::sign::{self, MessageId};
 use ebb_wire::token::{Claims, TokenKind, stable_key};
 use ebb_wire::unit as headers;
@@ -159,7 +159,7 @@ fn ensure(
         not_after_ms: env.settings.landing.0,
         timeout_ms: unit.timeout_ms,
         callback: Destination { url: env.settings.callback_url.clone(), token },
-        script: Script {
+        work: relay::Work::Script(Script {
             image: pod.image.clone(),
             namespace: pod.namespace.clone(),
             pod_template: pod.pod_template.clone(),
@@ -167,7 +167,7 @@ fn ensure(
             env: environment(run, this, unit),
             inputs: inputs.into_iter().map(script_input).collect(),
             outputs: outputs.collect(),
-        },
+        }),
     }
 }
 

@@ -96,6 +96,18 @@ pub enum ReasonCode {
     Render,
     /// The work cannot be started as it is written: no such interpreter, image or cluster.
     NotStartable,
+    /// A container's image could not be pulled.
+    ImagePull,
+    /// No node takes the pod.
+    Unschedulable,
+    /// A container was killed because it needed more memory than it may have.
+    OutOfMemory,
+    /// The pod was evicted from its node.
+    Evicted,
+    /// A quota or limit of the namespace does not admit it now.
+    Quota,
+    /// An admission policy of the cluster, or the relay's allow-list, does not admit it as it is written.
+    Denied,
     /// The unit itself says that it failed.
     Failed,
     /// The run was cancelled before the unit could end.
@@ -110,13 +122,24 @@ impl ReasonCode {
     /// Whether the same try could end otherwise later. Decides where `retry.on` is left out.
     pub fn can_pass(self) -> bool {
         match self {
-            Self::Exit | Self::Timeout | Self::Lost | Self::Connect | Self::Status | Self::Failed => true,
+            Self::Exit
+            | Self::Timeout
+            | Self::Lost
+            | Self::Connect
+            | Self::Status
+            | Self::Failed
+            | Self::ImagePull
+            | Self::Unschedulable
+            | Self::Evicted
+            | Self::Quota => true,
             Self::Refused
             | Self::OutputMissing
             | Self::OutputTooLarge
             | Self::OutputInvalid
             | Self::Render
             | Self::NotStartable
+            | Self::OutOfMemory
+            | Self::Denied
             | Self::Cancelled
             | Self::Skipped
             | Self::Waived => false,

@@ -1,14 +1,93 @@
 //! What the control plane asks of a relay. Durations, never points in time: clocks differ.
+//!
+//! A relay knows works by their names and does with them what their data says: apply these objects, wait by these rules,
+//! collect these outputs, call back there. It has no part in unit kinds, retries or plugins. A cluster's relay takes
+//! [`Objects`]; what runs scripts without a cluster takes [`Script`].
+//!
+//! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are, and gets [`Answers`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::callback::Callback;
-use crate::value::Value;
+use crate::value::{SecretRef, Value};
+
+/// Version of every message in this module.
+pub const VERSION: u32 = 1;
+/// Requests that one batch may have.
+pub const BATCH: usize = 100;
+
+/// Requests that are answered in their order, each by itself: one that fails says nothing of the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Batch {
+    /// Version of this message; 1.
+    pub v: u32,
+    /// The uid of the namespace `kube-system` that the control plane has pinned for this relay's cluster. A relay of
+    /// another cluster does nothing and answers 409: a restored or cloned relay must not act for the original.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// At most [`BATCH`].
+    pub requests: Vec<Request>,
+}
+
+/// One verb.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Request {
+    /// Starts work under its name or finds it there; first kills or tombstones all lower tries. Answered by a state;
+    /// ended work calls back again.
+    Ensure(Box<Ensure<Objects>>),
+    /// Where the work stands. Answered by a state.
+    Get(WorkName),
+    /// Kills the work, leaves a tombstone under its name, known or not. Answered by a state: ended if it had ended by
+    /// itself, running while it dies (ask again), tombstoned once nothing of it runs.
+    #[serde(rename_all = "camelCase")]
+    Cancel {
+        /// Which work.
+        name: WorkName,
+        /// Milliseconds that its containers get between `SIGTERM` and `SIGKILL`.
+        grace_ms: u64,
+    },
+    /// The result was taken: what is left of ended work may go, but for what it was to [`keep`](Objects::keep).
+    Acknowledge(WorkName),
+    /// Nothing of a life is read any more: the Secrets that hold its sensitive outputs may go.
+    #[serde(rename_all = "camelCase")]
+    Release {
+        /// As in [`Objects::life`].
+        life: String,
+    },
+}
+
+/// What a relay answers to a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answers {
+    /// Version of this message; 1.
+    pub v: u32,
+    /// The uid of the namespace `kube-system` of its cluster.
+    pub cluster: String,
+    /// One for each request, in their order.
+    pub answers: Vec<Answer>,
+}
+
+/// What a relay answers to one request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// Where the work stands now.
+    State(WorkState),
+    /// Done.
+    Done,
+    /// It will never be done as it is written: not allowed, or not what the cluster takes. For people.
+    Refused(String),
+    /// Not now: ask again. For people.
+    Failed(String),
+}
 
 /// Starts work under a name, or finds it there. Idempotent: the name decides, and a second request changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ensure {
+pub struct Ensure<W = Work> {
     /// Version of this message; 1.
     pub v: u32,
     /// Which work.
@@ -20,7 +99,168 @@ pub struct Ensure {
     /// Where the result goes.
     pub callback: Destination,
     /// The work.
-    pub script: Script,
+    pub work: W,
+}
+
+impl Ensure {
+    /// The script that is asked for, if it is one.
+    pub fn script(&self) -> Option<&Script> {
+        match &self.work {
+            Work::Script(script) => Some(script),
+            Work::Objects(_) => None,
+        }
+    }
+
+    /// The request if it is for a script, for whoever runs scripts without a cluster.
+    pub fn into_script(self) -> Option<Ensure<Script>> {
+        let Self { v, name, not_after_ms, timeout_ms, callback, work } = self;
+        let Work::Script(work) = work else { return None };
+        Some(Ensure { v, name, not_after_ms, timeout_ms, callback, work })
+    }
+}
+
+impl From<Ensure<Script>> for Ensure {
+    fn from(request: Ensure<Script>) -> Self {
+        let Ensure { v, name, not_after_ms, timeout_ms, callback, work } = request;
+        Self { v, name, not_after_ms, timeout_ms, callback, work: Work::Script(work) }
+    }
+}
+
+/// What a unit asks of whatever runs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Work {
+    /// A script.
+    Script(Script),
+    /// Objects of a cluster.
+    Objects(Objects),
+}
+
+/// Objects of a cluster: some to apply, some to remove, what to wait for, and what to collect.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Objects {
+    /// Whose they are: the key of the target's life; a label value.
+    pub life: String,
+    /// The namespace of what names none; `None`: the relay's default for units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Manifests, applied in this order by server-side apply, each labelled with the work's name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apply: Vec<serde_json::Value>,
+    /// Secrets with values that only the cluster knows. They are there before the first object is applied, and go with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretDocument>,
+    /// Units whose applied objects are removed, all tries of them: deleted by the uids that were recorded when they were
+    /// applied, and waited for, finalizers and all. As [`WorkName::unit`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<String>,
+    /// What ends the work, beside the removal of all that is to be removed.
+    pub until: Until,
+    /// What is collected when it has succeeded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<ObjectOutput>,
+    /// Whether the objects stay after the result was acknowledged, until another work removes them. Those of failed or
+    /// cancelled work stay as well: what takes them away is another work too.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// What ends a work with objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Until {
+    /// All applied objects are ready, each by its rules: they stand in the order of the manifests. With none: at once.
+    Ready(Vec<ReadyRules>),
+    /// The container of this name, in the pod of the first applied object (a Job), has ended. The runner in it says how
+    /// (see [`crate::runner`]).
+    #[serde(rename_all = "camelCase")]
+    Ended {
+        /// Name of the container.
+        container: String,
+    },
+}
+
+impl Default for Until {
+    fn default() -> Self {
+        Self::Ready(Vec::new())
+    }
+}
+
+/// When an object is ready or has failed. What is left out is decided by the contract of its kind (`ebb-readiness`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReadyRules {
+    /// CEL over `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+    /// CEL over `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail: Option<String>,
+}
+
+/// An output of applied objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ObjectOutput {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub from: ObjectOutputFrom,
+    /// Whether the value stays in the cluster: the result has a reference to a Secret.
+    #[serde(default)]
+    pub sensitive: bool,
+}
+
+/// Where an output of applied objects comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum ObjectOutputFrom {
+    /// CEL over `object`, the first applied one as it is now, and `objects`, all of them in their order.
+    Value(String),
+    /// A key of a Secret in the namespace of the first applied object.
+    #[serde(rename_all = "camelCase")]
+    Secret {
+        /// CEL over `object` and `objects` that gives the Secret's name.
+        name: String,
+        /// The key in it.
+        key: String,
+    },
+}
+
+/// A Secret that holds one JSON document, some of whose values only the cluster knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecretDocument {
+    /// Name of the Secret, in the namespace of the work.
+    pub name: String,
+    /// The key that holds the document.
+    pub key: String,
+    /// The document, at most 1 MiB with what is filled in.
+    pub document: serde_json::Value,
+    /// What is put into it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fill: Vec<Fill>,
+}
+
+/// A value that is put into a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fill {
+    /// Where: a JSON Pointer (RFC 6901) to a value of the document, which is replaced.
+    pub pointer: String,
+    /// With what.
+    pub with: FillWith,
+}
+
+/// What is put into a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum FillWith {
+    /// The value of a Secret's key, written as a [`Value`].
+    Secret(SecretRef),
+    /// The [`RelayAddress`](crate::runner::RelayAddress) at which this relay takes the reports of this work alone.
+    Report,
 }
 
 /// Names a try of a unit. Tries of one unit share `unit`; a higher try replaces the lower ones: they are killed or

@@ -82,7 +82,8 @@ pub(super) struct Shared {
 }
 
 fn reads(request: &Ensure) -> Vec<String> {
-    let values = request.script.inputs.iter().filter_map(|input| match &input.value {
+    let script = request.script().expect("only scripts are sent here");
+    let values = script.inputs.iter().filter_map(|input| match &input.value {
         Some(Value::Json(serde_json::Value::String(text))) => Some(text.clone()),
         _ => None,
     });
@@ -90,7 +91,7 @@ fn reads(request: &Ensure) -> Vec<String> {
 }
 
 fn begin(work: &Arc<Work>, stands: &Stands, request: &Ensure) -> Option<TaskId> {
-    let key = request.script.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
+    let key = request.script()?.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
     let part = work.books.part(&key.1)?;
     let running =
         work.begin(&part, run_of(&request.name.unit)?, request.name.attempt, true, true, reads(request));

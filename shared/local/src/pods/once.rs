@@ -51,7 +51,7 @@ pub async fn run_once(
         not_after_ms: u64::MAX,
         timeout_ms: u64::try_from(once.timeout.as_millis()).unwrap_or(u64::MAX),
         callback: Destination { url: String::new(), token: String::new() },
-        script: once.script,
+        work: once.script,
     };
     folder::write_json(&run.work.request(), &Received { at_ms: supervisor::now_ms(), request })?;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());

@@ -14,7 +14,7 @@ use ebb_flow::ports::{Relay, RelayError};
 use ebb_outbound::Call;
 use ebb_wire::callback::{Callback, ReasonCode};
 use ebb_wire::limits::LOG_TAIL;
-use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use ebb_wire::relay::{Ensure, Script, WorkName, WorkState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -174,6 +174,9 @@ impl Relay for ProcessRelay {
             )));
         }
         check(&request.name)?;
+        let Some(request) = request.into_script() else {
+            return Err(RelayError::Refused("objects need a cluster, and this machine has none".to_owned()));
+        };
         self.inner().ensure(request).await
     }
 
@@ -214,7 +217,7 @@ impl Inner {
         Work::of(&self.pods, name)
     }
 
-    async fn ensure(self: &Arc<Self>, request: Ensure) -> Result<WorkState, RelayError> {
+    async fn ensure(self: &Arc<Self>, request: Ensure<Script>) -> Result<WorkState, RelayError> {
         let name = request.name.clone();
         let received = Received { at_ms: supervisor::now_ms(), request };
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;

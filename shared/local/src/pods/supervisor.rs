@@ -113,7 +113,7 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
             "the script could not be started within the time allowed for that",
         ));
     }
-    let mut prepared = match script::prepare(work, &request.script, &around) {
+    let mut prepared = match script::prepare(work, &request.work, &around) {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(not_started(&trouble)),
     };
@@ -140,7 +140,7 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
         }
         End::Exit(WaitStatus::Exited(_, 0)) => outputs::collect(
             &request.name,
-            &request.script.outputs,
+            &request.work.outputs,
             &prepared.outputs,
             &work.root(),
             &around.state,

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ebb_wire::callback::Callback;
-use ebb_wire::relay::{Ensure, WorkName};
+use ebb_wire::relay::{Ensure, Script, WorkName};
 use serde::{Deserialize, Serialize};
 
 use super::{PodsError, folder};
@@ -55,7 +55,7 @@ pub(super) struct Received {
     /// Milliseconds since 1970 by this machine's clock.
     pub(super) at_ms: u64,
     /// The request.
-    pub(super) request: Ensure,
+    pub(super) request: Ensure<Script>,
 }
 
 /// Where work stands.

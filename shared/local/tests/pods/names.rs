@@ -9,12 +9,12 @@ use ebb_flow::ports::{Relay as _, RelayError};
 use ebb_local::pods::ProcessRelay;
 use ebb_outbound::CallError;
 use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::relay::{Ensure, WorkState};
+use ebb_wire::relay::{Ensure, Script, WorkState};
 
 use crate::world::*;
 
 /// A script that leaves a line in a file of the machine each time it runs.
-fn counted(file: &Path, then: &str) -> Ensure {
+fn counted(file: &Path, then: &str) -> Ensure<Script> {
     sh(&format!("echo $$ >>{}; {then}", file.display()))
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn many_at_once() {
     let all = (0..20).map(|index| {
         let relay = if index % 2 == 0 { world.relay.clone() } else { second.clone() };
         let request = request.clone();
-        tokio::spawn(async move { relay.ensure(None, request).await })
+        tokio::spawn(async move { relay.ensure(None, request.into()).await })
     });
     for answer in all.collect::<Vec<_>>() {
         assert!(matches!(answer.await.unwrap().unwrap(), WorkState::Running { .. } | WorkState::Ended(_)));
@@ -107,7 +107,7 @@ pub(crate) async fn cancel_races_ensure() {
         request.name.unit = format!("round-{round}");
         let name = request.name.clone();
         let relay = world.relay.clone();
-        let ensure = tokio::spawn(async move { relay.ensure(None, request).await.unwrap() });
+        let ensure = tokio::spawn(async move { relay.ensure(None, request.into()).await.unwrap() });
         let state = world.cancel(&name, Duration::ZERO).await;
         assert_eq!(state, WorkState::Tombstoned);
         ensure.await.unwrap();
@@ -142,7 +142,7 @@ pub(crate) async fn callbacks_until_taken() {
     let again = ProcessRelay::open(world.state.path(), options(control.clone())).unwrap();
     let mut request = sh("");
     request.name.attempt = 3;
-    again.ensure(None, request).await.unwrap();
+    again.ensure(None, request.into()).await.unwrap();
     eventually("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
 
@@ -169,13 +169,13 @@ pub(crate) async fn refused() {
     for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
         let mut request = sh("");
         request.name.unit = unit.to_owned();
-        let answer = world.relay.ensure(None, request).await;
+        let answer = world.relay.ensure(None, request.into()).await;
         assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
     }
     let mut request = sh("");
     request.name.attempt = 0;
-    assert!(matches!(world.relay.ensure(None, request).await, Err(RelayError::Refused(_))));
+    assert!(matches!(world.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
     let mut request = sh("");
     request.v = 2;
-    assert!(matches!(world.relay.ensure(None, request).await, Err(RelayError::Refused(_))));
+    assert!(matches!(world.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
 }

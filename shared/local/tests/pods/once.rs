@@ -7,8 +7,8 @@ use ebb_wire::callback::CallbackStatus;
 
 use crate::world::*;
 
-fn once(request: ebb_wire::relay::Ensure) -> Once {
-    Once { script: request.script, timeout: PATIENCE, extra_env: Vec::new(), program: None }
+fn once(request: ebb_wire::relay::Ensure<ebb_wire::relay::Script>) -> Once {
+    Once { script: request.work, timeout: PATIENCE, extra_env: Vec::new(), program: None }
 }
 
 pub(crate) async fn streams_and_returns() {

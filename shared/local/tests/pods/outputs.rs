@@ -105,8 +105,8 @@ pub(crate) async fn sensitive() {
         ),
         &[("the x", "/out/x")],
     );
-    request.script.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
-    request.script.outputs[0].sensitive = true;
+    request.work.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
+    request.work.outputs[0].sensitive = true;
     let result = world.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let place = &result.secrets["the x"];
@@ -133,7 +133,7 @@ pub(crate) async fn sensitive() {
 
     let mut request = sh("");
     request.name.attempt = 2;
-    request.script.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
+    request.work.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::NotStartable);
     let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
@@ -159,7 +159,7 @@ pub(crate) async fn inputs_both_ways() {
             ("over", "/out/over"),
         ],
     );
-    request.script.inputs = vec![
+    request.work.inputs = vec![
         input("both", Some("BOTH"), Some("/in/deep/both"), text("a 'b' \"c\" $d\n\n")),
         input("bytes", None, Some("/in/bytes"), Some(Value::Bytes(vec![0, 255, 10]))),
         input("number", Some("NUMBER"), None, Some(Value::Json(5.into()))),
@@ -177,7 +177,7 @@ pub(crate) async fn inputs_both_ways() {
 pub(crate) async fn absent_inputs() {
     let world = World::new();
     let mut request = sh("[ -z \"${X+set}\" ] && [ -d /in ] && [ ! -e /in/x ] && [ ! -e /etc/hostname ]");
-    request.script.inputs =
+    request.work.inputs =
         vec![input("x", Some("X"), Some("/in/x"), None), input("y", None, Some("/etc/hostname"), None)];
     let result = world.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
@@ -205,7 +205,7 @@ pub(crate) async fn unusable_inputs() {
     {
         let mut request = sh("echo ran");
         request.name.attempt = attempt as u32 + 1;
-        request.script.inputs = vec![bad];
+        request.work.inputs = vec![bad];
         let result = world.run(request).await;
         assert_eq!(reason(&result).code, ReasonCode::NotStartable);
         assert!(reason(&result).message.contains(expected), "{result:?}");

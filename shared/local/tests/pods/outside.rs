@@ -35,9 +35,10 @@ pub(crate) fn own_if_asked() {
     }
     block_on(async {
         let relay = ProcessRelay::open(Path::new(&arguments[2]), options(Arc::new(Down))).unwrap();
-        let requests: Vec<ebb_wire::relay::Ensure> = serde_json::from_str(&arguments[3]).unwrap();
+        let requests: Vec<ebb_wire::relay::Ensure<ebb_wire::relay::Script>> =
+            serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {
-            relay.ensure(None, request).await.unwrap();
+            relay.ensure(None, request.into()).await.unwrap();
         }
         println!("asked");
         std::future::pending::<()>().await;

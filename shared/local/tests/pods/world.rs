@@ -63,8 +63,8 @@ impl World {
         Self { relay, control, state }
     }
 
-    pub(crate) async fn ensure(&self, request: Ensure) -> WorkState {
-        self.relay.ensure(None, request).await.unwrap()
+    pub(crate) async fn ensure(&self, request: Ensure<Script>) -> WorkState {
+        self.relay.ensure(None, request.into()).await.unwrap()
     }
 
     pub(crate) async fn cancel(&self, name: &WorkName, grace: Duration) -> WorkState {
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// Starts it and waits for its end.
-    pub(crate) async fn run(&self, request: Ensure) -> Callback {
+    pub(crate) async fn run(&self, request: Ensure<Script>) -> Callback {
         let name = request.name.clone();
         self.ensure(request).await;
         self.ended(&name).await
@@ -122,14 +122,14 @@ pub(crate) fn name(unit: &str, attempt: u32) -> WorkName {
     WorkName { unit: unit.to_owned(), attempt }
 }
 
-pub(crate) fn request(text: &str) -> Ensure {
+pub(crate) fn request(text: &str) -> Ensure<Script> {
     Ensure {
         v: 1,
         name: name("run-0", 1),
         not_after_ms: 600_000,
         timeout_ms: 600_000,
         callback: Destination { url: URL.to_owned(), token: "the-token".to_owned() },
-        script: Script {
+        work: Script {
             image: "ignored".to_owned(),
             namespace: None,
             pod_template: None,
@@ -142,17 +142,17 @@ pub(crate) fn request(text: &str) -> Ensure {
 }
 
 /// A script for `sh`.
-pub(crate) fn sh(lines: &str) -> Ensure {
+pub(crate) fn sh(lines: &str) -> Ensure<Script> {
     request(&format!("#!/bin/sh\n{lines}\n"))
 }
 
-pub(crate) fn with_outputs(mut request: Ensure, outputs: &[(&str, &str)]) -> Ensure {
+pub(crate) fn with_outputs(mut request: Ensure<Script>, outputs: &[(&str, &str)]) -> Ensure<Script> {
     let output = |(name, path): &(&str, &str)| ScriptOutput {
         name: (*name).to_owned(),
         path: (*path).to_owned(),
         sensitive: false,
     };
-    request.script.outputs = outputs.iter().map(output).collect();
+    request.work.outputs = outputs.iter().map(output).collect();
     request
 }
 
