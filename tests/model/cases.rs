@@ -12,7 +12,15 @@ pub struct Case {
     pub graph: Graph,
     /// What may go wrong on one path.
     pub budget: Budget,
+    /// How many steps of one path may be others than what comes next if nothing goes wrong and nothing overtakes;
+    /// `u32::MAX`: all may.
+    pub unusual: u32,
 }
+
+/// Every order.
+pub(super) const WHOLE: u32 = u32::MAX;
+/// Unusual steps of a path through a graph that is too large for the tests as a whole.
+const FEW: u32 = 2;
 
 /// Units per head item that keep a small graph in one.
 pub(super) const ONE_ITEM: u32 = 256;
@@ -33,7 +41,7 @@ pub(super) const CALM: Budget = Budget {
 pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, budget: Budget) -> Case {
     let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
     let name = format!("{name}, {}", runs.name());
-    Case { name, graph: Graph { units, per_item, tries: 2, says: Says::Id }, budget }
+    Case { name, graph: Graph { units, per_item, tries: 2, says: Says::Id }, budget, unusual: WHOLE }
 }
 
 pub(super) const ONE: &[&[usize]] = &[&[]];
@@ -41,9 +49,27 @@ pub(super) const CHAIN: &[&[usize]] = &[&[], &[0]];
 pub(super) const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
-/// What the tests explore whole.
+/// What the tests go through: small graphs whole, larger ones by all orders with few unusual steps.
 pub fn cases() -> Vec<Case> {
-    all().into_iter().filter(|(large, _)| !large).map(|(_, case)| case).collect()
+    all().into_iter().filter(|(large, _)| !large).map(|(_, case)| case).chain(with_few()).collect()
+}
+
+fn with_few() -> impl Iterator<Item = Case> {
+    let faults = [
+        ("deleted", Budget { deletions: 1, ..CALM }),
+        ("a death, deleted", Budget { deaths: 1, deletions: 1, ..CALM }),
+    ];
+    let shapes = [("fan-in", FAN_IN), ("diamond", DIAMOND)];
+    let items = [("", ONE_ITEM), (" over two items", 2)];
+    let all = KINDS.into_iter().flat_map(move |runs| {
+        let each =
+            shapes.into_iter().flat_map(move |shape| items.into_iter().map(move |items| (shape, items)));
+        each.flat_map(move |shape| faults.into_iter().map(move |fault| (runs, shape, fault)))
+    });
+    all.map(|(runs, ((shape, reads), (items, per_item)), (what, budget))| {
+        let name = format!("{shape}{items}: {what}, {FEW} unusual steps");
+        Case { unusual: FEW, ..case(&name, runs, reads, per_item, budget) }
+    })
 }
 
 /// What is explored whole beside it: each takes a minute and more.

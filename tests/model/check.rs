@@ -9,8 +9,12 @@ use super::place::Place;
 
 /// At every step. `whole`: nothing has gone wrong so far, and nothing was hurried.
 pub(super) fn now(place: &Place, whole: bool) -> Option<String> {
-    if let Some(wrong) = place.outer.state().wrong.first() {
-        return Some(wrong.clone());
+    {
+        let outer = place.outer.state();
+        let overtaken = outer.overtaken.first().filter(|_| whole);
+        if let Some(wrong) = outer.wrong.first().or(overtaken) {
+            return Some(wrong.clone());
+        }
     }
     never_sent(place)
         .or_else(|| passed_over(place))
@@ -69,7 +73,9 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
             ebb_engine::View::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
-        if open.is_empty() && wait > SOON_MS {
+        // Of a run that its target has left behind nobody waits for anything.
+        let awaited = table.targets.values().any(|target| target.moment == Some(run.moment()));
+        if awaited && open.is_empty() && wait > SOON_MS {
             return Some(format!("nothing of {run} moves any more, and it is closed in {wait} ms"));
         }
         for (unit, attempt) in open {

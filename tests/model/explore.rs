@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use super::cases::Case;
+use super::cases::{Case, WHOLE};
 use super::check;
 use super::choice::{Budget, Deletion};
 use super::gates::Digest;
@@ -68,9 +68,10 @@ struct Search<'a> {
     explored: Explored,
 }
 
-/// Goes through every order of a case's steps, up to `paths` paths. Ends at the first broken promise.
+/// Goes through every order of a case's steps that has no more unusual ones than it says, up to `paths` paths. Ends at
+/// the first broken promise.
 pub fn explore(case: &Case, paths: usize) -> Explored {
-    search(case, u32::MAX, paths)
+    search(case, case.unusual, paths)
 }
 
 /// A broken promise with the fewest unusual steps, if there is one with at most `most`.
@@ -185,7 +186,7 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
                 walk.wrong = Some("it does not end".to_owned());
                 return;
             }
-            let bounded = walk.most < u32::MAX;
+            let bounded = walk.most < WHOLE;
             if new && walk.schedule.is_none() {
                 let left = walk.most - unusual;
                 match walk.seen.entry(state(place, &budget, &deletion, bounded.then_some(&order))) {
@@ -268,6 +269,7 @@ fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Ord
             one.add(&(point.kind, &point.what));
         }
         one.add(&outer.stopped_by.is_some_and(|newest| *task > newest));
+        one.add(&outer.promised_before(*task));
         tasks.push(one.end());
     }
     tasks.sort_unstable();

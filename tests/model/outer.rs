@@ -108,16 +108,23 @@ pub(super) struct State {
     pub(super) stopped_by: Option<TaskId>,
     /// Requests that were answered with 202, and to whom.
     accepted: BTreeMap<String, TaskId>,
-    /// Those of them whose asker lived to note it.
-    promised: BTreeSet<String>,
+    /// Those of them whose asker lived to note it, and the newest invocation at that time.
+    promised: BTreeMap<String, TaskId>,
+    /// What was sent twice by who did not know better, which takes that something has gone wrong before.
+    pub(super) overtaken: Vec<String>,
     pub(super) wrong: Vec<String>,
 }
 
 impl State {
     /// What was promised, and what is being promised to who still runs.
-    pub(super) fn promises(&self, runs: impl Fn(TaskId) -> bool) -> (Vec<&String>, &BTreeSet<String>) {
+    pub(super) fn promises(&self, runs: impl Fn(TaskId) -> bool) -> (Vec<&String>, Vec<&String>) {
         let open = self.accepted.iter().filter(|(_, by)| runs(**by)).map(|(name, _)| name);
-        (open.collect(), &self.promised)
+        (open.collect(), self.promised.keys().collect())
+    }
+
+    /// What was promised before the invocation began.
+    pub(super) fn promised_before(&self, task: TaskId) -> Vec<&String> {
+        self.promised.iter().filter(|(_, newest)| task > **newest).map(|(name, _)| name).collect()
     }
 
     pub(super) fn number(&mut self) -> u64 {
@@ -178,11 +185,11 @@ impl Outer {
             if is_setup(&what.unit) && state.stopped_by.is_some_and(|newest| by > newest) {
                 state.wrong.push(format!("{} is sent by who began after the stop", what.unit));
             }
-            if state.promised.contains(&what.name) {
-                state.wrong.push(format!(
-                    "{} is sent again, though its receiver said that it will call back",
-                    what.unit
-                ));
+            if let Some(newest) = state.promised.get(&what.name) {
+                let again =
+                    format!("{} is sent again, though its receiver said that it will call back", what.unit);
+                // Who decided before it was known may be slow.
+                if by > *newest { state.wrong.push(again) } else { state.overtaken.push(again) }
             }
             let number = state.number();
             state.flights.insert(number, Flight { what, by, until, slot: Arc::clone(&slot) });
@@ -197,7 +204,10 @@ impl Outer {
         let mut state = self.state();
         let names: Vec<String> =
             state.accepted.iter().filter(|(_, by)| **by == task).map(|(name, _)| name.clone()).collect();
-        state.promised.extend(names);
+        let newest = self.runtime.newest();
+        for name in names {
+            state.promised.entry(name).or_insert(newest);
+        }
     }
 
     /// Whether somebody waits for the answer.

@@ -11,7 +11,7 @@ const PATHS: usize = 1_000_000;
 
 fn main() {
     let whole = cases().into_iter().map(|case| {
-        Trial::test(format!("whole: {}", case.name), move || {
+        Trial::test(case.name.clone(), move || {
             let explored = explore(&case, PATHS);
             match explored.violation {
                 Some(violation) => Err(Failed::from(violation)),

@@ -42,7 +42,7 @@ pub enum Next {
 /// What follows from `cause`, given the items in `view`, one of which must be the one that `cause` wrote.
 ///
 /// Reads are strong and come after the write: of the writers that complete a join's last units in several items,
-/// at least one sees all of them. Several may; sending a unit twice is harmless.
+/// at least one sees all of them. Several may: which of them sends what is for the caller to settle.
 pub fn follow(graph: &Graph, view: &View, cause: Cause) -> Next {
     let (Cause::Fresh(unit) | Cause::Again(unit)) = cause;
     let mut dispatch = Vec::new();

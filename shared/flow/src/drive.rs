@@ -11,6 +11,7 @@ use ebb_engine::{Attempt, Epoch, Outcome, RunPhase, Unit};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
+use crate::claim;
 use crate::dispatch::{self, Sent, Try};
 use crate::env::Env;
 use crate::error::FlowError;
@@ -200,6 +201,6 @@ pub async fn slice(
     }
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &view).into_iter().collect();
     let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
-    let ready = results::unsent(env, &run, ready).await?;
+    let ready = claim::unsent(env, &run, ready).await?;
     drive(env, Work { run, epoch, ready, over: None, memory: Memory::default() }).await
 }

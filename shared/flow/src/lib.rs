@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod cause;
+pub mod claim;
 pub mod complete;
 pub mod deployed;
 pub mod dispatch;

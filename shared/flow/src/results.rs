@@ -19,6 +19,7 @@ use ebb_spec::render::Produced;
 use ebb_store::{Put, RunHead};
 use ebb_wire::record::{TryResult, Verdict};
 
+use crate::claim;
 use crate::dispatch::{self, Try};
 use crate::env::Env;
 use crate::error::FlowError;
@@ -330,12 +331,15 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
 
 /// What follows from the item after a write; reads the others only where it does not tell.
 async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Progress, FlowError> {
+    // Whoever wrote what this run's one item says is the only one who acts on it.
+    let mut alone = matches!(cause, Cause::Fresh(_));
     let known = match follow(run.graph(), &run.view_of(head), cause) {
         Next::Known(known) => known,
         Next::LookAtAll if !switch::holds(Rule::LookAtAllItems) => {
             Follow { dispatch: Vec::new(), over: None }
         }
         Next::LookAtAll => {
+            alone = false;
             let view = run.look(env).await?;
             match follow(run.graph(), &view, cause) {
                 Next::Known(known) => known,
@@ -343,38 +347,11 @@ async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Prog
             }
         }
     };
-    let ready = match cause {
-        Cause::Fresh(_) => known.dispatch,
-        // They may have been sent, and answered that they will call back.
-        Cause::Again(_) => unsent(env, run, known.dispatch).await?,
+    let ready = match alone {
+        true => known.dispatch,
+        false => claim::claim(env, run, known.dispatch).await?,
     };
     Ok(Progress { ready, over: known.over, late: None })
-}
-
-/// Those of `units` that have neither a result nor the promise of one: what is accepted is never sent again.
-///
-/// # Errors
-/// The store's.
-pub async fn unsent(
-    env: &Env,
-    run: &Run,
-    units: Vec<(Unit, Attempt)>,
-) -> Result<Vec<(Unit, Attempt)>, FlowError> {
-    if units.is_empty() {
-        return Ok(units);
-    }
-    let positions: Vec<Unit> = units.iter().map(|(unit, _)| *unit).collect();
-    let sent: std::collections::BTreeSet<(Unit, Attempt)> = env
-        .store
-        .read_records(&run.id, &positions)
-        .await?
-        .into_iter()
-        .filter(|(_, _, record)| {
-            record.result.is_some() || record.accepted.is_some() || record.again.is_some()
-        })
-        .map(|(unit, attempt, _)| (unit, attempt))
-        .collect();
-    Ok(units.into_iter().filter(|one| !sent.contains(one)).collect())
 }
 
 /// Whether a unit is over in a view.

@@ -13,12 +13,13 @@ use ebb_wire::id::{self, RunId};
 use ebb_wire::limits;
 use ebb_wire::record::Record;
 
+use crate::claim;
 use crate::drive::{Work, drive};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::Memory;
+use crate::reopen;
 use crate::run::{self, Run};
-use crate::{reopen, results};
 
 /// Longest reason, in characters.
 const REASON: usize = 500;
@@ -140,7 +141,7 @@ async fn waive(
     }
     // What waited for them is sent from here: nobody else knows that nothing of it is under way.
     let view = run.look(env).await?;
-    let ready = results::unsent(env, &run, in_flight(run.graph(), &view)).await?;
+    let ready = claim::unsent(env, &run, in_flight(run.graph(), &view)).await?;
     if !ready.is_empty() {
         let epoch = run::epoch(&view);
         drive(env, Work { run, epoch, ready, over: None, memory: Memory::default() }).await?;
