@@ -44,11 +44,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shared/readiness",
         ],
     ),
+    ("shared/cluster", &["shared/wire", "shared/readiness", "shared/podspec", "shared/expr"]),
     ("functions/receive", &["shared/flow"]),
     ("functions/complete", &["shared/flow"]),
     ("functions/sweep", &["shared/flow"]),
     ("functions/api", &["shared/flow"]),
-    ("functions/relay", &["shared/wire", "shared/readiness", "shared/podspec"]),
+    ("functions/relay", &["shared/wire", "shared/cluster"]),
     ("functions/runner", &["shared/wire"]),
     // The command line works on documents without a server, and speaks to one as any client does.
     ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local"]),
