@@ -32,7 +32,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shared/wire", &["shared/engine"]),
     ("shared/store", &["shared/wire"]),
     ("shared/outbound", &["shared/wire"]),
-    ("shared/flow", &["shared/engine", "shared/spec", "shared/wire", "shared/store", "shared/outbound"]),
+    // The Job of a script is made here, with its author's pod template on it: the relay knows no scripts.
+    (
+        "shared/flow",
+        &["shared/engine", "shared/podspec", "shared/spec", "shared/wire", "shared/store", "shared/outbound"],
+    ),
     // One machine makes what the functions are given: clients, keys, guards.
     (
         "shared/local",
