@@ -1,0 +1,122 @@
+//! What the relay answers over HTTP.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{Router, get, post};
+use ebb_cluster::{Relay, Reported};
+use ebb_wire::engine::Timestamp;
+use ebb_wire::relay::{Answer, Batch, Request, WorkName, WorkState};
+use ebb_wire::runner::REPORT_BODY;
+use ebb_wire::sign::{self, Keys};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+/// Bytes of a batch: what one function sends at once, documents included.
+const BATCH_BODY: usize = 32 << 20;
+
+/// What the routes need.
+pub(crate) struct Served {
+    pub(crate) relay: Relay,
+    pub(crate) keys: Keys,
+    pub(crate) metrics: PrometheusHandle,
+}
+
+/// All routes.
+pub(crate) fn routes(served: Arc<Served>) -> Router {
+    Router::new()
+        .route("/v1/batch", post(batch).layer(DefaultBodyLimit::max(BATCH_BODY)))
+        .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
+        .route("/healthz", get(|| async { StatusCode::OK }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(served)
+}
+
+async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    // A repetition within the tolerance does no harm: names decide.
+    if let Err(error) = sign::verify(&served.keys, &headers, &body, now) {
+        metrics::counter!("ebb_relay_refused_batches_total").increment(1);
+        return (StatusCode::UNAUTHORIZED, error.to_string()).into_response();
+    }
+    let batch: Batch = match serde_json::from_slice(&body) {
+        Ok(batch) => batch,
+        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    };
+    let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
+    match served.relay.batch(batch).await {
+        Ok(answers) => {
+            for (verb, answer) in verbs.into_iter().zip(&answers.answers) {
+                let answer = answered(answer);
+                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer)
+                    .increment(1);
+            }
+            Json(answers).into_response()
+        }
+        Err(other) => (StatusCode::CONFLICT, other.to_string()).into_response(),
+    }
+}
+
+async fn report(
+    State(served): State<Arc<Served>>,
+    Path((unit, attempt)): Path<(String, u32)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) else {
+        return StatusCode::UNAUTHORIZED.into_response();
+    };
+    let (said, answer) = match served.relay.report(&WorkName { unit, attempt }, token, &body).await {
+        Ok(Reported::Taken) => ("taken", StatusCode::NO_CONTENT.into_response()),
+        Ok(Reported::Gone) => ("gone", StatusCode::GONE.into_response()),
+        Ok(Reported::NotYours) => ("not yours", StatusCode::UNAUTHORIZED.into_response()),
+        Ok(Reported::Unreadable(why)) => ("unreadable", (StatusCode::BAD_REQUEST, why).into_response()),
+        Err(error) => {
+            tracing::warn!(%error, "a report could not be written down");
+            ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
+        }
+    };
+    metrics::counter!("ebb_relay_reports_total", "answer" => said).increment(1);
+    answer
+}
+
+async fn ready(State(served): State<Arc<Served>>) -> Response {
+    match served.relay.check().await {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    }
+}
+
+async fn metrics(State(served): State<Arc<Served>>) -> String {
+    metrics::gauge!("ebb_relay_works").set(u32::try_from(served.relay.works()).unwrap_or(u32::MAX));
+    served.metrics.render()
+}
+
+fn verb(request: &Request) -> &'static str {
+    match request {
+        Request::Ensure(_) => "ensure",
+        Request::Get(_) => "get",
+        Request::Cancel { .. } => "cancel",
+        Request::Acknowledge(_) => "acknowledge",
+        Request::Release { .. } => "release",
+    }
+}
+
+fn answered(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::State(WorkState::Unknown) => "unknown",
+        Answer::State(WorkState::Running { .. }) => "running",
+        Answer::State(WorkState::Ended(_)) => "ended",
+        Answer::State(WorkState::Tombstoned) => "tombstoned",
+        Answer::Done => "done",
+        Answer::Refused(_) => "refused",
+        Answer::Failed(_) => "failed",
+    }
+}

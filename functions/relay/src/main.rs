@@ -1,0 +1,39 @@
+//! `ebb-relay`: does in a cluster what the control plane asks for, and takes the reports of runners.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use ebb_cluster::Relay;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+mod http;
+mod options;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = options::Options::parse();
+    let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let (keys, settings) = (options.keys()?, options.settings()?);
+    let client = options.client().await?;
+    let relay = Relay::open(client, settings).await.context("the cluster does not answer as it has to")?;
+    let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
+    // For whoever has asked for any port.
+    writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
+    let app = http::routes(Arc::new(http::Served { relay, keys, metrics }));
+    let mut end = signal(SignalKind::terminate())?;
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async move {
+            end.recv().await;
+        })
+        .await?;
+    Ok(())
+}

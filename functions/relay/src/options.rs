@@ -1,0 +1,103 @@
+//! What the relay is told by its environment or on the command line.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser;
+use ebb_cluster::{Allowed, Settings};
+use ebb_wire::sign::Keys;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// The relay of a cluster.
+#[derive(Parser)]
+#[command(name = "ebb-relay", version)]
+pub(crate) struct Options {
+    /// Where it listens, for the control plane and for runners
+    #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Where pods reach it: http://ADDRESS:PORT, by IP address
+    #[arg(long, env = "EBB_RELAY_REACH")]
+    reach: String,
+    /// How to reach the cluster; without it, as a pod of it does
+    #[arg(long, env = "EBB_RELAY_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of its own records, where nothing else belongs
+    #[arg(long, env = "EBB_RELAY_NAMESPACE", default_value = "ebb-relay")]
+    namespace: String,
+    /// The namespace of units that name none
+    #[arg(long, env = "EBB_RELAY_UNITS", default_value = "ebb-units")]
+    units: String,
+    /// What the operator allows, as YAML
+    #[arg(long, env = "EBB_RELAY_ALLOWED")]
+    allowed: PathBuf,
+    /// The secrets that sign batches: whsec_…, one for each line
+    #[arg(long, env = "EBB_RELAY_SECRET")]
+    secret: PathBuf,
+    /// Hosts that results may be sent to, as HOST or HOST:PORT
+    #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
+    callback_hosts: Vec<String>,
+    /// Seconds between two heartbeats of a runner
+    #[arg(long, env = "EBB_RELAY_HEARTBEAT", default_value_t = 15)]
+    heartbeat: u64,
+    /// Seconds that a runner reports its end again and again
+    #[arg(long, env = "EBB_RELAY_PATIENCE", default_value_t = 600)]
+    patience: u64,
+    /// Seconds that what keeps a pod from starting may last, such as an image that cannot be pulled
+    #[arg(long, env = "EBB_RELAY_TROUBLE", default_value_t = 60)]
+    trouble: u64,
+    /// Seconds that a node is waited for; without it, until the work's own deadline
+    #[arg(long, env = "EBB_RELAY_UNSCHEDULABLE")]
+    unschedulable: Option<u64>,
+}
+
+impl Options {
+    /// The secrets of batches.
+    ///
+    /// # Errors
+    /// When there is none that can be read.
+    pub(crate) fn keys(&self) -> anyhow::Result<Keys> {
+        Keys::parse(&read(&self.secret)?).with_context(|| self.secret.display().to_string())
+    }
+
+    /// What the relay is opened with.
+    ///
+    /// # Errors
+    /// When the list of what is allowed cannot be read.
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let allowed: Allowed = serde_saphyr::from_str(&read(&self.allowed)?)
+            .with_context(|| self.allowed.display().to_string())?;
+        Ok(Settings {
+            allowed,
+            callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
+            heartbeat: Duration::from_secs(self.heartbeat),
+            runner_patience: Duration::from_secs(self.patience),
+            trouble: Duration::from_secs(self.trouble),
+            unschedulable: self.unschedulable.map(Duration::from_secs),
+            ..Settings::new(&self.namespace, &self.units, &self.reach)
+        })
+    }
+
+    /// A client of the cluster.
+    ///
+    /// # Errors
+    /// When nothing says how to reach it.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let read = Kubeconfig::read_from(path)?;
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
+            }
+            None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
+        };
+        Ok(Client::try_from(config)?)
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

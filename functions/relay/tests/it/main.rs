@@ -1,0 +1,14 @@
+//! The relay as it is shipped, in front of a real Kubernetes (`cargo xtask cluster`), with the real runner in its pods.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod cancels;
+mod cluster;
+mod doors;
+mod jobs;
+mod killed;
+mod objects;
+mod plane;
+mod reasons;
+mod requests;
+mod world;

@@ -1,0 +1,190 @@
+//! What is asked for, judged before anything is done.
+
+use std::collections::BTreeSet;
+
+use ebb_podspec::Allowed;
+use ebb_wire::relay::{Ensure, ObjectOutputFrom, Objects, Until, VERSION};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::error::Error;
+use crate::names;
+use crate::objects::{self, Belongs};
+use crate::record::Place;
+use crate::relay::Inner;
+use crate::rules;
+
+/// Why something is not done.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It will never be done as it is written.
+    Never(String),
+    /// Not now.
+    Now(Error),
+}
+
+impl<E: Into<Error>> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Now(error.into())
+    }
+}
+
+fn never<T>(why: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Never(why.into()))
+}
+
+impl Inner {
+    /// Checks a request and fills in what it leaves out: namespaces, and our labels. Reads the cluster, changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) async fn admit(&self, request: &mut Ensure<Objects>) -> Result<(), Refusal> {
+        if request.v != VERSION {
+            return never(format!("version {} of the request is not known here", request.v));
+        }
+        names::check(&request.name).map_err(Refusal::Never)?;
+        names::check_life(&request.work.life).map_err(Refusal::Never)?;
+        self.may_call(&request.callback.url).map_err(Refusal::Never)?;
+        let namespace = self.namespace(&request.work);
+        let is_ours = namespace == self.settings.own_namespace;
+        if is_ours || !self.settings.allowed.namespaces.contains_key(&namespace) {
+            return never(format!("the namespace `{namespace}` is not allowed"));
+        }
+        expressions(&request.work).map_err(Refusal::Never)?;
+        let allowed = self.allowed(&request.work).await?;
+        let labels = json!(names::labels(&request.name, &request.work.life));
+        let until = request.work.until.clone();
+        for (number, manifest) in request.work.apply.iter_mut().enumerate() {
+            let is_awaited = number == 0 && matches!(until, Until::Ended { .. });
+            self.complete(manifest, &namespace, &allowed, is_awaited).await?;
+            label(&mut manifest["metadata"], &labels);
+            if is_awaited {
+                if !Place::of(manifest).is_job() {
+                    return never("a container's end is awaited, and the first object is no Job");
+                }
+                label(&mut manifest["spec"]["template"]["metadata"], &labels);
+            }
+        }
+        let documents = request.work.secrets.iter().map(|it| Place::secret(&namespace, &it.name));
+        let places: Vec<_> = documents.chain(request.work.apply.iter().map(Place::of)).collect();
+        for place in &places {
+            if let Some(object) = self.read(place).await?
+                && objects::belongs(&object, &request.name) == Belongs::Foreign
+            {
+                return never(format!("{place} is there already, and was not made for this work"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The namespace of a unit.
+    pub(crate) fn namespace(&self, work: &Objects) -> String {
+        work.namespace.clone().unwrap_or_else(|| self.settings.default_namespace.clone())
+    }
+
+    /// What the operator allows, the Secrets that come with the work, and those that hold outputs of its life.
+    async fn allowed(&self, work: &Objects) -> Result<Allowed, Error> {
+        let mut allowed = self.settings.allowed.clone();
+        allowed.secrets.extend(work.secrets.iter().map(|document| document.name.clone()));
+        let reads_outputs = work.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
+        if reads_outputs {
+            for (_, secret) in self.outputs(&work.life).await? {
+                allowed.secrets.insert(secret.name_any());
+            }
+        }
+        Ok(allowed)
+    }
+
+    /// Fills in the namespace of a manifest and judges it. `is_awaited`: it is the Job whose container is awaited.
+    async fn complete(
+        &self,
+        manifest: &mut Value,
+        namespace: &str,
+        allowed: &Allowed,
+        is_awaited: bool,
+    ) -> Result<(), Refusal> {
+        if !manifest["metadata"]["name"].is_string() {
+            return never("a manifest without `metadata.name`");
+        }
+        let place = Place::of(manifest);
+        let found = self.kinds.find(&self.client, &place.api_version, &place.kind).await?;
+        let Some(kind) = found else {
+            return never(format!("the cluster has no kind `{}` of `{}`", place.kind, place.api_version));
+        };
+        match (kind.namespaced, &place.namespace) {
+            (true, None) => manifest["metadata"]["namespace"] = namespace.into(),
+            (false, Some(_)) => drop(manifest["metadata"].as_object_mut().map(|it| it.remove("namespace"))),
+            _ => {}
+        }
+        if manifest["metadata"]["namespace"] == *self.settings.own_namespace {
+            return never(format!("{place}: the relay's own namespace is nobody's"));
+        }
+        let mut judged = manifest.clone();
+        if is_awaited && allowed.secrets.contains(&place.name) {
+            // It is named like the Secret that comes with it, for whose names nobody else can ask.
+            judged["metadata"]["name"] = "job".into();
+        }
+        let refusals = ebb_podspec::object(&judged, allowed);
+        if refusals.is_empty() {
+            return Ok(());
+        }
+        let told: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+        never(format!("{place}: {}", told.join("; ")))
+    }
+
+    /// Whether callbacks may go to a URL.
+    ///
+    /// # Errors
+    /// When they may not; says why.
+    pub(crate) fn may_call(&self, url: &str) -> Result<(), String> {
+        let parsed = Url::parse(url).map_err(|error| format!("the callback's URL: {error}"))?;
+        let host = parsed.host_str().unwrap_or_default();
+        let with_port = parsed.port_or_known_default().map(|port| format!("{host}:{port}"));
+        let hosts = &self.settings.callback_hosts;
+        let known = hosts.contains(host) || with_port.is_some_and(|it| hosts.contains(&it));
+        if !matches!(parsed.scheme(), "http" | "https") || !known {
+            return Err(format!("callbacks may not go to `{host}`: ask the operator of the cluster"));
+        }
+        Ok(())
+    }
+}
+
+/// That what has to be evaluated can be, and that what has to be collected can be found.
+fn expressions(work: &Objects) -> Result<(), String> {
+    let mut texts = Vec::new();
+    match &work.until {
+        Until::Ready(rules) => {
+            if rules.len() > work.apply.len() {
+                return Err("there are more rules than manifests".to_owned());
+            }
+            texts.extend(rules.iter().flat_map(|it| [&it.ready, &it.fail]).flatten());
+        }
+        Until::Ended { .. } if work.apply.is_empty() => {
+            return Err("a container's end is awaited, and nothing is applied".to_owned());
+        }
+        Until::Ended { .. } if !work.outputs.is_empty() => {
+            return Err(
+                "outputs of objects are collected once these are ready; a runner has its own".to_owned()
+            );
+        }
+        Until::Ended { .. } => {}
+    }
+    let mut seen = BTreeSet::new();
+    for output in &work.outputs {
+        if work.apply.is_empty() || !seen.insert(&output.name) {
+            return Err(format!("output {:?} is of no object, or there twice", output.name));
+        }
+        match &output.from {
+            ObjectOutputFrom::Value(text) | ObjectOutputFrom::Secret { name: text, .. } => texts.push(text),
+        }
+    }
+    texts.into_iter().try_for_each(|text| rules::check(text).map_err(|why| format!("`{text}`: {why}")))
+}
+
+/// Adds labels to metadata.
+fn label(metadata: &mut Value, labels: &Value) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        metadata["labels"][key] = value.clone();
+    }
+}

@@ -1,0 +1,282 @@
+//! Waiting for the end of a container: what the runner reported, what its termination message says, what the kubelet
+//! says of it, in this order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::runner::Termination;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, ListParams};
+use serde_json::Value;
+
+use crate::attend::Next;
+use crate::ending::STUCK_MS;
+use crate::error::Error;
+use crate::logs;
+use crate::objects;
+use crate::pod::{self, End, Lasts, Sight, Trouble};
+use crate::record::Work;
+use crate::relay::Inner;
+use crate::store::{Held, now_ms};
+
+/// Between two looks for why there is no pod: events are not watched.
+const NO_POD: Duration = Duration::from_secs(5);
+
+const TOO_LITTLE_MEMORY: &str = "it needed more memory than it may have";
+
+/// What is known of an awaited end.
+enum Known {
+    /// This is the result, and nothing runs that could change it.
+    Over(Callback),
+    /// This is the result, but something may still start.
+    Doomed(Callback),
+    /// To be looked at again, then at the latest.
+    Wait(Next),
+}
+
+impl Inner {
+    /// One look at a container whose end is waited for; `removing`: what must be gone first, if it is not.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn wait_for_container(
+        self: &Arc<Self>,
+        held: &mut Held,
+        removing: Option<String>,
+    ) -> Result<Next, Error> {
+        match self.look(held).await? {
+            Known::Over(result) if removing.is_none() || result.status != CallbackStatus::Succeeded => {
+                self.finish(held, result).await
+            }
+            Known::Over(_) => Ok(Next::Wait(NO_POD)),
+            Known::Doomed(result) => self.conclude(held, result).await,
+            Known::Wait(next) => Ok(next),
+        }
+    }
+
+    async fn look(self: &Arc<Self>, held: &mut Held) -> Result<Known, Error> {
+        let Some(work) = held.record.work.clone() else { return Ok(Known::Wait(Next::Leave)) };
+        let (Some(job), Some(container)) = (work.manifests().next(), work.container()) else {
+            return Ok(Known::Wait(Next::Leave));
+        };
+        let reported = if work.reported { Some(held.result()?) } else { None };
+        if let Some(result) = reported.as_ref().filter(|it| it.status == CallbackStatus::Succeeded) {
+            return Ok(Known::Over(result.clone()));
+        }
+        for kind in [(&*job.place.api_version, "Job"), ("v1", "Pod")] {
+            if let Some(kind) = self.kinds.find(&self.client, kind.0, kind.1).await? {
+                self.watch(&kind, job.place.namespace.as_deref());
+            }
+        }
+        let object = self.read(&job.place).await?.filter(|it| objects::uid(it) == job.uid);
+        let pods = self.pods(&held.record.name, &work).await?;
+        let sight = match &object {
+            Some(object) => pod::look(object, &pods, container),
+            None if pods.is_empty() => Sight::Gone,
+            None => pod::look(&Value::Null, &pods, container),
+        };
+        self.note_foreboding(held, pods.last(), &sight).await?;
+        let forebodes = held.record.work.as_ref().and_then(|work| work.foreboding.clone());
+        let foreboding =
+            || forebodes.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(gone);
+        match sight {
+            Sight::Ended(end) => {
+                let mut result = match reported {
+                    Some(result) => result,
+                    None => {
+                        let said = termination(&end);
+                        let by_runner = said.is_some();
+                        let mut result = said.unwrap_or_else(|| by_kubelet(&end));
+                        if let Some(pod) = pods.last() {
+                            let log = self.log(pod, container).await;
+                            result.log = Some(if by_runner { logs::of_script(&log).to_owned() } else { log });
+                        }
+                        result
+                    }
+                };
+                refine(&mut result, &end, forebodes.as_ref().map(|it| (it.code, it.message.as_str())));
+                Ok(Known::Over(result))
+            }
+            Sight::Gone => Ok(Known::Over(match reported {
+                Some(mut result) => {
+                    let known = forebodes.as_ref().map(|it| (it.code, it.message.as_str()));
+                    refine(
+                        &mut result,
+                        &End { exit_code: 0, reason: String::new(), message: String::new() },
+                        known,
+                    );
+                    result
+                }
+                None => foreboding(),
+            })),
+            // Its node does not answer: it should have been gone for long.
+            Sight::Runs if pods.last().is_some_and(is_stuck) => Ok(Known::Doomed(foreboding())),
+            Sight::Runs => self.by_deadline(held, &work, &pods, container, reported, None).await,
+            Sight::Waits(trouble) => self.troubled(held, &work, &pods, container, reported, trouble).await,
+            Sight::NoPod => {
+                let trouble = self.no_pod(&work, object.as_ref()).await?;
+                let next = self.troubled(held, &work, &pods, container, reported, trouble).await?;
+                Ok(match next {
+                    Known::Wait(Next::Wait(rest)) => Known::Wait(Next::Wait(rest.min(NO_POD))),
+                    other => other,
+                })
+            }
+        }
+    }
+
+    /// What keeps it from starting ends it, at once or after a time.
+    async fn troubled(
+        &self,
+        held: &Held,
+        work: &Work,
+        pods: &[Pod],
+        container: &str,
+        reported: Option<Callback>,
+        trouble: Option<Trouble>,
+    ) -> Result<Known, Error> {
+        let millis = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+        let until = trouble.as_ref().and_then(|it| match it.lasts {
+            Lasts::Forever => Some(0),
+            Lasts::Since(since) => Some(since.saturating_add(millis(self.settings.trouble))),
+            Lasts::Unschedulable(since) => {
+                self.settings.unschedulable.map(|most| since.saturating_add(millis(most)))
+            }
+        });
+        match (trouble, until) {
+            (Some(trouble), Some(until)) if until <= now_ms() => {
+                Ok(Known::Doomed(Callback::failed(trouble.code, &trouble.message)))
+            }
+            (trouble, Some(until)) => {
+                let known = self.by_deadline(held, work, pods, container, reported, trouble).await?;
+                Ok(match (known, Next::until(until)) {
+                    (Known::Wait(Next::Wait(a)), Next::Wait(b)) => Known::Wait(Next::Wait(a.min(b))),
+                    (known, _) => known,
+                })
+            }
+            (trouble, None) => self.by_deadline(held, work, pods, container, reported, trouble).await,
+        }
+    }
+
+    async fn by_deadline(
+        &self,
+        held: &Held,
+        work: &Work,
+        pods: &[Pod],
+        container: &str,
+        reported: Option<Callback>,
+        trouble: Option<Trouble>,
+    ) -> Result<Known, Error> {
+        if now_ms() < work.deadline_ms {
+            return Ok(Known::Wait(Next::until(work.deadline_ms)));
+        }
+        let took = work.deadline_ms.saturating_sub(work.received_ms);
+        let mut result = match (reported, trouble) {
+            (Some(result), _) => result,
+            (None, Some(trouble)) => Callback::failed(trouble.code, &trouble.message),
+            (None, None) => Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms")),
+        };
+        if let (None, Some(pod)) = (&result.log, pods.last()) {
+            result.log = Some(self.log(pod, container).await);
+        }
+        tracing::info!(unit = held.record.name.unit, "its time is over");
+        Ok(Known::Doomed(result))
+    }
+
+    /// Why a pod goes is seen while it goes, and by nobody later.
+    async fn note_foreboding(&self, held: &mut Held, pod: Option<&Pod>, sight: &Sight) -> Result<(), Error> {
+        let Some(seen) = pod.and_then(pod::foreboding) else { return Ok(()) };
+        let Some(work) = &mut held.record.work else { return Ok(()) };
+        // What is known of an eviction is more than that the pod was deleted, which comes after.
+        let known = work.foreboding.as_ref();
+        if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
+            return Ok(());
+        }
+        work.foreboding = Some(seen);
+        // One that has ended is judged right now.
+        if !matches!(sight, Sight::Ended(_)) {
+            self.store.save(held).await?;
+        }
+        Ok(())
+    }
+
+    /// Why a Job has no pod, as its controller says in events.
+    async fn no_pod(&self, work: &Work, job: Option<&Value>) -> Result<Option<Trouble>, Error> {
+        let Some(applied) = work.manifests().next() else { return Ok(None) };
+        let namespace = applied.place.namespace.as_ref().unwrap_or(&work.namespace);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let selector = format!("involvedObject.uid={},reason=FailedCreate", applied.uid);
+        let list = events.list(&ListParams::default().fields(&selector)).await?;
+        let Some(message) = list.items.into_iter().next_back().and_then(|event| event.message) else {
+            return Ok(None);
+        };
+        let code = if message.contains("exceeded quota") {
+            ReasonCode::Quota
+        } else if message.contains("is forbidden") || message.contains("denied the request") {
+            ReasonCode::Denied
+        } else {
+            ReasonCode::NotStartable
+        };
+        let made = job.and_then(|job| job["metadata"]["creationTimestamp"].as_str());
+        let made = made.and_then(|it| serde_json::from_value(Value::from(it)).ok());
+        Ok(Some(Trouble { code, message, lasts: Lasts::Since(pod::millis(made.as_ref())) }))
+    }
+}
+
+fn is_stuck(pod: &Pod) -> bool {
+    let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
+    should_be_gone.is_some_and(|time| pod::millis(Some(time)).saturating_add(STUCK_MS) <= now_ms())
+}
+
+fn gone() -> Callback {
+    Callback::failed(ReasonCode::Lost, "its Job or its pod is not there any more")
+}
+
+/// What the runner has left in the termination message.
+fn termination(end: &End) -> Option<Callback> {
+    let Termination { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
+    // Only a relay names Secrets.
+    result.secrets.clear();
+    match (result.status, report) {
+        (CallbackStatus::Succeeded, Some(_)) => {
+            let why = "it has succeeded, and its outputs were in a report that did not arrive";
+            Some(Callback { took_ms: result.took_ms, ..Callback::failed(ReasonCode::Lost, why) })
+        }
+        (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => Some(result),
+        _ => None,
+    }
+}
+
+/// What the kubelet says of a container that has left no message of the runner's. What it has left instead may be the
+/// end of its log, which is no text for a reason.
+fn by_kubelet(end: &End) -> Callback {
+    let End { exit_code, reason, message } = end;
+    let (code, what) = match reason.as_str() {
+        "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
+        "ContainerCannotRun" | "StartError" => {
+            (ReasonCode::NotStartable, format!("it cannot be started: {message}"))
+        }
+        "DeadlineExceeded" => (ReasonCode::Timeout, format!("its pod took longer than it may: {message}")),
+        "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
+        "ContainerStatusUnknown" => (ReasonCode::Lost, "nobody knows how it has ended".to_owned()),
+        _ if *exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
+        _ if *exit_code == 0 => (ReasonCode::Failed, "it has ended with 0 and without a result".to_owned()),
+        _ => (ReasonCode::Exit, format!("it has ended with {exit_code} and without a result")),
+    };
+    Callback::failed(code, &what)
+}
+
+/// A runner knows that it was killed or asked to end; why, is known outside.
+fn refine(result: &mut Callback, end: &End, foreboding: Option<(ReasonCode, &str)>) {
+    let Some(reason) = &mut result.reason else { return };
+    let died = matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost);
+    if end.reason == "OOMKilled" && died {
+        reason.code = ReasonCode::OutOfMemory;
+        reason.message = TOO_LITTLE_MEMORY.to_owned();
+    } else if let Some((code, message)) = foreboding
+        && reason.code == ReasonCode::Lost
+    {
+        reason.code = code;
+        reason.message = message.to_owned();
+    }
+}

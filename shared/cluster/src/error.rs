@@ -1,0 +1,67 @@
+//! What can go wrong between the relay and its cluster.
+
+/// Why something was not done. It may be tried again: nothing of this says that the work has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server gave no answer, or one that does not help.
+    #[error("{0}")]
+    Cluster(#[from] kube::Error),
+    /// Somebody else has written the record meanwhile: read it again.
+    #[error("the record was changed meanwhile")]
+    Conflict,
+    /// A record that cannot be read.
+    #[error("the record {name} cannot be read: {why}")]
+    Damaged {
+        /// Name of its Secret.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// What is asked for does not fit into a Secret.
+    #[error("{0}")]
+    TooLarge(String),
+    /// What it has to read or make itself, such as its client of HTTP.
+    #[error("{0}")]
+    Own(String),
+}
+
+/// What the API server's refusal of an object means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A quota does not admit it now.
+    Quota,
+    /// An admission policy, or the relay's own rights, do not admit it.
+    Denied,
+    /// It is not what the cluster takes.
+    Invalid,
+}
+
+/// The HTTP status of an answer.
+pub(crate) fn status(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// What a failure says of the object; `None`: nothing, it may be tried again.
+pub(crate) fn refused(error: &kube::Error) -> Option<Refused> {
+    let kube::Error::Api(said) = error else { return None };
+    match said.code {
+        403 if said.message.contains("exceeded quota") => Some(Refused::Quota),
+        403 => Some(Refused::Denied),
+        // A webhook of admission may answer with a status of its own.
+        _ if said.message.starts_with("admission webhook") => Some(Refused::Denied),
+        408 | 425 | 429 => None,
+        400..=499 => Some(Refused::Invalid),
+        _ => None,
+    }
+}
+
+/// What an error of the API server says, for people.
+pub(crate) fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

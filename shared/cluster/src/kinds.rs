@@ -1,0 +1,80 @@
+//! Which resources the cluster has for a kind.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use kube::api::{Api, DynamicObject};
+use kube::core::{DynamicResourceScope, GroupVersionKind};
+use kube::discovery::{ApiResource, Scope, oneshot};
+use kube::{Client, Resource};
+
+use crate::error::status;
+use crate::record::Place;
+
+/// A kind that the cluster has.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) resource: ApiResource,
+    pub(crate) namespaced: bool,
+}
+
+impl Kind {
+    /// The objects of this kind in a namespace, or of all the cluster.
+    pub(crate) fn api<K>(&self, client: &Client, namespace: Option<&str>) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        match namespace {
+            Some(namespace) if self.namespaced => {
+                Api::namespaced_with(client.clone(), namespace, &self.resource)
+            }
+            _ => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+}
+
+/// What was found, by version and kind. What a cluster has once it keeps for as long as anybody uses it.
+#[derive(Default)]
+pub(crate) struct Kinds(Mutex<HashMap<(String, String), Kind>>);
+
+impl Kinds {
+    /// Finds a kind; `None`: the cluster has no such kind now.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub(crate) async fn find(
+        &self,
+        client: &Client,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Kind>, kube::Error> {
+        let key = (api_version.to_owned(), kind.to_owned());
+        if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let wanted = GroupVersionKind::gvk(group, version, kind);
+        let (resource, can) = match oneshot::pinned_kind(client, &wanted).await {
+            Ok(found) => found,
+            Err(kube::Error::Discovery(_)) => return Ok(None),
+            Err(error) if status(&error) == Some(404) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let found = Kind { resource, namespaced: can.scope == Scope::Namespaced };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+        Ok(Some(found))
+    }
+
+    /// The objects among which a recorded one is. A kind that is gone took its objects with it: `None`.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub(crate) async fn of(
+        &self,
+        client: &Client,
+        place: &Place,
+    ) -> Result<Option<Api<DynamicObject>>, kube::Error> {
+        let kind = self.find(client, &place.api_version, &place.kind).await?;
+        Ok(kind.map(|kind| kind.api(client, place.namespace.as_deref())))
+    }
+}

@@ -1,0 +1,89 @@
+//! The tail of a container's log.
+
+use ebb_wire::limits::LOG_TAIL;
+use ebb_wire::relay::WorkName;
+use futures::AsyncReadExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, LogParams};
+
+use crate::error::Error;
+use crate::names;
+use crate::record::Work;
+use crate::relay::Inner;
+
+impl Inner {
+    /// The pods of a work's Job, the newest last.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn pods(&self, name: &WorkName, work: &Work) -> Result<Vec<Pod>, Error> {
+        let namespace = work.manifests().next().and_then(|job| job.place.namespace.clone());
+        let api: Api<Pod> =
+            Api::namespaced(self.client.clone(), namespace.as_ref().unwrap_or(&work.namespace));
+        let mut pods = api.list(&ListParams::default().labels(&names::selector(name))).await?.items;
+        pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
+        Ok(pods)
+    }
+
+    /// The last of what a container has printed; empty if it cannot be had any more.
+    pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let what = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
+        // The API cuts at the front or by lines; of bytes at the end it knows nothing.
+        let Ok(stream) = api.log_stream(&pod.name_any(), &what).await else { return String::new() };
+        futures::pin_mut!(stream);
+        let mut tail = Vec::new();
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = stream.read(&mut piece).await {
+            tail.extend_from_slice(&piece[..count]);
+            if tail.len() > 4 * LOG_TAIL {
+                tail.drain(..tail.len() - LOG_TAIL);
+            }
+        }
+        let text = String::from_utf8_lossy(&tail).into_owned();
+        ebb_wire::script::end_of(text, LOG_TAIL)
+    }
+
+    /// The last of what a work has printed so far.
+    ///
+    /// # Errors
+    /// When its pods cannot be listed.
+    pub(crate) async fn log_of(&self, name: &WorkName, work: &Work) -> Result<String, Error> {
+        let Some(container) = work.container() else { return Ok(String::new()) };
+        match self.pods(name, work).await?.last() {
+            Some(pod) => Ok(self.log(pod, container).await),
+            None => Ok(String::new()),
+        }
+    }
+}
+
+/// A log without what the runner itself has said at its end, as its report would have it.
+pub(crate) fn of_script(log: &str) -> &str {
+    let mut rest = log;
+    loop {
+        let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        if !rest[last..].starts_with("ebb-runner: ") {
+            return rest;
+        }
+        rest = &rest[..last];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_runner_says_is_left_out() {
+        for (log, expected) in [
+            ("a\nb\n", "a\nb\n"),
+            ("a\nebb-runner: x\nebb-runner: y\n", "a\n"),
+            ("ebb-runner: x\na", "ebb-runner: x\na"),
+            ("ebb-runner: x\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(of_script(log), expected, "{log:?}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What the pods of a Job say of one container.
+//!
+//! Sources: the reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
+//! `kuberuntime_container.go`, `kubelet_pods.go`), those of the condition `DisruptionTarget` are in the documentation of
+//! pod disruptions.
+
+use ebb_wire::callback::{Reason, ReasonCode};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+/// What is seen of a container.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Sight {
+    /// It has not started: what keeps it, if something does.
+    Waits(Option<Trouble>),
+    /// It runs.
+    Runs,
+    /// It has ended.
+    Ended(End),
+    /// There is no pod, and there will be none.
+    Gone,
+    /// There is no pod yet.
+    NoPod,
+}
+
+/// What keeps a container from starting.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trouble {
+    pub(crate) code: ReasonCode,
+    pub(crate) message: String,
+    pub(crate) lasts: Lasts,
+}
+
+/// How long a trouble may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// It never passes.
+    Forever,
+    /// It may pass by itself. Milliseconds since 1970 from when on it is there, by the cluster's clock.
+    Since(u64),
+    /// A node may come. As before.
+    Unschedulable(u64),
+}
+
+/// How a container has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) exit_code: i32,
+    /// The kubelet's word for it.
+    pub(crate) reason: String,
+    /// The termination message.
+    pub(crate) message: String,
+}
+
+/// What is seen of a container: `job` as it is, and its pods, the newest last.
+pub(crate) fn look(job: &Value, pods: &[Pod], container: &str) -> Sight {
+    let Some(pod) = pods.last() else {
+        let conditions = job["status"]["conditions"].as_array();
+        let mut ends = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
+        let over = ends.any(|it| it["type"] == "Failed" || it["type"] == "Complete");
+        return if over || !job["metadata"]["deletionTimestamp"].is_null() {
+            Sight::Gone
+        } else {
+            Sight::NoPod
+        };
+    };
+    let status = pod.status.as_ref();
+    let own = status.and_then(|it| find(it.container_statuses.as_deref(), container));
+    if let Some(end) = own.and_then(ended) {
+        return Sight::Ended(end);
+    }
+    // The pod as a whole can end before its containers do, or without them.
+    if let Some(status) = status.filter(|it| it.phase.as_deref() == Some("Failed")) {
+        let reason = status.reason.clone().unwrap_or_default();
+        let message = status.message.clone().unwrap_or_default();
+        let inits = status.init_container_statuses.as_deref().unwrap_or_default();
+        let failed = inits.iter().find_map(|it| {
+            let state = it.state.as_ref()?.terminated.as_ref()?;
+            (state.exit_code != 0).then(|| (it.name.clone(), state.exit_code))
+        });
+        return match failed {
+            Some((name, code)) if reason.is_empty() => Sight::Waits(Some(Trouble {
+                code: ReasonCode::NotStartable,
+                message: format!("the init container `{name}` ended with {code}"),
+                lasts: Lasts::Forever,
+            })),
+            _ => Sight::Ended(End { exit_code: -1, reason, message }),
+        };
+    }
+    if own.and_then(|it| it.state.as_ref()?.running.as_ref()).is_some() {
+        return Sight::Runs;
+    }
+    Sight::Waits(unscheduled(pod).or_else(|| kept(pod)))
+}
+
+fn find<'a>(all: Option<&'a [ContainerStatus]>, name: &str) -> Option<&'a ContainerStatus> {
+    all.into_iter().flatten().find(|it| it.name == name)
+}
+
+fn ended(status: &ContainerStatus) -> Option<End> {
+    let state = status.state.as_ref()?.terminated.as_ref()?;
+    Some(End {
+        exit_code: state.exit_code,
+        reason: state.reason.clone().unwrap_or_default(),
+        message: state.message.clone().unwrap_or_default(),
+    })
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|it| it.type_ == kind && it.status == status)
+}
+
+fn unscheduled(pod: &Pod) -> Option<Trouble> {
+    let said = condition(pod, "PodScheduled", "False")?;
+    if said.reason.as_deref() != Some("Unschedulable") {
+        return None;
+    }
+    let since = millis(said.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()));
+    let message = said.message.clone().unwrap_or_default();
+    Some(Trouble { code: ReasonCode::Unschedulable, message, lasts: Lasts::Unschedulable(since) })
+}
+
+/// What keeps a container of the pod from starting, whichever: without its init containers none begins.
+fn kept(pod: &Pod) -> Option<Trouble> {
+    let status = pod.status.as_ref()?;
+    let since = millis(status.start_time.as_ref());
+    let all = [&status.init_container_statuses, &status.container_statuses];
+    all.into_iter().flatten().flatten().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        let (code, lasts) = match reason {
+            "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, Lasts::Forever),
+            "ErrImagePull"
+            | "ImagePullBackOff"
+            | "ImageInspectError"
+            | "RegistryUnavailable"
+            | "SignatureValidationFailed" => (ReasonCode::ImagePull, Lasts::Since(since)),
+            "CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError"
+            | "PreStartHookError"
+            | "PostStartHookError"
+            | "CrashLoopBackOff" => (ReasonCode::NotStartable, Lasts::Since(since)),
+            _ => return None,
+        };
+        let message = waiting.message.as_deref().unwrap_or_default();
+        let message = format!("container `{}`: {reason}: {message}", container.name);
+        Some(Trouble { code, message, lasts })
+    })
+}
+
+/// What is known of why a pod is about to go.
+pub(crate) fn foreboding(pod: &Pod) -> Option<Reason> {
+    let status = pod.status.as_ref()?;
+    let told = |code, why: &str, message: Option<&str>| {
+        let message = format!("{why}: {}", message.unwrap_or_default());
+        Some(Reason { code, message: ebb_wire::limits::message(message.trim_end_matches(": ")) })
+    };
+    if let Some(said) = condition(pod, "DisruptionTarget", "True") {
+        let message = said.message.as_deref();
+        return match said.reason.as_deref().unwrap_or_default() {
+            "DeletionByTaintManager" | "DeletionByPodGC" => {
+                told(ReasonCode::Lost, "the pod's node is lost", message)
+            }
+            _ => told(ReasonCode::Evicted, "the pod was evicted", message),
+        };
+    }
+    match status.reason.as_deref() {
+        Some("Evicted" | "Preempting") => {
+            told(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref())
+        }
+        Some("DeadlineExceeded") => {
+            told(ReasonCode::Timeout, "the pod took longer than it may", status.message.as_deref())
+        }
+        Some("NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown") => {
+            told(ReasonCode::Lost, "the pod's node went away", status.message.as_deref())
+        }
+        _ if pod.metadata.deletion_timestamp.is_some() => {
+            told(ReasonCode::Lost, "the pod was deleted", Some(&pod.name_any()))
+        }
+        _ => None,
+    }
+}
+
+/// Milliseconds since 1970; 0: unknown, which is long ago.
+pub(crate) fn millis(time: Option<&Time>) -> u64 {
+    time.map_or(0, |time| u64::try_from(time.0.as_millisecond()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What one node of a test cluster does not do, as the API server would show it.
+    #[test]
+    fn ends_that_are_rare() {
+        let disrupted = |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]});
+        for (status, expected) in [
+            (json!({}), None),
+            (disrupted("DeletionByTaintManager"), Some(ReasonCode::Lost)),
+            (disrupted("DeletionByPodGC"), Some(ReasonCode::Lost)),
+            (disrupted("PreemptionByScheduler"), Some(ReasonCode::Evicted)),
+            (disrupted("TerminationByKubelet"), Some(ReasonCode::Evicted)),
+            (json!({"reason": "NodeShutdown"}), Some(ReasonCode::Lost)),
+            (json!({"reason": "Evicted", "message": "memory"}), Some(ReasonCode::Evicted)),
+        ] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+            assert_eq!(foreboding(&pod).map(|it| it.code), expected, "{status}");
+        }
+        let waiting = |list: &str, reason: &str| {
+            json!({list: [{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason}}}]})
+        };
+        for (status, expected) in [
+            (waiting("containerStatuses", "ContainerCreating"), None),
+            (waiting("initContainerStatuses", "PodInitializing"), None),
+            (
+                waiting("initContainerStatuses", "ImagePullBackOff"),
+                Some((ReasonCode::ImagePull, Lasts::Since(0))),
+            ),
+            (
+                waiting("containerStatuses", "RunContainerError"),
+                Some((ReasonCode::NotStartable, Lasts::Since(0))),
+            ),
+            (
+                waiting("containerStatuses", "InvalidImageName"),
+                Some((ReasonCode::NotStartable, Lasts::Forever)),
+            ),
+        ] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+            let Sight::Waits(trouble) = look(&Value::Null, &[pod], "main") else { panic!("{status}") };
+            assert_eq!(trouble.map(|it| (it.code, it.lasts)), expected, "{status}");
+        }
+        // A pod that has ended as a whole, before its containers have a status.
+        let evicted =
+            json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
+        let evicted: Pod = serde_json::from_value(evicted).unwrap();
+        let end = End { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
+        assert_eq!(look(&Value::Null, &[evicted], "main"), Sight::Ended(end));
+        let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
+        for (kind, expected) in [("Failed", Sight::Gone), ("Suspended", Sight::NoPod)] {
+            assert_eq!(look(&job(kind), &[], "main"), expected);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What the relay remembers of a work: a Secret, because requests carry tokens and results carry values.
+
+use ebb_wire::callback::{Callback, Reason};
+use ebb_wire::relay::{Destination, Objects, Until, WorkName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is remembered of a name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    pub(crate) name: WorkName,
+    pub(crate) phase: Phase,
+    /// `None`: the name was cancelled before it came.
+    pub(crate) work: Option<Work>,
+}
+
+/// How far a work is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Phase {
+    /// Not everything is applied.
+    Starting,
+    /// All is applied; its end is waited for.
+    Running,
+    /// What runs is being ended; then it has the result that is here, or is a tombstone. Times are milliseconds since
+    /// 1970 by the relay's clock.
+    #[serde(rename_all = "camelCase")]
+    Ending { grace_ms: u64, since_ms: u64, result: Option<Box<Callback>> },
+    /// There is a result, which nobody has taken yet.
+    Ended,
+    /// The result was taken. What may go goes.
+    Taken,
+    /// It does not run and never will. Times as before.
+    #[serde(rename_all = "camelCase")]
+    Tombstone { since_ms: u64 },
+}
+
+impl Phase {
+    /// For the label that people see.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Ending { .. } => "ending",
+            Self::Ended => "ended",
+            Self::Taken => "taken",
+            Self::Tombstone { .. } => "tombstone",
+        }
+    }
+
+    /// Whether something of it runs, or may.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::Starting | Self::Running | Self::Ending { .. })
+    }
+
+    /// Whether nobody waits for its result: the record may be removed by anybody.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Taken | Self::Tombstone { .. })
+    }
+}
+
+/// What was asked for, as far as it is still needed. Times are milliseconds since 1970 by the relay's clock.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Work {
+    pub(crate) callback: Destination,
+    /// The namespace of the unit.
+    pub(crate) namespace: String,
+    /// What was asked for; the manifests and documents go once they are applied.
+    pub(crate) objects: Objects,
+    /// What was applied, documents first, then the manifests in their order.
+    pub(crate) applied: Vec<Applied>,
+    /// What proves a report.
+    pub(crate) token: String,
+    pub(crate) received_ms: u64,
+    pub(crate) not_after_ms: u64,
+    pub(crate) deadline_ms: u64,
+    /// Whether the result that is held was reported by the runner and waits for the container's end.
+    #[serde(default)]
+    pub(crate) reported: bool,
+    /// What was seen of a pod that is about to end, should nobody see it again.
+    #[serde(default)]
+    pub(crate) foreboding: Option<Reason>,
+}
+
+impl Work {
+    /// The container whose end is waited for.
+    pub(crate) fn container(&self) -> Option<&str> {
+        match &self.objects.until {
+            Until::Ended { container } => Some(container),
+            Until::Ready(_) => None,
+        }
+    }
+
+    /// What was applied of the manifests.
+    pub(crate) fn manifests(&self) -> impl DoubleEndedIterator<Item = &Applied> {
+        self.applied.iter().filter(|applied| !applied.document)
+    }
+}
+
+/// An object that was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Applied {
+    pub(crate) place: Place,
+    pub(crate) uid: String,
+    /// Whether it is a Secret with a document.
+    #[serde(default)]
+    pub(crate) document: bool,
+}
+
+/// Where an object is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Place {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    /// `None`: outside of namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+impl Place {
+    /// Where a manifest belongs, whose namespace was filled in.
+    pub(crate) fn of(manifest: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Self {
+            api_version: text(&manifest["apiVersion"]),
+            kind: text(&manifest["kind"]),
+            namespace: manifest["metadata"]["namespace"].as_str().map(str::to_owned),
+            name: text(&manifest["metadata"]["name"]),
+        }
+    }
+
+    /// A Secret.
+    pub(crate) fn secret(namespace: &str, name: &str) -> Self {
+        Self {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Whether it is a Job.
+    pub(crate) fn is_job(&self) -> bool {
+        self.kind == "Job" && self.api_version.starts_with("batch/")
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}

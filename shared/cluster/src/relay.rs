@@ -1,0 +1,103 @@
+//! A relay that is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::Api;
+use kube::{Client, ResourceExt as _};
+
+use crate::attend;
+use crate::error::Error;
+use crate::kinds::Kinds;
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::tasks::Tasks;
+use crate::tidy;
+use crate::watches::Watches;
+
+/// What one callback may take: the control plane starts what became ready before it answers.
+const CALLBACK: Duration = Duration::from_secs(60);
+
+/// The relay of a cluster. Clones are the same relay; when the last one is dropped, work goes on without being looked
+/// after, until a relay is opened again.
+#[derive(Clone)]
+pub struct Relay {
+    pub(crate) inner: Arc<Inner>,
+    _tasks: Arc<Ends>,
+}
+
+/// What the tasks of a relay share.
+pub(crate) struct Inner {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) store: Store,
+    pub(crate) kinds: Kinds,
+    pub(crate) watches: Watches,
+    pub(crate) tasks: Tasks,
+    pub(crate) http: reqwest::Client,
+    /// The uid of `kube-system`.
+    pub(crate) cluster: String,
+    pub(crate) ends: tokio::sync::watch::Receiver<()>,
+}
+
+/// Dropped with the last clone, which ends the tasks.
+struct Ends(#[allow(dead_code)] tokio::sync::watch::Sender<()>);
+
+impl Relay {
+    /// Opens the relay whose records are in `settings.own_namespace`, goes on with what runs, and sends results that
+    /// nobody has taken yet. Needs a tokio runtime. Only one at a time may be open on one namespace; a second one does
+    /// no harm but calls back twice.
+    ///
+    /// # Errors
+    /// When the cluster cannot be reached, or does not let it read what it has to.
+    pub async fn open(client: Client, settings: Settings) -> Result<Self, Error> {
+        let system: Api<Namespace> = Api::all(client.clone());
+        let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(CALLBACK)
+            .build()
+            .map_err(|error| Error::Own(error.to_string()))?;
+        let (sender, ends) = tokio::sync::watch::channel(());
+        let store = Store::new(&client, &settings.own_namespace);
+        let inner = Arc::new(Inner {
+            client,
+            settings,
+            store,
+            kinds: Kinds::default(),
+            watches: Watches::default(),
+            tasks: Tasks::default(),
+            http,
+            cluster,
+            ends,
+        });
+        for record in inner.store.list(None).await? {
+            if attend::is_needed(&record) {
+                inner.attend(&record.name);
+            }
+        }
+        tokio::spawn(tidy::forget(Arc::downgrade(&inner)));
+        Ok(Self { inner, _tasks: Arc::new(Ends(sender)) })
+    }
+
+    /// The uid of the namespace `kube-system` of its cluster.
+    pub fn cluster(&self) -> &str {
+        &self.inner.cluster
+    }
+
+    /// How many works are looked after.
+    pub fn works(&self) -> usize {
+        self.inner.tasks.count()
+    }
+
+    /// Whether the API server answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.inner.client.apiserver_version().await?;
+        Ok(())
+    }
+}

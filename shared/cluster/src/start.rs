@@ -1,0 +1,157 @@
+//! Applying what a work consists of.
+//!
+//! Each object's uid is in the record before the next one is applied. One that is there already and carries the work's
+//! labels was applied by a relay that was killed before it could note so; it is noted, and not applied again.
+
+use ebb_wire::callback::{Callback, ReasonCode};
+use ebb_wire::relay::SecretDocument;
+use serde_json::{Value, json};
+
+use crate::admit::Refusal;
+use crate::attend::Next;
+use crate::error::{Error, Refused, refused, said};
+use crate::objects::{self, Belongs};
+use crate::record::{Applied, Phase, Place, Work};
+use crate::relay::Inner;
+use crate::store::{Held, now_ms};
+
+/// What applying has come to.
+enum Done {
+    All,
+    /// It will not be done, and this is the result.
+    Never(Callback),
+    /// The documents are not known any more: the request has to come again.
+    Waits,
+}
+
+impl Inner {
+    /// Applies what is missing. `documents` are those of the request, which no record holds.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn start(&self, held: &mut Held, documents: &[SecretDocument]) -> Result<Next, Error> {
+        match self.apply_all(held, documents).await? {
+            Done::All => {
+                if let Some(work) = &mut held.record.work {
+                    work.objects.apply.clear();
+                }
+                held.record.phase = Phase::Running;
+                self.store.save(held).await?;
+                Ok(Next::Now)
+            }
+            Done::Never(result) => self.conclude(held, result).await,
+            Done::Waits => {
+                let not_after = held.record.work.as_ref().map_or(0, |work| work.not_after_ms);
+                Ok(Next::until(not_after))
+            }
+        }
+    }
+
+    async fn apply_all(&self, held: &mut Held, documents: &[SecretDocument]) -> Result<Done, Error> {
+        let name = held.record.name.clone();
+        let Some(mut work) = held.record.work.clone() else { return Ok(Done::All) };
+        let all: Vec<Place> = work
+            .objects
+            .secrets
+            .iter()
+            .map(|document| Place::secret(&work.namespace, &document.name))
+            .chain(work.objects.apply.iter().map(Place::of))
+            .collect();
+        for (number, place) in all.iter().enumerate().skip(work.applied.len()) {
+            let document = number < work.objects.secrets.len();
+            let there = self.read(place).await?;
+            let uid = match there.as_ref().map(|object| (objects::belongs(object, &name), object)) {
+                Some((Belongs::Own, object)) => objects::uid(object).to_owned(),
+                Some((Belongs::Foreign, _)) => {
+                    let why = format!("{place} is there already, and was not made for this work");
+                    return Ok(Done::Never(Callback::failed(ReasonCode::Denied, &why)));
+                }
+                _ if now_ms() > work.not_after_ms => return Ok(Done::Never(late())),
+                Some((Belongs::Lower, _)) | None => {
+                    let manifest = match self.manifest(&work, held, number, documents).await {
+                        Ok(Some(manifest)) => manifest,
+                        Ok(None) => return Ok(Done::Waits),
+                        Err(Refusal::Now(error)) => return Err(error),
+                        Err(Refusal::Never(why)) => {
+                            return Ok(Done::Never(Callback::failed(ReasonCode::Render, &why)));
+                        }
+                    };
+                    match self.apply(place, &manifest).await {
+                        Ok(uid) => uid,
+                        Err(error) => match refused(&error) {
+                            Some(kind) => return Ok(Done::Never(refusal(kind, place, &error))),
+                            None => return Err(error.into()),
+                        },
+                    }
+                }
+            };
+            work.applied.push(Applied { place: place.clone(), uid, document });
+            held.record.work = Some(work.clone());
+            let is_last = number + 1 == all.len();
+            // The last one is noted with the next phase.
+            if !is_last {
+                self.store.save(held).await?;
+            }
+        }
+        self.own_documents(&work).await?;
+        Ok(Done::All)
+    }
+
+    /// `None`: a document that is not known any more.
+    async fn manifest(
+        &self,
+        work: &Work,
+        held: &Held,
+        number: usize,
+        documents: &[SecretDocument],
+    ) -> Result<Option<Value>, Refusal> {
+        if let Some(manifest) =
+            number.checked_sub(work.objects.secrets.len()).and_then(|number| work.objects.apply.get(number))
+        {
+            return Ok(Some(manifest.clone()));
+        }
+        let Some(document) = documents.get(number) else { return Ok(None) };
+        Ok(Some(self.document(&held.record.name, work, document).await?.1))
+    }
+
+    /// Lets the first object own the documents, so that they go with it whoever deletes it.
+    async fn own_documents(&self, work: &Work) -> Result<(), Error> {
+        let Some(first) = work.manifests().next() else { return Ok(()) };
+        if first.place.namespace.as_ref().is_some_and(|namespace| *namespace != work.namespace) {
+            return Ok(());
+        }
+        for document in work.applied.iter().filter(|applied| applied.document) {
+            let Some(api) = self.kinds.of(&self.client, &document.place).await? else { continue };
+            let owner = json!({
+                "apiVersion": first.place.api_version,
+                "kind": first.place.kind,
+                "name": first.place.name,
+                "uid": first.uid,
+            });
+            let patch = json!({"metadata": {"uid": document.uid, "ownerReferences": [owner]}});
+            let how = kube::api::PatchParams::default();
+            match api.patch(&document.place.name, &how, &kube::api::Patch::Merge(&patch)).await {
+                Ok(_) => {}
+                // Gone or replaced: the pod will say what that means.
+                Err(error) if refused(&error).is_some() => {
+                    tracing::warn!(document = %document.place, %error, "a document is not there any more");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn late() -> Callback {
+    Callback::failed(ReasonCode::Lost, "the relay was away until it was too late to start")
+}
+
+fn refusal(kind: Refused, place: &Place, error: &kube::Error) -> Callback {
+    let code = match kind {
+        Refused::Quota => ReasonCode::Quota,
+        Refused::Denied => ReasonCode::Denied,
+        Refused::Invalid => ReasonCode::NotStartable,
+    };
+    Callback::failed(code, &format!("{place}: {}", said(error)))
+}

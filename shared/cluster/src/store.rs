@@ -1,0 +1,268 @@
+//! Records in the relay's namespace. Every write is conditional on what was read.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ebb_wire::callback::Callback;
+use ebb_wire::relay::WorkName;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Client, ResourceExt as _};
+
+use crate::error::{Error, status};
+use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
+use crate::record::{Phase, Record};
+
+const OF_RECORD: &str = "record";
+const OF_RESULT: &str = "result";
+/// Bytes of a result in one Secret: Kubernetes takes 1 MiB of all values together.
+const PIECE: usize = 700 << 10;
+/// Bytes of a record without its result.
+const LARGEST: usize = 300 << 10;
+/// Records in one page of a list.
+const PAGE: u32 = 50;
+
+/// Milliseconds since 1970 by our clock.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A record as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) record: Record,
+    /// A [`Callback`] as JSON.
+    pub(crate) result: Option<Vec<u8>>,
+    /// Secrets that hold the rest of the result.
+    pieces: usize,
+    uid: String,
+    version: String,
+}
+
+impl Held {
+    /// The result.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is none, or none that can be read.
+    pub(crate) fn result(&self) -> Result<Callback, Error> {
+        let bytes = self.result.as_deref().unwrap_or_default();
+        serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error.to_string()))
+    }
+
+    /// Puts a result in.
+    pub(crate) fn conclude(&mut self, result: &Callback) {
+        // Maps with names as keys can always be written.
+        self.result = Some(serde_json::to_vec(result).unwrap_or_default());
+    }
+
+    /// Forgets all but the name and what has to be taken away still.
+    pub(crate) fn bury(&mut self) {
+        self.result = None;
+        self.record.phase = Phase::Tombstone { since_ms: now_ms() };
+        if self.record.work.as_ref().is_some_and(|work| work.applied.is_empty()) {
+            self.record.work = None;
+        }
+    }
+}
+
+/// All records of a relay.
+#[derive(Clone)]
+pub(crate) struct Store {
+    secrets: Api<Secret>,
+}
+
+impl Store {
+    pub(crate) fn new(client: &Client, namespace: &str) -> Self {
+        Self { secrets: Api::namespaced(client.clone(), namespace) }
+    }
+
+    /// What is remembered of a name, with its result.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn get(&self, name: &WorkName) -> Result<Option<Held>, Error> {
+        let Some(secret) = self.secrets.get_opt(&names::record(name)).await? else { return Ok(None) };
+        let mut held = read(&secret)?;
+        for part in 1..=held.pieces {
+            let piece = self.secrets.get(&names::continued(name, part)).await?;
+            let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
+            held.result.get_or_insert_default().extend(data.0);
+        }
+        Ok(Some(held))
+    }
+
+    /// All records, or those of one unit, without their results. What cannot be read is told and left out.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn list(&self, unit: Option<&str>) -> Result<Vec<Record>, Error> {
+        let mut selector = format!("{PART}={RECORD}");
+        if let Some(unit) = unit {
+            selector += &format!(",{UNIT}={unit}");
+        }
+        let mut all = Vec::new();
+        let mut page = ListParams::default().labels(&selector).limit(PAGE);
+        loop {
+            let list = self.secrets.list(&page).await?;
+            for secret in &list.items {
+                match read(secret) {
+                    Ok(held) => all.push(held.record),
+                    Err(error) => tracing::error!(%error, "a record is left alone"),
+                }
+            }
+            match list.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Makes a record.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if there is one; [`Error::TooLarge`].
+    pub(crate) async fn create(&self, record: Record) -> Result<Held, Error> {
+        let held = Held { record, result: None, pieces: 0, uid: String::new(), version: String::new() };
+        let made = self.secrets.create(&PostParams::default(), &write(&held)?).await;
+        read(&made.map_err(written)?)
+    }
+
+    /// Writes what has changed, if nobody else did. A result that does not fit goes into Secrets of its own, first.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::TooLarge`].
+    pub(crate) async fn save(&self, held: &mut Held) -> Result<(), Error> {
+        let name = held.record.name.clone();
+        let before = held.pieces;
+        let result = held.result.as_deref().unwrap_or_default();
+        held.pieces = result.len().saturating_sub(1) / PIECE;
+        for (part, piece) in result.chunks(PIECE).enumerate().skip(1) {
+            self.piece(held, part, piece).await?;
+        }
+        let saved = self.secrets.replace(&names::record(&name), &PostParams::default(), &write(held)?).await;
+        held.version = saved.map_err(written)?.resource_version().unwrap_or_default();
+        for part in held.pieces + 1..=before {
+            gone(self.secrets.delete(&names::continued(&name, part), &DeleteParams::default()).await)?;
+        }
+        Ok(())
+    }
+
+    async fn piece(&self, held: &Held, part: usize, piece: &[u8]) -> Result<(), Error> {
+        let name = names::continued(&held.record.name, part);
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            name: names::record(&held.record.name),
+            uid: held.uid.clone(),
+            ..OwnerReference::default()
+        };
+        let mut labels = names::labels(&held.record.name, "");
+        labels.remove(names::LIFE);
+        labels.insert(PART.to_owned(), CONTINUED.to_owned());
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(labels),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        let data = Some(BTreeMap::from([(OF_RESULT.to_owned(), ByteString(piece.to_vec()))]));
+        let secret = Secret { metadata, data, ..Secret::default() };
+        match self.secrets.create(&PostParams::default(), &secret).await {
+            Err(error) if status(&error) == Some(409) => {
+                // Of a write that did not come to its end. Without a version: whatever is there.
+                self.secrets.replace(&name, &PostParams::default(), &secret).await?;
+                Ok(())
+            }
+            made => Ok(made.map(drop)?),
+        }
+    }
+
+    /// Removes a record, as it was read.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(crate) async fn remove(&self, held: &Held) -> Result<(), Error> {
+        let unchanged =
+            Preconditions { uid: Some(held.uid.clone()), resource_version: Some(held.version.clone()) };
+        let how = DeleteParams::default().preconditions(unchanged);
+        gone(self.secrets.delete(&names::record(&held.record.name), &how).await)
+    }
+}
+
+fn gone<T>(answer: Result<T, kube::Error>) -> Result<(), Error> {
+    match answer {
+        Err(error) if status(&error) != Some(404) => Err(written(error)),
+        _ => Ok(()),
+    }
+}
+
+fn written(error: kube::Error) -> Error {
+    match status(&error) {
+        Some(404 | 409) => Error::Conflict,
+        Some(413 | 422) => Error::TooLarge(format!("it does not fit into a record: {error}")),
+        _ => Error::Cluster(error),
+    }
+}
+
+fn damaged(name: &WorkName, why: &str) -> Error {
+    Error::Damaged { name: names::record(name), why: why.to_owned() }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Written {
+    #[serde(default)]
+    pieces: usize,
+    #[serde(flatten)]
+    record: Record,
+}
+
+fn read(secret: &Secret) -> Result<Held, Error> {
+    let name = secret.name_any();
+    let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
+    let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
+    let Written { pieces, record } =
+        serde_json::from_slice(record).map_err(|error| Error::Damaged { name, why: error.to_string() })?;
+    Ok(Held {
+        record,
+        result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
+        pieces,
+        uid: secret.uid().unwrap_or_default(),
+        version: secret.resource_version().unwrap_or_default(),
+    })
+}
+
+fn write(held: &Held) -> Result<Secret, Error> {
+    let Record { name, phase, work } = &held.record;
+    let life = work.as_ref().map(|work| work.objects.life.as_str());
+    let mut labels = names::labels(name, life.unwrap_or_default());
+    if life.is_none() {
+        labels.remove(names::LIFE);
+    }
+    labels.insert(PART.to_owned(), RECORD.to_owned());
+    labels.insert(PHASE.to_owned(), phase.label().to_owned());
+    let finalizers = if phase.is_over() { vec![] } else { vec![FINALIZER.to_owned()] };
+    let metadata = ObjectMeta {
+        name: Some(names::record(name)),
+        labels: Some(labels),
+        finalizers: Some(finalizers),
+        resource_version: Some(held.version.clone()).filter(|version| !version.is_empty()),
+        ..ObjectMeta::default()
+    };
+    let record = serde_json::to_vec(&Written { pieces: held.pieces, record: held.record.clone() })
+        .map_err(|error| damaged(name, &error.to_string()))?;
+    if record.len() > LARGEST {
+        let size = record.len();
+        return Err(Error::TooLarge(format!(
+            "manifests and rules have {size} bytes; {LARGEST} is the limit"
+        )));
+    }
+    let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
+    if let Some(result) = &held.result {
+        let first = &result[..result.len().min(PIECE)];
+        data.insert(OF_RESULT.to_owned(), ByteString(first.to_vec()));
+    }
+    Ok(Secret { metadata, data: Some(data), ..Secret::default() })
+}

@@ -1,0 +1,88 @@
+//! Who looks after which work, and how they are woken.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ebb_wire::relay::WorkName;
+use futures::FutureExt as _;
+use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
+
+/// All tasks of a relay.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    wakes: HashMap<WorkName, Arc<Notify>>,
+    /// Which works want to know of the objects of a unit.
+    interested: HashMap<String, HashSet<WorkName>>,
+    /// One at a time acts on a unit.
+    locks: HashMap<String, Arc<Lock<()>>>,
+}
+
+impl Tasks {
+    /// Wakes the task of a work; `Some`: there is none, and whoever gets this starts one that waits on it.
+    pub(crate) fn wake_or_enter(&self, name: &WorkName) -> Option<Arc<Notify>> {
+        let mut known = self.known();
+        if let Some(wake) = known.wakes.get(name) {
+            wake.notify_one();
+            return None;
+        }
+        let wake = Arc::new(Notify::new());
+        known.wakes.insert(name.clone(), wake.clone());
+        known.interested.entry(name.unit.clone()).or_default().insert(name.clone());
+        Some(wake)
+    }
+
+    /// The task of `name` also wants to know of the objects of other units.
+    pub(crate) fn interest(&self, name: &WorkName, units: &[String]) {
+        let mut known = self.known();
+        for unit in units {
+            known.interested.entry(unit.clone()).or_default().insert(name.clone());
+        }
+    }
+
+    /// Something has happened to the objects of a unit.
+    pub(crate) fn happened(&self, unit: &str) {
+        let known = self.known();
+        for name in known.interested.get(unit).into_iter().flatten() {
+            if let Some(wake) = known.wakes.get(name) {
+                wake.notify_one();
+            }
+        }
+    }
+
+    /// The task of `name` would end. It may not if it was woken since it looked.
+    pub(crate) fn leave(&self, name: &WorkName) -> bool {
+        let mut known = self.known();
+        if known.wakes.get(name).is_some_and(|wake| wake.notified().now_or_never().is_some()) {
+            return false;
+        }
+        known.wakes.remove(name);
+        known.interested.retain(|_, names| {
+            names.remove(name);
+            !names.is_empty()
+        });
+        true
+    }
+
+    /// How many works are looked after.
+    pub(crate) fn count(&self) -> usize {
+        self.known().wakes.len()
+    }
+
+    /// Waits until nobody else acts on a unit.
+    pub(crate) async fn lock(&self, unit: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut known = self.known();
+            // Those that nobody holds or waits for.
+            known.locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            known.locks.entry(unit.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,117 @@
+//! Taking away what nobody needs any more.
+
+use std::collections::BTreeSet;
+use std::sync::Weak;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, Preconditions};
+
+use crate::attend::Next;
+use crate::error::{Error, status};
+use crate::names::{LIFE, OUTPUT, PART};
+use crate::objects::Deletion;
+use crate::record::Phase;
+use crate::relay::Inner;
+use crate::store::{Held, now_ms};
+
+/// Between two looks at what goes.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks for tombstones that are old enough.
+const FORGET: Duration = Duration::from_secs(300);
+/// The shortest time that a tombstone is kept: longer than any request may be under way.
+const REMEMBER: Duration = Duration::from_secs(3600);
+
+impl Inner {
+    /// Removes what is left of a work whose result was taken. A tombstone stays: a request that was sent twice may
+    /// still arrive.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn tidy(&self, held: &mut Held) -> Result<Next, Error> {
+        let Some(work) = held.record.work.clone() else { return Ok(Next::Leave) };
+        if work.objects.keep && !work.applied.is_empty() {
+            return Ok(Next::Leave);
+        }
+        let mut is_gone = true;
+        for applied in work.applied.iter().rev() {
+            is_gone &= self.delete(&held.record.name, applied).await? == Deletion::Gone;
+        }
+        if !is_gone {
+            return Ok(Next::Wait(LOOK));
+        }
+        if let Some(work) = &mut held.record.work {
+            work.applied.clear();
+        }
+        held.bury();
+        self.store.save(held).await?;
+        Ok(Next::Leave)
+    }
+
+    /// The Secrets that hold sensitive outputs of a life, with their namespaces.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn outputs(
+        &self,
+        life: &str,
+    ) -> Result<Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Error> {
+        let selector = format!("{LIFE}={life},{PART}={OUTPUT}");
+        let default = std::iter::once(&self.settings.default_namespace);
+        let namespaces: BTreeSet<_> = self.settings.allowed.namespaces.keys().chain(default).collect();
+        let mut all = Vec::new();
+        for namespace in namespaces {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+            let found = api.list_metadata(&ListParams::default().labels(&selector)).await?;
+            all.extend(found.items.into_iter().map(|secret| (api.clone(), secret)));
+        }
+        Ok(all)
+    }
+
+    /// Removes the Secrets that hold sensitive outputs of a life.
+    ///
+    /// # Errors
+    /// When one cannot be removed.
+    pub(crate) async fn release(&self, life: &str) -> Result<(), Error> {
+        for (api, secret) in self.outputs(life).await? {
+            let same = Preconditions { uid: secret.uid(), resource_version: None };
+            let how = DeleteParams::default().preconditions(same);
+            match api.delete(&secret.name_any(), &how).await {
+                Err(error) if !matches!(status(&error), Some(404 | 409)) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn forget_old(&self) -> Result<(), Error> {
+        let keep = self.settings.remember.max(REMEMBER);
+        let oldest = now_ms().saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
+        for record in self.store.list(None).await? {
+            let Phase::Tombstone { since_ms } = record.phase else { continue };
+            // Without a work nothing is left that somebody could have to remove.
+            if since_ms < oldest
+                && record.work.is_none()
+                && let Some(held) = self.store.get(&record.name).await?
+                && held.record.phase == record.phase
+            {
+                self.store.remove(&held).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes tombstones that are old enough, for as long as the relay is open.
+pub(crate) async fn forget(inner: Weak<Inner>) {
+    loop {
+        {
+            let Some(inner) = inner.upgrade() else { return };
+            if let Err(error) = inner.forget_old().await {
+                tracing::warn!(%error, "old tombstones stay for now");
+            }
+        }
+        tokio::time::sleep(FORGET).await;
+    }
+}

@@ -1,0 +1,278 @@
+//! The verbs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebb_wire::relay::{
+    Answer, Answers, BATCH, Batch, Ensure, Objects, Request, VERSION, WorkName, WorkState,
+};
+use futures::StreamExt as _;
+use rand::Rng as _;
+
+use crate::admit::Refusal;
+use crate::ending::GRACE_MS;
+use crate::error::Error;
+use crate::names;
+use crate::record::{Phase, Record, Work};
+use crate::relay::{Inner, Relay};
+use crate::store::{Held, now_ms};
+
+/// Units of one batch that are acted on at once.
+const AT_ONCE: usize = 16;
+/// How long a caller is made to wait for something to die, beside its grace period.
+const DEATH: Duration = Duration::from_secs(5);
+/// How long lower tries may take to die before the request has to come again: its sender waits no longer than 15 s.
+const LOWER: Duration = Duration::from_secs(12);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The batch is for another cluster, of which the control plane has pinned the uid: nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this relay's cluster is {ours}, and the batch is for {theirs}")]
+pub struct OtherCluster {
+    /// Ours.
+    pub ours: String,
+    /// The one that was asked for.
+    pub theirs: String,
+}
+
+/// When a batch came: on the clock that never goes back, and in milliseconds since 1970.
+#[derive(Clone, Copy)]
+struct Received {
+    at: Instant,
+    ms: u64,
+}
+
+impl Relay {
+    /// Answers a batch. Requests of one unit are done in their order, those of several units at once.
+    ///
+    /// # Errors
+    /// [`OtherCluster`].
+    pub async fn batch(&self, batch: Batch) -> Result<Answers, OtherCluster> {
+        let received = Received { at: Instant::now(), ms: now_ms() };
+        let ours = self.inner.cluster.clone();
+        if let Some(theirs) = batch.cluster.filter(|theirs| *theirs != ours) {
+            return Err(OtherCluster { ours, theirs });
+        }
+        let count = batch.requests.len();
+        if batch.v != VERSION || count > BATCH {
+            let why = format!("version {} or {count} requests: not known here, or too many", batch.v);
+            return Ok(Answers { v: VERSION, cluster: ours, answers: vec![Answer::Refused(why); count] });
+        }
+        let mut groups: BTreeMap<String, Vec<(usize, Request)>> = BTreeMap::new();
+        for (number, request) in batch.requests.into_iter().enumerate() {
+            let unit = match &request {
+                Request::Ensure(request) => request.name.unit.clone(),
+                Request::Get(name) | Request::Acknowledge(name) | Request::Cancel { name, .. } => {
+                    name.unit.clone()
+                }
+                Request::Release { life } => format!("release {life}"),
+            };
+            groups.entry(unit).or_default().push((number, request));
+        }
+        let done = futures::stream::iter(groups.into_values().map(|group| async {
+            let mut answers = Vec::new();
+            for (number, request) in group {
+                answers.push((number, self.inner.answer(request, received).await));
+            }
+            answers
+        }));
+        let mut answers: Vec<_> = done.buffer_unordered(AT_ONCE).concat().await;
+        answers.sort_by_key(|(number, _)| *number);
+        let answers = answers.into_iter().map(|(_, answer)| answer).collect();
+        Ok(Answers { v: VERSION, cluster: ours, answers })
+    }
+}
+
+impl Inner {
+    async fn answer(self: &Arc<Self>, request: Request, received: Received) -> Answer {
+        loop {
+            let done = match &request {
+                Request::Ensure(request) => self.ensure(request, received).await.map(Answer::State),
+                Request::Get(name) => self.get(name).await.map(Answer::State),
+                Request::Cancel { name, grace_ms } => self.cancel(name, *grace_ms).await.map(Answer::State),
+                Request::Acknowledge(name) => self.acknowledge(name).await.map(|()| Answer::Done),
+                Request::Release { life } => match names::check_life(life) {
+                    Ok(()) => self.release(life).await.map(|()| Answer::Done).map_err(Into::into),
+                    Err(why) => Err(Refusal::Never(why)),
+                },
+            };
+            return match done {
+                Ok(answer) => answer,
+                Err(Refusal::Now(Error::Conflict)) => continue,
+                Err(Refusal::Never(why) | Refusal::Now(Error::TooLarge(why))) => Answer::Refused(why),
+                Err(Refusal::Now(error)) => Answer::Failed(error.to_string()),
+            };
+        }
+    }
+
+    async fn ensure(
+        self: &Arc<Self>,
+        request: &Ensure<Objects>,
+        received: Received,
+    ) -> Result<WorkState, Refusal> {
+        let name = &request.name;
+        names::check(name).map_err(Refusal::Never)?;
+        let not_after = Duration::from_millis(request.not_after_ms);
+        let mut admitted: Option<Ensure<Objects>> = None;
+        loop {
+            let lock = self.tasks.lock(&name.unit).await;
+            if let Some(held) = self.store.get(name).await? {
+                return self.found(held, request).await;
+            }
+            let others = self.store.list(Some(&name.unit)).await?;
+            if others.iter().any(|other| other.name.attempt > name.attempt) {
+                return Ok(WorkState::Tombstoned);
+            }
+            let request = match &admitted {
+                Some(request) => request,
+                None => {
+                    let mut own = request.clone();
+                    self.admit(&mut own).await?;
+                    admitted.insert(own)
+                }
+            };
+            let late = received.at.elapsed() >= not_after;
+            let mut dying = false;
+            for other in others.iter().filter(|other| other.phase.is_open()) {
+                dying = true;
+                self.begin_cancel(&other.name, GRACE_MS).await?;
+            }
+            if late || (dying && received.at.elapsed() > LOWER) {
+                let why = if dying { "lower tries still end" } else { "it is too late to start it" };
+                return Err(Refusal::Now(Error::Own(why.to_owned())));
+            }
+            if !dying {
+                return self.begin(request, received.ms).await;
+            }
+            drop(lock);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Makes the record and applies what can be applied right now.
+    async fn begin(
+        self: &Arc<Self>,
+        request: &Ensure<Objects>,
+        received_ms: u64,
+    ) -> Result<WorkState, Refusal> {
+        let mut objects = request.work.clone();
+        let documents = objects.secrets.clone();
+        for document in &mut objects.secrets {
+            document.document = serde_json::Value::Null;
+        }
+        let token = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
+        let work = Work {
+            callback: request.callback.clone(),
+            namespace: self.namespace(&objects),
+            objects,
+            applied: Vec::new(),
+            token,
+            received_ms,
+            not_after_ms: received_ms.saturating_add(request.not_after_ms),
+            deadline_ms: received_ms.saturating_add(request.timeout_ms),
+            reported: false,
+            foreboding: None,
+        };
+        let record = Record { name: request.name.clone(), phase: Phase::Starting, work: Some(work) };
+        let mut held = self.store.create(record).await?;
+        let started = self.start(&mut held, &documents).await;
+        self.attend(&request.name);
+        started?;
+        Ok(self.state(&held, None)?)
+    }
+
+    /// Whatever is remembered of a name decides; a start that lacks its documents gets them.
+    async fn found(
+        self: &Arc<Self>,
+        mut held: Held,
+        request: &Ensure<Objects>,
+    ) -> Result<WorkState, Refusal> {
+        match held.record.phase {
+            Phase::Starting => {
+                self.start(&mut held, &request.work.secrets).await?;
+            }
+            Phase::Taken if held.record.work.as_ref().is_some_and(|work| work.objects.keep) => {
+                held.record.phase = Phase::Ended;
+                self.store.save(&mut held).await?;
+            }
+            _ => {}
+        }
+        if !held.record.phase.is_over() {
+            self.attend(&request.name);
+        }
+        Ok(self.state(&held, None)?)
+    }
+
+    async fn get(self: &Arc<Self>, name: &WorkName) -> Result<WorkState, Refusal> {
+        names::check(name).map_err(Refusal::Never)?;
+        let Some(held) = self.store.get(name).await? else {
+            let others = self.store.list(Some(&name.unit)).await?;
+            let is_past = others.iter().any(|other| other.name.attempt > name.attempt);
+            return Ok(if is_past { WorkState::Tombstoned } else { WorkState::Unknown });
+        };
+        let log = match (&held.record.work, held.record.phase.is_open()) {
+            (Some(work), true) => Some(self.log_of(name, work).await?),
+            _ => None,
+        };
+        Ok(self.state(&held, log)?)
+    }
+
+    async fn cancel(self: &Arc<Self>, name: &WorkName, grace_ms: u64) -> Result<WorkState, Refusal> {
+        names::check(name).map_err(Refusal::Never)?;
+        let until = Instant::now() + DEATH + Duration::from_millis(grace_ms).min(DEATH);
+        let lock = self.tasks.lock(&name.unit).await;
+        self.begin_cancel(name, grace_ms).await?;
+        drop(lock);
+        loop {
+            let Some(held) = self.store.get(name).await? else { return Ok(WorkState::Unknown) };
+            if !held.record.phase.is_open() || Instant::now() > until {
+                return Ok(self.state(&held, None)?);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Begins to end a work, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.
+    async fn begin_cancel(self: &Arc<Self>, name: &WorkName, grace_ms: u64) -> Result<(), Error> {
+        let Some(mut held) = self.store.get(name).await? else {
+            let record =
+                Record { name: name.clone(), phase: Phase::Tombstone { since_ms: now_ms() }, work: None };
+            return self.store.create(record).await.map(drop);
+        };
+        if held.record.phase == Phase::Running {
+            // It may have ended while nobody looked.
+            self.wait(&mut held).await?;
+        }
+        match &held.record.phase {
+            Phase::Starting | Phase::Running => self.begin_end(&mut held, grace_ms, None).await?,
+            // Less patience than before.
+            Phase::Ending { grace_ms: before, since_ms, result } if grace_ms < *before => {
+                let (since_ms, result) = (*since_ms, result.clone());
+                held.record.phase = Phase::Ending { grace_ms, since_ms, result };
+                self.store.save(&mut held).await?;
+            }
+            _ => {}
+        }
+        self.attend(name);
+        Ok(())
+    }
+
+    async fn acknowledge(self: &Arc<Self>, name: &WorkName) -> Result<(), Refusal> {
+        names::check(name).map_err(Refusal::Never)?;
+        if self.take(name).await? {
+            self.attend(name);
+        }
+        Ok(())
+    }
+
+    fn state(&self, held: &Held, log: Option<String>) -> Result<WorkState, Error> {
+        Ok(match &held.record.phase {
+            phase if phase.is_open() => WorkState::Running { log: log.unwrap_or_default() },
+            Phase::Ended => WorkState::Ended(Box::new(held.result()?)),
+            Phase::Taken if held.result.is_some() => WorkState::Ended(Box::new(held.result()?)),
+            _ => WorkState::Tombstoned,
+        })
+    }
+}

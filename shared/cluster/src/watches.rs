@@ -1,0 +1,67 @@
+//! Watches on the kinds that are waited for, one for each kind and namespace. They say that something has happened; what,
+//! is read by whoever is woken, so a watch that was interrupted has lost nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt as _;
+use kube::ResourceExt as _;
+use kube::api::{Api, DynamicObject};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::task::AbortHandle;
+
+use crate::kinds::Kind;
+use crate::names::{self, UNIT};
+use crate::relay::Inner;
+
+/// What is watched: version, kind, namespace.
+type Key = (String, String, Option<String>);
+
+/// The watches that run.
+#[derive(Default)]
+pub(crate) struct Watches(Mutex<HashMap<Key, AbortHandle>>);
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for task in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            task.abort();
+        }
+    }
+}
+
+impl Inner {
+    /// Sees to it that objects of a kind are watched from now on.
+    pub(crate) fn watch(self: &Arc<Self>, kind: &Kind, namespace: Option<&str>) {
+        let resource = &kind.resource;
+        let key = (resource.api_version.clone(), resource.kind.clone(), namespace.map(str::to_owned));
+        let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.entry(key).or_insert_with(|| {
+            let api = kind.api(&self.client, namespace);
+            // Whoever drops the relay must not be kept alive by what it has started.
+            let inner = Arc::downgrade(self);
+            tokio::spawn(follow(api, move |unit| {
+                if let Some(inner) = inner.upgrade() {
+                    inner.tasks.happened(unit);
+                }
+            }))
+            .abort_handle()
+        });
+    }
+}
+
+async fn follow(api: Api<PartialObjectMeta<DynamicObject>>, happened: impl Fn(&str)) {
+    let mut events = watcher(api, Config::default().labels(UNIT)).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                if let Some(name) = names::of_labels(object.labels()) {
+                    happened(&name.unit);
+                }
+            }
+            Ok(Event::Init | Event::InitDone) => {}
+            Err(error) => tracing::debug!(%error, "a watch was interrupted"),
+        }
+    }
+}
