@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 /// A value from YAML text.
-pub fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> T {
+pub(crate) fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> T {
     serde_saphyr::from_str(text).expect("YAML")
 }
 
 /// What a base of the relay looks like; it meets the baseline level.
-pub fn base() -> Value {
+pub(crate) fn base() -> Value {
     yaml(
         "metadata: {labels: {ebb.dev/unit: u}}
 spec:
