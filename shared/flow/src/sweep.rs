@@ -426,6 +426,7 @@ pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowE
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();
+        after.release = finish::release(env, &target).await;
         after.due = finish::due(env, &target);
         after.version += 1;
         let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };

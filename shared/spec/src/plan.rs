@@ -370,6 +370,12 @@ impl Plan {
         }
     }
 
+    /// Whether a cluster holds values that units of it have made.
+    pub fn keeps_secrets(&self) -> bool {
+        let mut units = self.events.iter().flat_map(|event| &event.units);
+        units.any(|unit| unit.work.is_relayed() && unit.outputs.values().any(|output| output.sensitive))
+    }
+
     /// The units of a moment, if it has any.
     pub fn event(&self, moment: Moment) -> Option<&EventPlan> {
         self.events.iter().find(|event| event.moment == moment)
