@@ -455,6 +455,10 @@ impl ebb_flow::ports::Relay for Outer {
     async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
         Ok(())
     }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        Ok(())
+    }
 }
 
 #[async_trait]

@@ -139,4 +139,8 @@ impl ebb_flow::ports::Relay for Relay {
     async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
         self.answers()
     }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        self.answers()
+    }
 }

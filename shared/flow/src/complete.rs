@@ -130,10 +130,23 @@ async fn take(
     if progress.over.is_some() || !progress.ready.is_empty() {
         drive(env, Work::of(run.clone(), claims.epoch, progress, memory)).await?;
     }
+    if from == From::Relay {
+        acknowledge(env, run, this).await;
+    }
     Ok(match late {
         None => Taken::Accepted,
         Some(Late::Recorded | Late::Ignored) => Taken::Late,
     })
+}
+
+/// Tells a relay that a result was taken, once it is in the record and the run has moved on. Nothing waits for this: work
+/// whose acknowledgement was lost calls back again, and is acknowledged again.
+async fn acknowledge(env: &Env, run: &Run, this: Try) {
+    let cluster = run.loaded.plan.target.cluster.as_deref();
+    let name = dispatch::work_name(run, this.unit, this.attempt);
+    if let Err(error) = env.relay.acknowledge(cluster, &name).await {
+        tracing::info!(run = %run.id, unit = name.unit, %error, "not acknowledged; the work calls back again");
+    }
 }
 
 /// How a try ended by its callback; `None` for one that says nothing of an end, or cannot be read.

@@ -18,6 +18,7 @@ use ebb_wire::value::Value;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::{self, Memory};
+use crate::objects;
 use crate::outcome::{Ended, Failure, Success};
 use crate::ports::{Message, RelayError};
 use crate::records;
@@ -88,18 +89,14 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
     }
     let at = ebb_spec::plan::UnitAt { moment: run.moment().into(), unit: this.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
-    let sent = match (rendered, &unit.work) {
-        (Err(error), _) => Sent::failed(ReasonCode::Render, &error.to_string()),
-        (Ok(Rendered::Skipped(reason)), _) => Sent::ended(Ended::Skipped(skip_text(&reason))),
-        (Ok(Rendered::Pod { inputs }), Work::Pod(pod)) => {
-            let request = ensure(env, run, this, unit, pod, inputs, more);
-            start(env, run, request).await?
-        }
-        (Ok(Rendered::Webhook(request)), _) => call(env, run, this, unit, request, more).await?,
-        (Ok(Rendered::Pod { .. } | Rendered::Object { .. }), _) => Sent::failed(
-            ReasonCode::NotStartable,
-            "this control plane has no relay that applies objects to a cluster",
-        ),
+    let sent = match rendered {
+        Err(error) => Sent::failed(ReasonCode::Render, &error.to_string()),
+        Ok(Rendered::Skipped(reason)) => Sent::ended(Ended::Skipped(skip_text(&reason))),
+        Ok(Rendered::Webhook(request)) => call(env, run, this, unit, request, more).await?,
+        Ok(rendered) => match work(run, this, unit, rendered) {
+            Some(work) => start(env, run, ensure(env, run, this, unit, work, more)).await?,
+            None => return Err(FlowError::Broken(format!("{} is rendered as what it is not", unit.key))),
+        },
     };
     Ok(Sent { more, ..sent })
 }
@@ -115,7 +112,7 @@ fn skip_text(reason: &SkipReason) -> String {
 
 /// The name of a try at its relay.
 pub fn work_name(run: &Run, unit: Unit, attempt: Attempt) -> WorkName {
-    WorkName { unit: format!("{}-{}", run.id, unit.0), attempt: attempt.0 }
+    WorkName { unit: WorkName::unit_of(&run.id, unit), attempt: attempt.0 }
 }
 
 fn token(env: &Env, run: &Run, this: Try, unit: &UnitPlan, kind: TokenKind, more: u32) -> String {
@@ -137,37 +134,47 @@ fn key_parts(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
-fn ensure(
-    env: &Env,
-    run: &Run,
-    this: Try,
-    unit: &UnitPlan,
-    pod: &Pod,
-    inputs: Vec<RenderedInput>,
-    more: u32,
-) -> Ensure {
+fn ensure(env: &Env, run: &Run, this: Try, unit: &UnitPlan, work: relay::Work, more: u32) -> Ensure {
     let token = token(env, run, this, unit, TokenKind::Relay, more);
-    let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
-        OutputFrom::File(path) => {
-            Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
-        }
-        OutputFrom::Expression(_) => None,
-    });
     Ensure {
-        v: 1,
+        v: relay::VERSION,
         name: work_name(run, this.unit, this.attempt),
         not_after_ms: env.settings.landing.0,
         timeout_ms: unit.timeout_ms,
         callback: Destination { url: env.settings.callback_url.clone(), token },
-        work: relay::Work::Script(Script {
-            image: pod.image.clone(),
-            namespace: pod.namespace.clone(),
-            pod_template: pod.pod_template.clone(),
-            text: pod.script.clone(),
-            env: environment(run, this, unit),
-            inputs: inputs.into_iter().map(script_input).collect(),
-            outputs: outputs.collect(),
-        }),
+        work,
+    }
+}
+
+/// What a relay is asked for; `None` for what is no relay's.
+fn work(run: &Run, this: Try, unit: &UnitPlan, rendered: Rendered) -> Option<relay::Work> {
+    Some(match (rendered, &unit.work) {
+        (Rendered::Pod { inputs }, Work::Pod(pod)) => {
+            relay::Work::Script(script(run, this, unit, pod, inputs))
+        }
+        (Rendered::Object { manifests }, Work::Object(object)) => {
+            relay::Work::Objects(objects::applied(run, unit, object, manifests))
+        }
+        (Rendered::Removal, Work::Removal) => relay::Work::Objects(objects::removed(run, unit)),
+        _ => return None,
+    })
+}
+
+fn script(run: &Run, this: Try, unit: &UnitPlan, pod: &Pod, inputs: Vec<RenderedInput>) -> Script {
+    let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
+        OutputFrom::File(path) => {
+            Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
+        }
+        OutputFrom::Expression(_) | OutputFrom::Secret { .. } => None,
+    });
+    Script {
+        image: pod.image.clone(),
+        namespace: pod.namespace.clone(),
+        pod_template: pod.pod_template.clone(),
+        text: pod.script.clone(),
+        env: environment(run, this, unit),
+        inputs: inputs.into_iter().map(script_input).collect(),
+        outputs: outputs.collect(),
     }
 }
 

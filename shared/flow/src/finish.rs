@@ -5,14 +5,14 @@ use std::time::Duration;
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, Step, Tell};
 use ebb_engine::{Attempt, Epoch, Event, Head, Moment, Outcome, RunPhase, TargetPhase, accept};
-use ebb_store::{NewRun, RunFacts, TargetHead, TellState, Transition};
+use ebb_store::{NewRun, Release, RunFacts, TargetHead, TellState, Transition};
 use ebb_wire::id::{self, RunId};
 
 use crate::drive::Work;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::inputs::Memory;
-use crate::ports::Message;
+use crate::ports::{Message, RelayError};
 use crate::reopen;
 use crate::run::Run;
 use crate::switch::{self, Rule};
@@ -159,7 +159,7 @@ pub fn transition(
     target.version = seen.version + 1;
     let begun = step.start.map(|moment| {
         target.moment = Some(moment);
-        let life = id::life(&seen.kind, &seen.name, &seen.uid);
+        let life = target_life(seen);
         let facts = RunFacts {
             kind: seen.kind.clone(),
             name: seen.name.clone(),
@@ -179,6 +179,10 @@ pub fn transition(
         // What was not told of its setup is of no interest any more.
         target.tell = None;
     }
+    let release = Release { life: target_life(seen), cluster: loaded.plan.target.cluster.clone() };
+    if step.phase == TargetPhase::Gone && loaded.plan.keeps_secrets() && !target.release.contains(&release) {
+        target.release.push(release);
+    }
     target.due = due(env, &target);
     let run = begun.as_ref().map(|(id, facts)| NewRun {
         id: id.clone(),
@@ -188,8 +192,38 @@ pub fn transition(
     (Transition { target, seen: Some(seen.version), run, tombstone: None }, begun)
 }
 
+fn target_life(target: &TargetHead) -> String {
+    id::life(&target.kind, &target.name, &target.uid)
+}
+
+/// Has the clusters let go of the sensitive outputs of lives that are over. Gives those that have not, which are asked
+/// again when the target is due next; a cluster that is not connected any more is not.
+pub async fn release(env: &Env, target: &TargetHead) -> Vec<Release> {
+    let own = target_life(target);
+    let mut left = Vec::new();
+    for one in &target.release {
+        if one.life == own && target.phase != TargetPhase::Gone {
+            // A late success has brought it back.
+            left.push(one.clone());
+            continue;
+        }
+        let answer = env.relay.release(one.cluster.as_deref(), &one.life).await;
+        match answer {
+            Ok(()) => {}
+            Err(RelayError::Unreachable(reason)) => {
+                tracing::info!(life = one.life, reason, "its sensitive outputs are let go of later");
+                left.push(one.clone());
+            }
+            Err(RelayError::Refused(reason)) => {
+                tracing::warn!(life = one.life, reason, "its sensitive outputs stay in their cluster");
+            }
+        }
+    }
+    left
+}
+
 /// When `sweep` has to look at a target: its outcome is not delivered, its time to live ends, its stop has to be seen
-/// through, or something waits for its name.
+/// through, something waits for its name, or a cluster has to let go of what an earlier life has left.
 pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let soon = env.now().plus(env.settings.first_look);
     let tell = target.tell.as_ref().filter(|tell| tell.held_by.is_none()).map(|_| soon);
@@ -199,7 +233,8 @@ pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
         && matches!(target.moment, Some(Moment::BeforeReady | Moment::AfterReady));
     let stopping = stopping.then_some(soon);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
-    [tell, expires, stopping, waiting].into_iter().flatten().min()
+    let release = (!target.release.is_empty()).then_some(soon);
+    [tell, expires, stopping, waiting, release].into_iter().flatten().min()
 }
 
 /// Closes a run in which nothing moves any more. Somebody who has just made it due again keeps it open.

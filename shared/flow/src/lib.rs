@@ -21,6 +21,7 @@ pub mod error;
 pub mod finish;
 pub mod http;
 pub mod inputs;
+mod objects;
 pub mod outcome;
 pub mod ports;
 pub mod receive;

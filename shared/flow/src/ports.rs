@@ -50,6 +50,8 @@ pub trait Relay: Send + Sync {
     async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError>;
     /// Forgets ended work whose result has been taken.
     async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError>;
+    /// Lets go of the sensitive outputs of a life that is over. Idempotent.
+    async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError>;
 }
 
 /// Work for another invocation. Only ever a hint: a lost message costs time, the table stays the truth.

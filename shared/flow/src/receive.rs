@@ -162,6 +162,7 @@ fn fresh(env: &Env, event: &Lifecycle, plan: &Compiled, seen: Option<&TargetHead
         plugins: plan.plugins.clone(),
         expires: plan.loaded.plan.target.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
         version: seen.map_or(0, |target| target.version),
+        release: seen.map(|target| target.release.clone()).unwrap_or_default(),
         ..TargetHead::new(&event.kind, &event.name, &event.uid, now)
     }
 }

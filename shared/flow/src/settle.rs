@@ -147,7 +147,7 @@ async fn settle_one(
     let Some(plan) = run.unit(unit) else { return Ok(true) };
     let now = env.now();
     let ended = match plan.work {
-        Kind::Pod(_) => {
+        Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
             let cluster = run.loaded.plan.target.cluster.as_deref();
             let name = dispatch::work_name(run, unit, attempt);
             match env.relay.cancel(cluster, &name, env.settings.grace).await {
@@ -177,7 +177,6 @@ async fn settle_one(
             }
             Ended::Cancelled("the run was cancelled before an answer came".to_owned())
         }
-        Kind::Object(_) => Ended::Cancelled("never applied".to_owned()),
     };
     // Outputs of a success that nobody waits for any more go through the same checks.
     let ended = complete::checked(plan, ended);

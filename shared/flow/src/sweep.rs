@@ -10,7 +10,7 @@ use std::time::Duration;
 use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::retry::used;
 use ebb_engine::{Attempt, Epoch, Event, Millis, RunPhase, TargetPhase, Timestamp, Unit, View, accept};
-use ebb_spec::plan::{UnitPlan, Work as Kind};
+use ebb_spec::plan::UnitPlan;
 use ebb_store::{Due, Note, Patched, RunHead, Transition};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, Verdict};
@@ -42,7 +42,7 @@ const TOGETHER: usize = 16;
 const LOOKS: usize = 4;
 /// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
 const LONGEST_HINT: Duration = Duration::from_secs(900);
-/// A pod's deadline is its relay's; `sweep` steps in when the relay is this late.
+/// The deadline of what a relay does is the relay's; `sweep` steps in when the relay is this late.
 const RELAY_LATE_MS: u64 = 15_000;
 
 /// What a sweep did.
@@ -276,7 +276,7 @@ async fn look_at(
         look.not_before(wait);
         return Ok(nothing);
     }
-    let is_pod = matches!(unit.work, Kind::Pod(_));
+    let is_relayed = unit.work.is_relayed();
     let put_off = record.and_then(|record| record.again).map(Timestamp);
     let begun = match switch::holds(Rule::DeadlineFromStart) {
         true => record.and_then(complete::begun),
@@ -297,7 +297,7 @@ async fn look_at(
         // a try which only `sweep` begins.
         let begins_here = waits.is_some() || put_off.is_some() || is_reopened(unit, this, records);
         let only_here = look.when == When::Anyway || (begins_here && first);
-        if !says_so && (is_pod || only_here) {
+        if !says_so && (is_relayed || only_here) {
             look.work.push((this.unit, this.attempt));
         } else if !says_so {
             look.not_before(look.now.plus(env.settings.sending()));
@@ -306,9 +306,9 @@ async fn look_at(
     };
     let record = record.cloned().unwrap_or_default();
     let deadline = begun.plus(Millis(unit.timeout_ms));
-    let deadline = if is_pod { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
+    let deadline = if is_relayed { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
     if deadline <= look.now {
-        return expire(env, run, this, is_pod, memory, look).await;
+        return expire(env, run, this, is_relayed, memory, look).await;
     }
     look.not_before(deadline);
     // What was put off before it began is not asked again.
@@ -318,7 +318,7 @@ async fn look_at(
         // the deadline decides.
         again if record.accepted.is_some_and(|at| again.is_none_or(|again| again.0 <= at)) => {}
         Some(_) => look.work.push((this.unit, this.attempt)),
-        None if is_pod || look.when == When::Anyway => look.work.push((this.unit, this.attempt)),
+        None if is_relayed || look.when == When::Anyway => look.work.push((this.unit, this.attempt)),
         None => {
             let answered = begun.plus(env.settings.sending());
             if answered <= look.now {
@@ -356,13 +356,13 @@ async fn expire(
     env: &Env,
     run: &Run,
     this: Try,
-    is_pod: bool,
+    is_relayed: bool,
     memory: &Memory,
     look: &mut Look,
 ) -> Result<results::Progress, FlowError> {
     let timeout = run.unit(this.unit).map_or(0, |unit| unit.timeout_ms / 1000);
     let mut ended = Ended::Failed(settle::timed_out(timeout));
-    if is_pod {
+    if is_relayed {
         let cluster = run.loaded.plan.target.cluster.as_deref();
         let name = dispatch::work_name(run, this.unit, this.attempt);
         match env.relay.cancel(cluster, &name, env.settings.grace).await {
@@ -426,6 +426,7 @@ pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowE
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();
+        after.release = finish::release(env, &target).await;
         after.due = finish::due(env, &target);
         after.version += 1;
         let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };

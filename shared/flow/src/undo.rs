@@ -99,7 +99,7 @@ pub async fn decide(
             started = true;
             let at = UnitAt { moment: moment.into(), unit: undone.0 };
             // A relay lets nothing of a superseded try begin.
-            if run.loaded.plan.unit(at).is_some_and(|unit| matches!(unit.work, Work::Webhook(_))) {
+            if run.loaded.plan.unit(at).is_some_and(|unit| !unit.work.is_relayed()) {
                 landed = tries.iter().filter_map(|record| lands_until(env, record)).fold(landed, Ord::max);
             }
             variants.insert(at, inputs::successes(env, &tries).await?);
@@ -112,7 +112,11 @@ pub async fn decide(
     if landed > env.now() && switch::holds(Rule::WaitForLanding) {
         return Ok(Undo::Later(landed));
     }
-    let count = variants.values().map(Vec::len).max().unwrap_or(0).max(1);
+    let count = match unit.work {
+        // The objects of all tries go together.
+        Work::Removal => 1,
+        _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
+    };
     let index = if count > 1 { taken_away(env, run, position).await? } else { 0 };
     let known = variants
         .into_iter()

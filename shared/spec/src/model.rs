@@ -184,7 +184,7 @@ pub enum WorkDoc {
     },
     /// A Kubernetes object.
     Object {
-        /// Manifest as a tree whose strings are templates.
+        /// Manifest as a tree whose strings are templates, or a list of manifests.
         manifest: At<Tree>,
         /// CEL.
         ready: Option<At<Text>>,
@@ -248,8 +248,15 @@ pub struct OutputDoc {
 pub enum OutputFromDoc {
     /// An absolute path in the pod.
     File(At<String>),
-    /// CEL over `response` or `object`.
+    /// CEL over `response`, or `object` and `objects`.
     Value(At<Text>),
+    /// A key of a Secret that the objects bring.
+    Secret {
+        /// The Secret's name, or CEL over `object` and `objects` that gives it.
+        name: At<Text>,
+        /// The key in it.
+        key: At<String>,
+    },
 }
 
 /// `retry`, as it was written; absent parts take the default.

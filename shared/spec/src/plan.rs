@@ -166,8 +166,30 @@ pub enum Work {
     Pod(Pod),
     /// A signed HTTP request.
     Webhook(Webhook),
-    /// A Kubernetes object.
+    /// Kubernetes objects.
     Object(Object),
+    /// The objects of the unit that this one undoes are taken away. No document has it; the compiler adds it.
+    Removal,
+}
+
+impl Work {
+    /// `pod`, `webhook`, `object` or `removal`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Pod(_) => "pod",
+            Self::Webhook(_) => "webhook",
+            Self::Object(_) => "object",
+            Self::Removal => "removal",
+        }
+    }
+
+    /// Whether a relay sees to it, which keeps its deadline and can end it at any time.
+    pub fn is_relayed(&self) -> bool {
+        match self {
+            Self::Pod(_) | Self::Object(_) | Self::Removal => true,
+            Self::Webhook(_) => false,
+        }
+    }
 }
 
 /// A script in an image.
@@ -202,16 +224,16 @@ pub struct Webhook {
     pub body: Option<serde_json::Value>,
 }
 
-/// A Kubernetes object.
+/// Kubernetes objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Object {
-    /// The manifest as a tree whose strings are templates.
+    /// The manifest as a tree whose strings are templates, or a list of manifests, which are applied in its order.
     pub manifest: serde_json::Value,
-    /// CEL over `object`.
+    /// CEL over `object`, the first one: when it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
-    /// CEL over `object`.
+    /// CEL over `object`, the first one: when it has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<String>,
 }
@@ -258,8 +280,16 @@ pub struct Output {
 pub enum OutputFrom {
     /// A file of the pod, bytes untouched.
     File(String),
-    /// CEL over `response` (webhook) or `object`.
+    /// CEL over `response` (webhook) or `object` and `objects`.
     Expression(String),
+    /// A key of a Secret in the namespace of the first object.
+    #[serde(rename_all = "camelCase")]
+    Secret {
+        /// CEL over `object` and `objects` that gives the Secret's name.
+        name: String,
+        /// The key in it.
+        key: String,
+    },
 }
 
 /// When and how often a unit is tried again.
@@ -338,6 +368,12 @@ impl Plan {
             env: BTreeMap::new(),
             events: Vec::new(),
         }
+    }
+
+    /// Whether a cluster holds values that units of it have made.
+    pub fn keeps_secrets(&self) -> bool {
+        let mut units = self.events.iter().flat_map(|event| &event.units);
+        units.any(|unit| unit.work.is_relayed() && unit.outputs.values().any(|output| output.sensitive))
     }
 
     /// The units of a moment, if it has any.

@@ -229,22 +229,21 @@ impl<'a> Expansion<'a> {
         Some((bytes, encoding))
     }
 
-    /// Puts the tree of a YAML text in the place of a string.
+    /// Puts the tree of a YAML text in the place of a string; several documents as a list.
     fn graft(&mut self, node: &mut Node, bytes: &[u8], place: Place, spot: &str) {
         let at = place.pos(self.source);
         let text = String::from_utf8_lossy(bytes);
         let inner = SourceText::new(spot, text);
         match yaml::parse(&inner) {
-            Ok(documents) if documents.len() > 1 => self.wrong(
-                "embedded-yaml",
-                place,
-                spot,
-                format!("one YAML document is wanted, here are {}", documents.len()),
-                Some("embed one, or take `[raw]`".to_owned()),
-            ),
-            Ok(documents) => {
-                let mut tree =
-                    documents.into_iter().next().unwrap_or(Node { value: Value::Null, at, bytes: None });
+            Ok(mut documents) => {
+                // Several are a list; what stands between two `---` and is nothing is none of them.
+                if documents.len() > 1 {
+                    documents.retain(|document| document.value != Value::Null);
+                }
+                let mut tree = match documents.len() {
+                    0 | 1 => documents.pop().unwrap_or(Node { value: Value::Null, at, bytes: None }),
+                    _ => Node { value: Value::List(documents), at, bytes: None },
+                };
                 tree.moved_to(at);
                 *node = tree;
                 self.grafted = Some(at);

@@ -36,6 +36,8 @@ pub struct TargetHead {
     pub tell: Option<TellState>,
     /// What waits for the name.
     pub waiting: Option<Waiting>,
+    /// Lives of this name that are over and whose sensitive outputs a cluster still holds.
+    pub release: Vec<Release>,
     /// When `sweep` has to look at it.
     pub due: Option<Timestamp>,
     /// Counts the writes.
@@ -60,6 +62,7 @@ impl TargetHead {
             expires: None,
             tell: None,
             waiting: None,
+            release: Vec::new(),
             due: None,
             version: 0,
         }
@@ -78,6 +81,16 @@ pub struct TellState {
     /// run is closed. `None`: the target itself is due.
     #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
     pub held_by: Option<Moment>,
+}
+
+/// A life whose sensitive outputs a cluster holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// The key of the life.
+    pub life: String,
+    /// The cluster; `None`: the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 /// A creation that waits until another life of the same name is gone.

@@ -20,7 +20,7 @@ pub mod table;
 pub use bucket::Bucket;
 pub use dynamo::Dynamo;
 pub use error::StoreError;
-pub use items::{NewRun, Patched, RunFacts, RunHead, TargetHead, TellState, Waiting};
+pub use items::{NewRun, Patched, Release, RunFacts, RunHead, TargetHead, TellState, Waiting};
 pub use meter::{Figures, Meter};
 pub use ops::*;
 pub use store::Store;

@@ -6,9 +6,11 @@
 //!
 //! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are, and gets [`Answers`].
 
+use ebb_engine::Unit;
 use serde::{Deserialize, Serialize};
 
 use crate::callback::Callback;
+use crate::id::RunId;
 use crate::value::{SecretRef, Value};
 
 /// Version of every message in this module.
@@ -275,6 +277,11 @@ pub struct WorkName {
 }
 
 impl WorkName {
+    /// The name of a unit of a run, which all its tries share.
+    pub fn unit_of(run: &RunId, unit: Unit) -> String {
+        format!("{run}-{}", unit.0)
+    }
+
     /// The key of the target's life that the run belongs to: what its name begins with.
     pub fn life(&self) -> &str {
         self.unit.split_once('-').map_or(self.unit.as_str(), |(life, _)| life)

@@ -71,7 +71,7 @@ fn request(plan: &Plan, compiled: &Compiled, facts: &Facts) -> Option<Request> {
 fn manifest(plan: &Plan, compiled: &Compiled, facts: &Facts) -> Option<serde_json::Value> {
     let at = UnitAt { moment: Moment::BeforeReady, unit: 1 };
     match render::unit(plan, compiled, at, facts, &Known::new()) {
-        Ok(Rendered::Object { manifest }) => Some(manifest),
+        Ok(Rendered::Object { mut manifests }) => Some(manifests.remove(0)),
         Ok(other) => panic!("{other:?} is no manifest"),
         Err(_) => None,
     }

@@ -90,7 +90,7 @@ pub(super) fn parts(plan: &Plan, kind: &str, name: &str, uid: &str, seed: u64, p
             let key = key_of(at);
             let way = match &unit.work {
                 Work::Webhook(webhook) => Way::of_url(&format!("{:?}", webhook.url)),
-                Work::Pod(_) | Work::Object(_) => Way::Pod,
+                Work::Pod(_) | Work::Object(_) | Work::Removal => Way::Pod,
             };
             let random = Random::new(seed ^ u64::from_str_radix(&digits(&key), 16).unwrap_or(0));
             let wide = event.units.len() > 100;

@@ -188,4 +188,8 @@ impl ebb_flow::ports::Relay for Relay {
     async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
         self.request().await
     }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        self.request().await
+    }
 }

@@ -173,7 +173,7 @@ fn script(
                 OutputFrom::File(path) => {
                     Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
                 }
-                OutputFrom::Expression(_) => None,
+                OutputFrom::Expression(_) | OutputFrom::Secret { .. } => None,
             })
             .collect(),
     };

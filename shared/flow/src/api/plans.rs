@@ -108,6 +108,10 @@ fn shown(rendered: Rendered) -> Value {
         Rendered::Webhook(request) => json!({
             "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
         }),
-        Rendered::Object { manifest } => json!({ "manifest": manifest }),
+        Rendered::Object { mut manifests } => match manifests.len() {
+            1 => json!({ "manifest": manifests.remove(0) }),
+            _ => json!({ "manifest": manifests }),
+        },
+        Rendered::Removal => json!({ "removes": "the objects of what it undoes" }),
     }
 }

@@ -152,6 +152,10 @@ impl Relay for ClusterRelay {
     async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError> {
         self.done(cluster, Verb::Acknowledge(name.clone())).await
     }
+
+    async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
+        self.done(cluster, Verb::Release { life: life.to_owned() }).await
+    }
 }
 
 #[cfg(test)]

@@ -210,6 +210,11 @@ impl Relay for ProcessRelay {
             _ => Ok(()),
         }
     }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        // Values of this machine are kept in its folder and go with it.
+        Ok(())
+    }
 }
 
 impl Inner {

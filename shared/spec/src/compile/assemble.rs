@@ -8,15 +8,16 @@ use super::canonical::PLAN_VERSION;
 use super::defaults::event_name;
 use super::order::{self, Step};
 use super::reader::Report;
+use super::removal;
 use super::sandbox::Instance;
-use super::teardown::{self, Undoing};
+use super::teardown::{self, Order, Undoing};
 use super::unit::Unit;
 use super::wires::{self, Reads, Wires};
 use crate::diagnostic::Diagnostic;
 use crate::expr::Source;
 use crate::model::Sandbox;
 use crate::plan::{
-    EventPlan, Moment, Plan, PublicOutput, Read, Resource, TargetSpec, Template, UnitAt, UnitPlan,
+    EventPlan, Moment, Plan, PublicOutput, Read, Resource, TargetSpec, Template, UnitAt, UnitPlan, Work,
 };
 
 const MOMENTS: [Moment; 4] = [Moment::BeforeReady, Moment::AfterReady, Moment::BeforeStop, Moment::AfterStop];
@@ -24,7 +25,7 @@ const MOMENTS: [Moment; 4] = [Moment::BeforeReady, Moment::AfterReady, Moment::B
 /// Gives every unit its place: events in the order of a life, in each the resources in the order of the sandbox.
 pub(super) fn place(report: &mut Report, sandbox: &Sandbox, instances: &mut [Instance<'_>]) {
     let mut counts: BTreeMap<Moment, u32> = BTreeMap::new();
-    for instance in instances {
+    for instance in &mut *instances {
         let units = &instance.checked.units;
         let places = units.iter().map(|unit| {
             let next = counts.entry(unit.moment).or_default();
@@ -34,6 +35,9 @@ pub(super) fn place(report: &mut Report, sandbox: &Sandbox, instances: &mut [Ins
         });
         instance.places = places.collect();
     }
+    let kept = instances.iter().flat_map(|instance| &instance.checked.units);
+    let kept = kept.filter(|unit| removal::is_kept(unit.moment, &unit.plan.work)).count();
+    *counts.entry(Moment::AfterStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (moment, count) in counts {
         if count as usize > MAX_UNITS {
             let message = format!(
@@ -217,7 +221,8 @@ fn reason(
 
 /// Adds teardown order to the plan.
 pub(super) fn order_teardown(plan: &mut Plan) {
-    if plan.resources.len() < 2 {
+    let removals = plan.event(Moment::AfterStop).into_iter().flat_map(|event| &event.units);
+    if plan.resources.len() < 2 && !removals.into_iter().any(|unit| unit.work == Work::Removal) {
         return;
     }
     let mut users: HashMap<UnitAt, Vec<UnitAt>> = HashMap::new();
@@ -245,6 +250,7 @@ pub(super) fn order_teardown(plan: &mut Plan) {
                 .into_iter()
                 .collect(),
             dependencies: &unit.dependencies,
+            order: if unit.work == Work::Removal { Order::Ours } else { Order::OfAuthor },
         })
         .collect();
     let edges = teardown::edges(&undoing, &users);

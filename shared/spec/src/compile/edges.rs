@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{EventPlan, Plan};
+use crate::plan::{EventPlan, Plan, Work};
 
 /// One unit waits for another one of the same event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,8 +49,10 @@ fn event_edges(event: &EventPlan) -> Vec<Edge> {
                 Some(outputs) => {
                     edges.extend(outputs.iter().map(|output| edge(Why::Reads((*output).to_owned()))))
                 }
-                // `after` names units of the same plugin, and teardown order is made only across resources.
-                None if resource(&first.key) == resource(&unit.key) => edges.push(edge(Why::After)),
+                // `after` names units of the same plugin; teardown order is made across resources and for removals.
+                None if unit.work != Work::Removal && resource(&first.key) == resource(&unit.key) => {
+                    edges.push(edge(Why::After))
+                }
                 None => edges.push(edge(Why::TeardownOrder)),
             }
         }

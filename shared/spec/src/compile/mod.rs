@@ -12,6 +12,7 @@ mod params;
 mod places;
 mod plugin;
 mod reader;
+mod removal;
 mod sandbox;
 mod sensitive;
 mod teardown;
@@ -69,6 +70,7 @@ pub fn plan(
     if report.found.has_errors() {
         return Err(report.found.sorted());
     }
+    removal::add(&mut plan);
     assemble::order_teardown(&mut plan);
     Ok((plan, warnings))
 }

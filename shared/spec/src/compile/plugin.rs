@@ -376,7 +376,8 @@ impl<'a> Checked<'a> {
                     );
                 }
             }
-            let makes = !matches!(unit.doc.work, WorkDoc::Webhook { .. }) && !unit.doc.outputs.is_empty();
+            // What objects make goes with them.
+            let makes = matches!(unit.doc.work, WorkDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
             // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
             let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
             if makes && !unknown && unit.moment <= Moment::AfterReady && !undone.contains(&at) {

@@ -2,6 +2,10 @@
 //!
 //! If `y` in postStop takes away (or reads) something that was made with the help of what `x` of another resource
 //! takes away, then `x` waits for `y`. Explicit edges win: an edge that would close a cycle is left out.
+//!
+//! Within a resource the order is its author's, but for the removals of objects, which the author cannot name: these
+//! come after all that takes away or reads the object or what was made with its help, and before what takes away that
+//! which the object was made with.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -17,6 +21,16 @@ pub(super) struct Undoing<'a> {
     pub(super) touches: Vec<UnitAt>,
     /// What it waits for in postStop.
     pub(super) dependencies: &'a [u32],
+    pub(super) order: Order,
+}
+
+/// Who orders a unit among those of its resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Its author: `after`.
+    OfAuthor,
+    /// We do.
+    Ours,
 }
 
 /// Pairs `(x, y)`: x has to wait for y as well. `users` has, for each setup unit, the setup units that wait for it or
@@ -31,6 +45,10 @@ pub(super) fn edges(units: &[Undoing<'_>], users: &HashMap<UnitAt, Vec<UnitAt>>)
     }
     let mut wanted: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (x, unit) in units.iter().enumerate() {
+        let others = |at: UnitAt| {
+            let touching = touched_by.get(&at).map_or(&[][..], Vec::as_slice).iter().copied();
+            touching.filter(move |&y| y != x && is_ours(unit, &units[y]))
+        };
         let mut seen: HashSet<UnitAt> = unit.undoes.iter().copied().collect();
         let mut open: VecDeque<UnitAt> = unit.undoes.iter().copied().collect();
         while let Some(at) = open.pop_front() {
@@ -38,16 +56,24 @@ pub(super) fn edges(units: &[Undoing<'_>], users: &HashMap<UnitAt, Vec<UnitAt>>)
                 if !seen.insert(user) {
                     continue;
                 }
-                let undone = touched_by.get(&user).map_or(&[][..], Vec::as_slice);
-                let others = undone.iter().copied().filter(|&y| y != x && units[y].resource != unit.resource);
-                wanted.extend(others.map(|y| (x, y)));
+                wanted.extend(others(user).map(|y| (x, y)));
                 open.push_back(user);
             }
+        }
+        if unit.order == Order::Ours {
+            wanted.extend(unit.undoes.iter().flat_map(|&at| others(at)).map(|y| (x, y)));
         }
     }
     let wanted: Vec<(usize, usize)> =
         wanted.into_iter().filter(|&(x, y)| !units[x].dependencies.contains(&(y as u32))).collect();
     without_cycles(units, wanted)
+}
+
+/// Whether it is ours to say that `x` waits for `y`.
+fn is_ours(x: &Undoing<'_>, y: &Undoing<'_>) -> bool {
+    // Who still reads an object is not made to wait until it is gone.
+    let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
+    x.resource != y.resource || x.order == Order::Ours || (y.order == Order::Ours && !needs())
 }
 
 /// The edges that close no cycle with the explicit ones, nor with each other.

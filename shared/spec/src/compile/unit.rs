@@ -67,7 +67,15 @@ pub(super) fn compile<'a>(
         }
         WorkDoc::Object { manifest, ready, fail } => {
             let tree = report.strings(manifest, Scope::Plugin, &mut found);
-            check_manifest(report, manifest);
+            match &manifest.value {
+                Tree::List(manifests) => {
+                    if manifests.is_empty() {
+                        report.push(report.error("manifest", manifest.at, "there is no manifest"));
+                    }
+                    manifests.iter().for_each(|one| check_manifest(report, one));
+                }
+                _ => check_manifest(report, manifest),
+            }
             collect(Role::Manifest, std::mem::take(&mut found));
             let mut judge = |what: &str, text: &'a Option<At<Text>>| {
                 text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
@@ -117,6 +125,16 @@ pub(super) fn compile<'a>(
                 let help = format!("let the script write a file and name it: `{}: {{file: /out/{}}}`", output.name.value, output.name.value);
                 report.push(report.error("output", text.at, "an output of a pod is a file").help(help));
                 return None;
+            }
+            (OutputFromDoc::Secret { name, key }, _) => {
+                let what = format!("the Secret's name of output `{}`", output.name.value);
+                let (Text::Literal(text) | Text::Template(text)) = &name.value;
+                let expression = match text.contains("${") {
+                    true => report.expression(&what, name, Scope::Objects, &mut Vec::new())?,
+                    // A name that is written literally, as the text that it is in CEL.
+                    false => serde_json::Value::from(text.as_str()).to_string(),
+                };
+                OutputFrom::Secret { name: expression, key: key.value.clone() }
             }
             (OutputFromDoc::Value(text), work) => {
                 let scope = if matches!(work, WorkDoc::Webhook { .. }) { Scope::Response } else { Scope::Objects };

@@ -13,7 +13,8 @@ pub(crate) const POD: [&str; 2] = ["runner", "script"];
 pub(crate) const WEBHOOK: [&str; 4] = ["url", "method", "headers", "body"];
 pub(crate) const OBJECT: [&str; 3] = ["manifest", "ready", "fail"];
 pub(crate) const INPUT: [&str; 3] = ["value", "env", "path"];
-pub(crate) const OUTPUT: [&str; 4] = ["file", "value", "sensitive", "description"];
+pub(crate) const OUTPUT: [&str; 5] = ["file", "value", "secret", "sensitive", "description"];
+pub(crate) const SECRET: [&str; 2] = ["name", "key"];
 pub(crate) const RETRY: [&str; 4] = ["attempts", "backoff", "maxBackoff", "on"];
 const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
 const CLASSES: [&str; 7] = ["timeout", "5xx", "429", "408", "connect", "exit", "lost"];
@@ -193,9 +194,15 @@ fn object(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
         reader.note(wrong.help("write it as YAML here, or embed it with `@{embed[yaml]: FILE}`"));
         return None;
     }
-    let manifest = reader.any_map(node, &path)?;
-    for key in ["apiVersion", "kind"] {
-        reader.required_string(&manifest, key);
+    let manifests = match &node.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    for manifest in manifests {
+        let manifest = reader.any_map(manifest, &path)?;
+        for key in ["apiVersion", "kind"] {
+            reader.required_string(&manifest, key);
+        }
     }
     Some(WorkDoc::Object { manifest: super::tree(node), ready, fail })
 }
@@ -295,9 +302,33 @@ fn output(
     kind: Option<&str>,
 ) -> Option<OutputDoc> {
     let map = reader.map(node, &inner(path, &name), &OUTPUT)?;
-    let sensitive = reader.flag(&map, "sensitive");
+    let mut sensitive = reader.flag(&map, "sensitive");
     let description = reader.optional_string(&map, "description").map(|text| text.value);
-    let right = if kind == Some("pod") { "`file: /PATH`" } else { "`value: ${…}`" };
+    let right = match kind {
+        Some("pod") => "`file: /PATH`",
+        Some("object") => "`value: ${…}` or `secret: {name: …, key: …}`",
+        _ => "`value: ${…}`",
+    };
+    if let Some((key, node)) = map.entry("secret") {
+        let other = map.entry("file").or(map.entry("value"));
+        if kind.is_some_and(|kind| kind != "object") {
+            let wrong = reader.wrong("output-source", key.at, "only objects bring Secrets");
+            reader.note(wrong.help(format!("write {right}")));
+            return None;
+        }
+        if let Some((_, _)) = other {
+            let wrong =
+                reader.wrong("output-source", key.at, format!("the output `{}` has two sources", name.value));
+            reader.note(wrong.help("leave one of `secret` and `value`"));
+            return None;
+        }
+        let from = secret(reader, node, &map.below("secret"))?;
+        // What is in a Secret is there for a reason: it is shown only where a document says so.
+        if map.entry("sensitive").is_none() {
+            sensitive = Some(true);
+        }
+        return Some(OutputDoc { name, from, sensitive: sensitive?, description });
+    }
     let from = match (map.entry("file"), map.entry("value")) {
         (Some((key, _)), None) if kind.is_some_and(|kind| kind != "pod") => {
             let wrong = reader.wrong("output-source", key.at, "only a pod has files");
@@ -329,4 +360,10 @@ fn output(
         }
     };
     Some(OutputDoc { name, from, sensitive: sensitive?, description })
+}
+
+fn secret(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<OutputFromDoc> {
+    let map = reader.map(node, path, &SECRET)?;
+    let (name, key) = (reader.required(&map, "name"), reader.required_string(&map, "key"));
+    Some(OutputFromDoc::Secret { name: reader.text(name?, &map.below("name"))?, key: key? })
 }

@@ -57,7 +57,7 @@ impl Compiled {
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
                 compiled.units.insert(unit.key.clone(), UnitAt { moment: event.moment, unit: number });
                 let outputs = unit.outputs.values().filter_map(|output| match &output.from {
-                    OutputFrom::Expression(text) => Some(text),
+                    OutputFrom::Expression(text) | OutputFrom::Secret { name: text, .. } => Some(text),
                     OutputFrom::File(_) => None,
                 });
                 for text in unit.when.iter().chain(outputs) {
@@ -67,7 +67,7 @@ impl Compiled {
                     compiled.template(&input.value, place)?;
                 }
                 match &unit.work {
-                    Work::Pod(_) => {}
+                    Work::Pod(_) | Work::Removal => {}
                     Work::Webhook(webhook) => {
                         compiled.template(&webhook.url, place)?;
                         webhook.headers.values().try_for_each(|value| compiled.template(value, place))?;

@@ -16,7 +16,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use crate::plan::{UnitAt, Work};
+use crate::plan::UnitAt;
 
 pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
 pub use evaluate::Compiled;
@@ -68,18 +68,20 @@ pub type Known = BTreeMap<UnitAt, Produced>;
 pub enum Rendered {
     /// Nothing.
     Skipped(SkipReason),
-    /// Run the script of [`Work::Pod`] with these.
+    /// Run the script of [`Work::Pod`](crate::plan::Work::Pod) with these.
     Pod {
         /// The inputs in the order of the document.
         inputs: Vec<RenderedInput>,
     },
     /// Send this request.
     Webhook(Request),
-    /// Apply this manifest.
+    /// Apply these manifests.
     Object {
-        /// The manifest, complete.
-        manifest: serde_json::Value,
+        /// The manifests, complete, in the order in which they are applied.
+        manifests: Vec<serde_json::Value>,
     },
+    /// Take away the objects of the unit that this one undoes.
+    Removal,
 }
 
 /// Why a unit is skipped.
@@ -225,15 +227,4 @@ pub enum RenderError {
         /// What is wrong.
         reason: String,
     },
-}
-
-impl Work {
-    /// `pod`, `webhook` or `object`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Pod(_) => "pod",
-            Self::Webhook(_) => "webhook",
-            Self::Object(_) => "object",
-        }
-    }
 }

@@ -61,8 +61,13 @@ pub(super) fn render(
         Work::Object(object) => {
             let manifest = world.tree(&object.manifest, "manifest", Lenience::Strict)?.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
-            Ok(Rendered::Object { manifest })
+            let manifests = match manifest {
+                Json::Array(manifests) => manifests,
+                one => vec![one],
+            };
+            Ok(Rendered::Object { manifests })
         }
+        Work::Removal => Ok(Rendered::Removal),
     }
 }
 

@@ -218,11 +218,11 @@ enum Method {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 struct Object {
-    /// The manifest, its texts with `${…}` in them.
+    /// The manifest, its texts with `${…}` in them, or a list of manifests, which are applied in its order.
     manifest: Manifest,
-    /// CEL over `object`: when it is ready.
+    /// CEL over `object`, the first one: when it is ready.
     ready: Option<String>,
-    /// CEL over `object`: when it has failed.
+    /// CEL over `object`, the first one: when it has failed.
     fail: Option<String>,
 }
 
@@ -230,6 +230,7 @@ struct Object {
 #[schemars(untagged)]
 enum Manifest {
     Inline(BTreeMap<String, Value>),
+    Several(#[schemars(length(min = 1))] Vec<BTreeMap<String, Value>>),
     Embedded(#[schemars(regex(pattern = r"^@\{ *embed *\[ *yaml *\] *:.+\}$"))] String),
 }
 
@@ -255,20 +256,32 @@ struct FullInput {
     path: Option<String>,
 }
 
-/// An output: a pod's `file`, or `value` over `response` or `object`.
+/// An output: a pod's `file`, `value` over `response` or over `object` and `objects`, or a `secret` that objects bring.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields, extend("oneOf" = [
-    {"required": ["file"]}, {"required": ["value"]}
+    {"required": ["file"]}, {"required": ["value"]}, {"required": ["secret"]}
 ]))]
 struct Output {
     /// An absolute path in the pod; its bytes are taken as they are.
     file: Option<String>,
-    /// CEL over `response` (webhook) or `object`.
+    /// CEL over `response` (webhook), or over `object`, the first one, and `objects`.
     value: Option<String>,
-    /// The value stays in the cluster.
+    /// A key of a Secret in the namespace of the first object.
+    secret: Option<SecretOutput>,
+    /// The value stays in the cluster; left out, that of a `secret` does.
     sensitive: Option<bool>,
     /// Free text.
     description: Option<String>,
+}
+
+/// A key of a Secret.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct SecretOutput {
+    /// The Secret's name, or `${…}` over `object` and `objects` that gives it.
+    name: String,
+    /// The key in it.
+    key: String,
 }
 
 /// A sandbox: a target and the resources it gets.

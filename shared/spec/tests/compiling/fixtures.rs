@@ -140,3 +140,14 @@ pub(crate) fn checked(text: &str) -> Vec<Diagnostic> {
         Err(errors) => errors.into_iter().collect(),
     }
 }
+
+/// The plan of a sandbox whose only resource, `r`, is this plugin.
+pub(crate) fn bound(plugin: &Plugin) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
+    let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &Vars::none())?;
+    let version = Version::new(0, 0, 0);
+    compile::plan(
+        &sandbox,
+        &[("r".to_owned(), Bound { plugin, version: &version, digest: "sha256:00" })].into(),
+    )
+}

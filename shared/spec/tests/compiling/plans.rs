@@ -80,3 +80,28 @@ fn signadot_documents() {
     let wrong = compiled(&sandbox.replace("name: usersDb, o", "name: userDb, o"), &[plugin]).unwrap_err();
     insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
 }
+
+/// No document says that objects are removed: the plan does, after all else that takes away or reads what depends on them.
+#[test]
+fn objects_are_removed_last() {
+    let plugin = |up: &str, teardown: &str| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: cache\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  net:\n    object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: n, annotations: {{up: \"{up}\"}}}}}}}}\n    timeout: 20m\n    outputs: {{ip: {{value: \"${{object.status.ip}}\"}}}}\n  cache:\n    object:\n      manifest:\n      - {{apiVersion: v1, kind: A, metadata: {{name: a, annotations: {{ip: \"${{units.net.outputs.ip}}\"}}}}}}\n      - {{apiVersion: v1, kind: B, metadata: {{name: b}}}}\n    outputs:\n      host: {{value: \"${{objects[1].status.host}}\"}}\n      key: {{secret: {{name: \"${{object.metadata.name + '-auth'}}\", key: password}}}}\n      user: {{secret: {{name: auth, key: user}}, sensitive: false}}\n  seed: {{pod: {{script: '#!/bin/sh'}}, inputs: {{k: \"${{units.cache.outputs.key}}\"}}, outputs: {{o: {{file: /o}}}}}}\npreStop:\n  probe: {{object: {{manifest: {{apiVersion: v1, kind: Probe, metadata: {{name: p}}}}}}}}\n{teardown}outputs: {{o: \"${{units.seed.outputs.o}}\", host: \"${{units.cache.outputs.host}}\"}}\n"
+        )
+    };
+    let teardown = "postStop:\n  flush: {undoes: cache, webhook: {url: \"https://e.example.org/${units.cache.outputs.host}\"}}\n  unseed: {undoes: seed, after: [flush], pod: {script: '#!/bin/sh'}}\n  ask: {undoes: [], pod: {script: '#!/bin/sh'}, inputs: {ip: \"${units.net.outputs.ip}\"}}\n  tell: {pod: {script: '#!/bin/sh'}}\n";
+    let one = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: cache}}\n";
+    let (plan, warnings) = compiled(one, &[&plugin("x", teardown)]).unwrap();
+    let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
+    let last = &plan.events[2];
+    let removal = last.units.iter().find(|unit| unit.key == "a/net.removal").unwrap();
+    assert_eq!((removal.timeout_ms, removal.retry.attempts), (20 * 60 * 1000, 10));
+    let outputs = serde_json::to_string_pretty(&plan.events[0].units[1].outputs).unwrap();
+    insta::assert_snapshot!("removals", format!("{}\n{}\n{outputs}", outline(&plan), warned.join("\n")));
+    // Nothing else is taken away, and others were wired to it.
+    let two = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: cache}\n  b: {plugin: cache, params: {up: \"${resources.a.outputs.host}\"}}\n";
+    let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
+    insta::assert_snapshot!("removals_across_resources", outline(&plan));
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    assert!(plan.events.iter().all(|event| event.graph().is_ok()));
+}

@@ -128,6 +128,7 @@ fn objects() {
         "objects",
         &[
             "preStart:\n  b: {object: {manifest: {apiVersion: v1, kind: \"${target.kind}\"}, ready: object.x >}}\n",
+            "preStart:\n  a: {object: {manifest: []}}\n  b: {object: {manifest: [{apiVersion: v1, kind: A, metadata: {name: a}}, {apiVersion: v1, kind: B}], ready: objects.size() > 1}}\n  c:\n    object: {manifest: {apiVersion: v1, kind: A, metadata: {name: a}}}\n    outputs:\n      k: {secret: {name: \"${object.spec.name}-x\", key: k}}\n      l: {secret: {name: \"${response.body}\", key: k}}\n",
         ],
     );
 }

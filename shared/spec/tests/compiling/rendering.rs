@@ -212,6 +212,41 @@ fn scripts_and_places_are_no_templates() {
     assert_eq!(inputs[0].value, InputValue::Text("evil".to_owned()));
 }
 
+/// A manifest that is embedded may have several documents: they are a list, as one that is written here.
+#[test]
+fn manifests_are_one_or_several() {
+    struct File(&'static str);
+    impl ebb_spec::load::Files for File {
+        fn read(&self, _: &str) -> Result<Vec<u8>, ebb_spec::load::FileError> {
+            Ok(self.0.as_bytes().to_vec())
+        }
+    }
+    let doc = "apiVersion: v1\nkind: K\nmetadata: {name: \"${target.key}-N\"}\n";
+    let named = |number: &str| doc.replace('N', number);
+    let shown = |unit: &str, file: &'static str| {
+        let text = format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u: {{object: {{manifest: {unit}}}}}\n"
+        );
+        let plugin = ebb_spec::load::plugins("p", &text, &File(file), &ebb_spec::load::Vars::none());
+        let (plan, _) = crate::fixtures::bound(&plugin.unwrap()[0]).unwrap();
+        let compiled = Compiled::new(&plan).unwrap();
+        match render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &Known::new()).unwrap() {
+            Rendered::Object { manifests } => manifests
+                .iter()
+                .map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let two: &'static str = Box::leak(format!("{}---\n{}---\n", named("1"), named("2")).into_boxed_str());
+    let one: &'static str = Box::leak(named("1").into_boxed_str());
+    let (first, second) = ("k5ncuujcjllj2-1", "k5ncuujcjllj2-2");
+    assert_eq!(shown("\"@{embed[yaml]: x}\"", one), [first]);
+    assert_eq!(shown("\"@{embed[yaml]: x}\"", two), [first, second]);
+    let list = "[{apiVersion: v1, kind: K, metadata: {name: \"${target.key}-2\"}}, \"@{embed[yaml]: x}\"]";
+    assert_eq!(shown(list, one), [second, first]);
+}
+
 /// A key that was computed is a value, and values are not in errors.
 #[test]
 fn errors_name_no_computed_key() {

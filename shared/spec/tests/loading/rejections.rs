@@ -259,6 +259,14 @@ fn our_plugins() {
         ),
     );
     refused("bad_object", &unit("object: {manifest: {kind: A}}"));
+    refused("bad_objects", &unit("object: {manifest: [{apiVersion: v1, kind: A}, {kind: B}, text]}"));
+    refused(
+        "bad_object_outputs",
+        &unit(
+            "object: {manifest: {apiVersion: v1, kind: A}}\noutputs:\n  a: {secret: {name: a}}\n  b: {secret: {name: a, key: b, more: c}}\n  c: {secret: {name: a, key: b}, value: x}\n  d: {sensitive: true}",
+        ),
+    );
+    refused("secret_of_a_pod", &unit(&format!("{POD}\noutputs: {{a: {{secret: {{name: a, key: b}}}}}}")));
     refused("object_as_text", &unit("object: {manifest: \"@{embed: manifest.yaml}\"}"));
     refused(
         "unit_twice",

@@ -68,6 +68,9 @@ fn target_item(target: &TargetHead) -> Stored<Item> {
     if let Some(waiting) = &target.waiting {
         attributes.push(("next", json(waiting)?));
     }
+    if !target.release.is_empty() {
+        attributes.push(("rel", json(&target.release)?));
+    }
     if let Some(due) = target.due {
         attributes.push((TableSpec::DUE, number(due.0)));
         attributes.push((TableSpec::DUE_SHARD, number(key::due_shard(&partition))));
@@ -107,6 +110,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
         expires: reader.time_if_any("ex")?,
         tell: reader.json_if_any("tell")?,
         waiting: reader.json_if_any("next")?,
+        release: reader.json_if_any("rel")?.unwrap_or_default(),
         due: reader.time_if_any("due")?,
         version: reader.number("tv")?,
     })

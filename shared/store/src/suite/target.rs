@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
-use crate::{TargetHead, TellState, Transition, Waiting};
+use crate::{Release, TargetHead, TellState, Transition, Waiting};
 use ebb_wire::engine::target::Tell;
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 
@@ -30,6 +30,7 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: World) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
+        release: [None, Some("eu".into())].map(|cluster| Release { life: "l".into(), cluster }).into(),
         ..target("route group", "a#b%c")
     };
     assert!(world.store.move_target(&plain(full.clone(), None)).await.unwrap());

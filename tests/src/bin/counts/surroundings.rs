@@ -56,6 +56,10 @@ impl Relay for NoCluster {
     async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
         Err(refused())
     }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        Err(refused())
+    }
 }
 
 /// What the queue has seen.

@@ -87,11 +87,17 @@ async fn every_verb_is_signed_and_answered() {
     assert_eq!(relay.cancel(None, &work(), Duration::from_secs(3)).await, Ok(WorkState::Tombstoned));
     answers(200, json!("done"));
     assert_eq!(relay.acknowledge(None, &work()).await, Ok(()));
+    assert_eq!(relay.release(None, "life").await, Ok(()));
     let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster.as_deref() == Some("uid")));
     let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
     assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.work == objects && sent.name == work()));
-    let rest = [Verb::Get(work()), Verb::Cancel { name: work(), grace_ms: 3_000 }, Verb::Acknowledge(work())];
+    let rest = [
+        Verb::Get(work()),
+        Verb::Cancel { name: work(), grace_ms: 3_000 },
+        Verb::Acknowledge(work()),
+        Verb::Release { life: "life".to_owned() },
+    ];
     assert_eq!(verbs[1..], rest);
 }
 

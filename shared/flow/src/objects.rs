@@ -1,0 +1,51 @@
+//! What a relay is asked for by a unit of objects, and by the removal of them.
+
+use ebb_engine::Unit;
+use ebb_spec::plan::{Moment, Object, OutputFrom, UnitPlan};
+use ebb_wire::relay::{ObjectOutput, ObjectOutputFrom, Objects, ReadyRules, Until, WorkName};
+
+use crate::run::Run;
+
+/// Objects that are applied and waited for. Those of a target that is starting stay until they are removed, those of one
+/// that is stopping until the result was taken.
+pub(crate) fn applied(
+    run: &Run,
+    unit: &UnitPlan,
+    object: &Object,
+    manifests: Vec<serde_json::Value>,
+) -> Objects {
+    let own = ReadyRules { ready: object.ready.clone(), fail: object.fail.clone() };
+    // The document's rules speak of the first; the others go by the contracts of their kinds.
+    let mut rules = vec![ReadyRules::default(); manifests.len()];
+    if let Some(first) = rules.first_mut() {
+        *first = own;
+    }
+    let outputs = unit.outputs.iter().filter_map(|(name, output)| {
+        let from = match &output.from {
+            OutputFrom::Expression(text) => ObjectOutputFrom::Value(text.clone()),
+            OutputFrom::Secret { name, key } => {
+                ObjectOutputFrom::Secret { name: name.clone(), key: key.clone() }
+            }
+            OutputFrom::File(_) => return None,
+        };
+        Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive })
+    });
+    Objects {
+        life: run.life(),
+        namespace: run.loaded.plan.target.namespace.clone(),
+        apply: manifests,
+        until: Until::Ready(rules),
+        outputs: outputs.collect(),
+        keep: Moment::from(run.moment()) <= Moment::AfterReady,
+        ..Objects::default()
+    }
+}
+
+/// The removal of what `unit` undoes: all objects of all tries, in one go.
+pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> Objects {
+    let names = unit.undoes.iter().map(|at| {
+        let earlier = run.id.sibling(at.moment.into());
+        WorkName::unit_of(&earlier, Unit(at.unit))
+    });
+    Objects { life: run.life(), remove: names.collect(), ..Objects::default() }
+}

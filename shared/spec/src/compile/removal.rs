@@ -1,0 +1,58 @@
+//! The units that take objects away: one in postStop for each object that is applied before the target is ready or
+//! after it. No document names them; they undo what they take away as any undo does, and come last.
+
+use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, event_name, max_backoff};
+use crate::plan::{EventPlan, Moment, Plan, Retry, UnitAt, UnitPlan, Work};
+
+/// What is behind the name of the unit whose objects are removed. No author's name has a full stop.
+const SUFFIX: &str = ".removal";
+
+/// Whether a unit's objects stay until a removal.
+pub(super) fn is_kept(moment: Moment, work: &Work) -> bool {
+    moment <= Moment::AfterReady && matches!(work, Work::Object(_))
+}
+
+/// Adds the removals to the plan, without order.
+pub(super) fn add(plan: &mut Plan) {
+    let kept = plan.events.iter().flat_map(|event| {
+        event.units.iter().zip(0..).filter_map(|(unit, number)| {
+            let at = UnitAt { moment: event.moment, unit: number };
+            is_kept(event.moment, &unit.work).then(|| removal(unit, at))
+        })
+    });
+    let removals: Vec<UnitPlan> = kept.collect();
+    if removals.is_empty() {
+        return;
+    }
+    let moment = Moment::AfterStop;
+    match plan.events.iter_mut().find(|event| event.moment == moment) {
+        Some(event) => event.units.extend(removals),
+        // The last of a life, so the last in the list.
+        None => {
+            plan.events.push(EventPlan { event: event_name(moment).to_owned(), moment, units: removals });
+        }
+    }
+}
+
+fn removal(unit: &UnitPlan, at: UnitAt) -> UnitPlan {
+    let moment = Moment::AfterStop;
+    UnitPlan {
+        key: format!("{}{SUFFIX}", unit.key),
+        work: Work::Removal,
+        dependencies: Vec::new(),
+        reads: Vec::new(),
+        when: None,
+        inputs: Vec::new(),
+        outputs: Default::default(),
+        undoes: vec![at],
+        // What takes long to come takes long to go.
+        timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
+        retry: Retry {
+            attempts: attempts(moment),
+            backoff_ms: BACKOFF_MS,
+            max_backoff_ms: max_backoff(moment),
+            on: Vec::new(),
+        },
+        source: unit.source.clone(),
+    }
+}
