@@ -17,6 +17,7 @@ mod documents;
 mod ended;
 mod ending;
 mod error;
+pub mod http;
 mod kinds;
 mod logs;
 mod names;

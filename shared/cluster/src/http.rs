@@ -1,4 +1,4 @@
-//! What the relay answers over HTTP.
+//! What the relay answers over HTTP. It counts with `metrics`; whoever records that may show it.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,32 +9,29 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{Router, get, post};
-use ebb_cluster::{Relay, Reported};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::relay::{Answer, Batch, Request, WorkName, WorkState};
 use ebb_wire::runner::REPORT_BODY;
 use ebb_wire::sign::{self, Keys};
-use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::{Relay, Reported};
 
 /// Bytes of a batch: what one function sends at once, documents included.
 const BATCH_BODY: usize = 32 << 20;
 
-/// What the routes need.
-pub(crate) struct Served {
-    pub(crate) relay: Relay,
-    pub(crate) keys: Keys,
-    pub(crate) metrics: PrometheusHandle,
+struct Served {
+    relay: Relay,
+    keys: Keys,
 }
 
-/// All routes.
-pub(crate) fn routes(served: Arc<Served>) -> Router {
+/// The routes of the control plane, whose batches are signed with one of `keys`, of the runners, and of probes.
+pub fn routes(relay: Relay, keys: Keys) -> Router {
     Router::new()
         .route("/v1/batch", post(batch).layer(DefaultBodyLimit::max(BATCH_BODY)))
         .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
         .route("/healthz", get(|| async { StatusCode::OK }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(served)
+        .with_state(Arc::new(Served { relay, keys }))
 }
 
 async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
@@ -92,11 +89,6 @@ async fn ready(State(served): State<Arc<Served>>) -> Response {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     }
-}
-
-async fn metrics(State(served): State<Arc<Served>>) -> String {
-    metrics::gauge!("ebb_relay_works").set(u32::try_from(served.relay.works()).unwrap_or(u32::MAX));
-    served.metrics.render()
 }
 
 fn verb(request: &Request) -> &'static str {
