@@ -9,7 +9,10 @@ use ebb_wire::engine::Moment;
 use ebb_wire::id::{RunId, life, unit_key};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue};
 use ebb_wire::record::{Kept, Record, TryResult, Verdict};
-use ebb_wire::relay::{Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
+use ebb_wire::relay::{
+    Answer, Answers, Batch, Destination, Ensure, Fill, FillWith, ObjectOutput, ObjectOutputFrom, Objects,
+    ReadyRules, Request, Script, ScriptInput, ScriptOutput, SecretDocument, Until, Work, WorkName, WorkState,
+};
 use ebb_wire::value::{SecretRef, Value};
 use proptest::prelude::*;
 use serde::Serialize;
@@ -111,8 +114,16 @@ fn reason_codes() {
         OutputInvalid,
         Render,
         NotStartable,
+        ImagePull,
+        Unschedulable,
+        OutOfMemory,
+        Evicted,
+        Quota,
+        Denied,
         Failed,
         Cancelled,
+        Skipped,
+        Waived,
     ];
     golden!("reason-codes", codes);
 }
@@ -128,7 +139,7 @@ fn relay_messages() {
             url: "https://ebb.example.org/v1/callbacks".to_owned(),
             token: "ebb1.k1.r.…".to_owned(),
         },
-        script: Script {
+        work: Work::Script(Script {
             image: "postgres:17-alpine".to_owned(),
             namespace: Some("ebb-units".to_owned()),
             pod_template: Some("spec: {}\n".to_owned()),
@@ -153,10 +164,58 @@ fn relay_messages() {
                 path: "/out/dsn".to_owned(),
                 sensitive: true,
             }],
-        },
+        }),
     };
     ignores_unknown_fields(&ensure);
-    golden!("ensure", ensure);
+    golden!("ensure", ensure.clone());
+    let Ensure { v, name, not_after_ms, timeout_ms, callback, .. } = ensure;
+    let value = |name: &str, from, sensitive| ObjectOutput { name: name.to_owned(), from, sensitive };
+    let password =
+        ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
+    let objects = Objects {
+        life: "k3j2h4q5w6e7r3t2".to_owned(),
+        namespace: Some("ebb-units".to_owned()),
+        apply: vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})],
+        secrets: vec![SecretDocument {
+            name: "ebb-k3j2".to_owned(),
+            key: "spec.json".to_owned(),
+            document: json!({"v": 1, "relay": null}),
+            fill: vec![
+                Fill { pointer: "/relay".to_owned(), with: FillWith::Report },
+                Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(secret()) },
+            ],
+        }],
+        remove: vec!["k3j2h4q5w6e7r3t2-1-pre-start-3".to_owned()],
+        until: Until::Ready(vec![ReadyRules { ready: Some("object.status.up".to_owned()), fail: None }]),
+        outputs: vec![
+            value("host", ObjectOutputFrom::Value("object.status.host".to_owned()), false),
+            value("password", password, true),
+        ],
+        keep: true,
+    };
+    refuses_unknown_fields(&objects);
+    let ended = Objects { until: Until::Ended { container: "main".to_owned() }, ..Objects::default() };
+    let other = WorkName { unit: "a-1".to_owned(), attempt: 1 };
+    let asked = |work| {
+        let (name, callback) = (name.clone(), callback.clone());
+        Request::Ensure(Box::new(Ensure { v, name, not_after_ms, timeout_ms, callback, work }))
+    };
+    let requests = vec![
+        asked(objects),
+        asked(ended),
+        Request::Get(other.clone()),
+        Request::Cancel { name: other.clone(), grace_ms: 10_000 },
+        Request::Acknowledge(other),
+        Request::Release { life: "k3j2h4q5w6e7r3t2".to_owned() },
+    ];
+    golden!("batch", Batch { v, cluster: Some("8c1a".to_owned()), requests });
+    let answers = vec![
+        Answer::State(WorkState::Tombstoned),
+        Answer::Done,
+        Answer::Refused("no such kind".to_owned()),
+        Answer::Failed("busy".to_owned()),
+    ];
+    golden!("answers", Answers { v, cluster: "8c1a".to_owned(), answers });
     let ended = WorkState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
     let running = WorkState::Running { log: "waiting\n".to_owned() };
     golden!("work-states", vec![WorkState::Unknown, running, ended, WorkState::Tombstoned]);
