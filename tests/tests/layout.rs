@@ -47,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shared/outbound",
             "shared/flow",
             "shared/readiness",
+            "shared/cluster",
         ],
     ),
     ("shared/cluster", &["shared/wire", "shared/readiness", "shared/podspec", "shared/expr"]),

@@ -37,7 +37,7 @@ mod tidy;
 mod verbs;
 mod watches;
 
-pub use ebb_podspec::Allowed;
+pub use ebb_podspec::{Allowed, Level};
 pub use error::Error;
 pub use relay::Relay;
 pub use reports::Reported;

@@ -1,7 +1,9 @@
 //! Ebb on one machine: the same functions, over stores, a clock and a relay of this machine.
 
 pub mod embedded;
+pub mod kubernetes;
 pub mod pods;
 pub mod stack;
 
+pub use kubernetes::Kubernetes;
 pub use stack::{External, Settings, Stack, StackError};

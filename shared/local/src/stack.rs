@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::ports::Relay;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
 use ebb_outbound::{Client, Policy};
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::embedded::{Bucket, S3Server, Table};
+use crate::kubernetes::{self, Kubernetes};
 use crate::pods::{Options, ProcessRelay};
 
 pub use keys::{Connection, KeysError};
@@ -34,6 +36,8 @@ const TABLE: &str = "ebb";
 const BUCKET: &str = "ebb";
 /// How often the index is asked for what is due. The queue wakes what is due sooner.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Between `SIGTERM` and `SIGKILL` of a script.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// How to start a [`Stack`].
 #[derive(Clone, Debug)]
@@ -48,6 +52,8 @@ pub struct Settings {
     pub platform: Option<String>,
     /// Where the table is; `None`: in the folder of all state.
     pub dynamodb: Option<External>,
+    /// The cluster in which units run; `None`: scripts are processes of this machine, and objects are refused.
+    pub kubernetes: Option<Kubernetes>,
 }
 
 /// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
@@ -96,7 +102,7 @@ impl StackError {
 pub struct Stack {
     connection: Connection,
     s3: S3Server,
-    relay: ProcessRelay,
+    relay: Option<ProcessRelay>,
     env: Arc<Env>,
     store: Arc<Store>,
     meter: Arc<Meter>,
@@ -131,16 +137,26 @@ impl Stack {
         let store = Store::new(dynamo, StoreBucket::new(bucket, BUCKET));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
         let inside = Arc::new(Client::new(Policy::with_loopback()).map_err(StackError::part("HTTP"))?);
-        let relay = ProcessRelay::open(
-            state,
-            Options {
-                call: inside.clone(),
-                extra_env: script_environment(&s3.endpoint()),
-                callback_url: Some(callback_url(&url)),
-                program: None,
-            },
-        )
-        .map_err(StackError::part("the relay"))?;
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = Vec::new();
+        let (relay, processes): (Arc<dyn Relay>, _) = match &settings.kubernetes {
+            Some(cluster) => {
+                let opened = kubernetes::open(cluster, inside.clone(), GRACE, stopped.clone()).await;
+                let (relay, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
+                tasks.push(task);
+                (Arc::new(relay), None)
+            }
+            None => {
+                let options = Options {
+                    call: inside.clone(),
+                    extra_env: script_environment(&s3.endpoint()),
+                    callback_url: Some(callback_url(&url)),
+                    program: None,
+                };
+                let relay = ProcessRelay::open(state, options).map_err(StackError::part("the relay"))?;
+                (Arc::new(relay.clone()), Some(relay))
+            }
+        };
 
         let connection = kept.connection(&url, &s3.endpoint());
         let outcomes = Arc::new(Outcomes::open(state, kept.platform_keys()?)?);
@@ -150,7 +166,7 @@ impl Stack {
             store: store.clone(),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandom),
-            relay: Arc::new(relay.clone()),
+            relay,
             outside: inside.clone(),
             platform: inside,
             queue: Arc::new(queue),
@@ -161,12 +177,11 @@ impl Stack {
         let server = Server { env: Arc::clone(&env), store: store.clone(), access };
         let router = ebb_flow::http::all(server).merge(platform::router(Arc::clone(&outcomes)));
 
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
+        tasks.push(tokio::spawn(serve(listener, router, stopped.clone())));
         tasks.push(tokio::spawn(queue::work(Arc::clone(&env), messages, stopped.clone())));
         tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), Arc::clone(&store), stopped)));
         connection.write(state)?;
-        Ok(Self { connection, s3, relay, env, store, meter, outcomes, stop, tasks, _lock: lock })
+        Ok(Self { connection, s3, relay: processes, env, store, meter, outcomes, stop, tasks, _lock: lock })
     }
 
     /// Where the functions answer.
@@ -211,7 +226,7 @@ impl Stack {
 
     /// The last line that a unit's script has printed so far, if the try runs here.
     pub fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
-        self.relay.last_line(&WorkName { unit: format!("{run}-{unit}"), attempt })
+        self.relay.as_ref()?.last_line(&WorkName { unit: format!("{run}-{unit}"), attempt })
     }
 
     /// Ends the functions and waits for them. Scripts that run go on; the next start finds them again.
@@ -293,7 +308,7 @@ fn flow_settings(kept: &keys::Kept, url: &str, platform: String) -> Result<FlowS
         token_keys: kept.token_keys()?,
         // Within one process and over the loopback interface nothing is under way for longer.
         landing: Millis(500),
-        grace: Duration::from_secs(10),
+        grace: GRACE,
         answer: Duration::from_secs(20),
         first_look: Millis(60_000),
         horizon: Millis(3_600_000),
@@ -302,7 +317,7 @@ fn flow_settings(kept: &keys::Kept, url: &str, platform: String) -> Result<FlowS
     })
 }
 
-async fn serve(listener: TcpListener, router: axum::Router, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn serve(listener: TcpListener, router: axum::Router, mut stopped: watch::Receiver<bool>) {
     let ended = async move {
         // An error means that the stack is gone, which is a stop too.
         stopped.wait_for(|&stopped| stopped).await.ok();

@@ -12,7 +12,11 @@ const DEFAULT: &str = "default";
 
 /// The clusters that are connected, by the names that documents have for them.
 #[derive(Debug, Default)]
-pub struct Clusters(BTreeMap<String, Cluster>);
+pub struct Clusters {
+    named: BTreeMap<String, Cluster>,
+    /// Whatever a document calls it.
+    only: Option<Cluster>,
+}
 
 /// A cluster that is connected.
 #[derive(Debug)]
@@ -72,12 +76,17 @@ impl Clusters {
             };
             Ok((name, cluster))
         });
-        clusters.collect::<Result<_, _>>().map(Self)
+        Ok(Self { named: clusters.collect::<Result<_, _>>()?, only: None })
+    }
+
+    /// The only cluster that there is, whatever documents call it.
+    pub fn only(cluster: Cluster) -> Self {
+        Self { named: BTreeMap::new(), only: Some(cluster) }
     }
 
     /// The cluster of this name; `None`: the one of documents that name none.
     pub fn named(&self, name: Option<&str>) -> Option<&Cluster> {
-        self.0.get(name.unwrap_or(DEFAULT))
+        self.only.as_ref().or_else(|| self.named.get(name.unwrap_or(DEFAULT)))
     }
 }
 
