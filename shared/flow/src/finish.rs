@@ -5,14 +5,15 @@ use std::time::Duration;
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, Step, Tell};
 use ebb_engine::{Attempt, Epoch, Event, Head, Moment, Outcome, RunPhase, TargetPhase, accept};
-use ebb_store::{NewRun, Release, RunFacts, TargetHead, TellState, Transition};
+use ebb_store::{NewRun, RunFacts, TargetHead, TellState, Transition};
 use ebb_wire::id::{self, RunId};
 
 use crate::drive::Work;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::inputs::Memory;
-use crate::ports::{Message, RelayError};
+use crate::ports::Message;
+use crate::release;
 use crate::reopen;
 use crate::run::Run;
 use crate::switch::{self, Rule};
@@ -159,7 +160,7 @@ pub fn transition(
     target.version = seen.version + 1;
     let begun = step.start.map(|moment| {
         target.moment = Some(moment);
-        let life = target_life(seen);
+        let life = id::life(&seen.kind, &seen.name, &seen.uid);
         let facts = RunFacts {
             kind: seen.kind.clone(),
             name: seen.name.clone(),
@@ -179,9 +180,8 @@ pub fn transition(
         // What was not told of its setup is of no interest any more.
         target.tell = None;
     }
-    let release = Release { life: target_life(seen), cluster: loaded.plan.target.cluster.clone() };
-    if step.phase == TargetPhase::Gone && loaded.plan.keeps_secrets() && !target.release.contains(&release) {
-        target.release.push(release);
+    if step.phase == TargetPhase::Gone {
+        release::note(&mut target, &loaded.plan);
     }
     target.due = due(env, &target);
     let run = begun.as_ref().map(|(id, facts)| NewRun {
@@ -190,36 +190,6 @@ pub fn transition(
         due: now.plus(env.settings.first_look),
     });
     (Transition { target, seen: Some(seen.version), run, tombstone: None }, begun)
-}
-
-fn target_life(target: &TargetHead) -> String {
-    id::life(&target.kind, &target.name, &target.uid)
-}
-
-/// Has the clusters let go of the sensitive outputs of lives that are over. Gives those that have not, which are asked
-/// again when the target is due next; a cluster that is not connected any more is not.
-pub async fn release(env: &Env, target: &TargetHead) -> Vec<Release> {
-    let own = target_life(target);
-    let mut left = Vec::new();
-    for one in &target.release {
-        if one.life == own && target.phase != TargetPhase::Gone {
-            // A late success has brought it back.
-            left.push(one.clone());
-            continue;
-        }
-        let answer = env.relay.release(one.cluster.as_deref(), &one.life).await;
-        match answer {
-            Ok(()) => {}
-            Err(RelayError::Unreachable(reason)) => {
-                tracing::info!(life = one.life, reason, "its sensitive outputs are let go of later");
-                left.push(one.clone());
-            }
-            Err(RelayError::Refused(reason)) => {
-                tracing::warn!(life = one.life, reason, "its sensitive outputs stay in their cluster");
-            }
-        }
-    }
-    left
 }
 
 /// When `sweep` has to look at a target: its outcome is not delivered, its time to live ends, its stop has to be seen

@@ -26,6 +26,7 @@ pub mod outcome;
 pub mod ports;
 pub mod receive;
 pub mod records;
+pub mod release;
 pub mod reopen;
 pub mod results;
 pub mod run;

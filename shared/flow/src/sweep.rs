@@ -27,6 +27,7 @@ use crate::inputs::Memory;
 use crate::outcome::Ended;
 use crate::ports::Message;
 use crate::receive;
+use crate::release;
 use crate::results;
 use crate::run::{self, Run};
 use crate::settle;
@@ -426,7 +427,7 @@ pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowE
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();
-        after.release = finish::release(env, &target).await;
+        after.release = release::release(env.relay.as_ref(), &target).await;
         after.due = finish::due(env, &target);
         after.version += 1;
         let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{EventPlan, Plan, Work};
+use crate::plan::{EventPlan, Plan, UnitPlan, Work};
 
 /// One unit waits for another one of the same event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,14 +50,17 @@ fn event_edges(event: &EventPlan) -> Vec<Edge> {
                     edges.extend(outputs.iter().map(|output| edge(Why::Reads((*output).to_owned()))))
                 }
                 // `after` names units of the same plugin; teardown order is made across resources and for removals.
-                None if unit.work != Work::Removal && resource(&first.key) == resource(&unit.key) => {
-                    edges.push(edge(Why::After))
-                }
+                None if is_written(first, unit) => edges.push(edge(Why::After)),
                 None => edges.push(edge(Why::TeardownOrder)),
             }
         }
     }
     edges
+}
+
+fn is_written(first: &UnitPlan, unit: &UnitPlan) -> bool {
+    let removal = [first, unit].iter().any(|unit| unit.work == Work::Removal);
+    !removal && resource(&first.key) == resource(&unit.key)
 }
 
 fn resource(key: &str) -> &str {

@@ -182,6 +182,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         expires: None,
         tell: None,
         waiting: None,
+        release: Vec::new(),
         due: Some(Timestamp(1_800_000_060_000)),
         version: 1,
     }

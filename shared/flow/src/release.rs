@@ -1,0 +1,137 @@
+//! The sensitive outputs of lives that are over: their clusters let go of them.
+//!
+//! Noted in the write that makes the target gone, and done when the target is due next: nobody waits for it, least of all
+//! whoever is told that the target is gone. A relay that is out of reach is asked again, for as long as it takes.
+
+use ebb_engine::TargetPhase;
+use ebb_spec::plan::Plan;
+use ebb_store::{Release, TargetHead};
+use ebb_wire::id;
+
+use crate::ports::{Relay, RelayError};
+
+/// Notes that the life of `target` is over, if a cluster holds values of it.
+pub(crate) fn note(target: &mut TargetHead, plan: &Plan) {
+    let release = Release { life: life(target), cluster: plan.target.cluster.clone() };
+    if plan.keeps_secrets() && !target.release.contains(&release) {
+        target.release.push(release);
+    }
+}
+
+/// Has clusters let go of what lives of this name have left that are over. Gives what is to be asked for again.
+pub async fn release(relay: &dyn Relay, target: &TargetHead) -> Vec<Release> {
+    let own = life(target);
+    let mut left = Vec::new();
+    for one in &target.release {
+        if one.life == own && target.phase != TargetPhase::Gone {
+            // A late success has brought it back.
+            left.push(one.clone());
+            continue;
+        }
+        match relay.release(one.cluster.as_deref(), &one.life).await {
+            Ok(()) => {}
+            Err(RelayError::Unreachable(reason)) => {
+                tracing::info!(life = one.life, reason, "its sensitive outputs are let go of later");
+                left.push(one.clone());
+            }
+            // Such as that of a cluster which is not connected any more.
+            Err(RelayError::Refused(reason)) => {
+                tracing::warn!(life = one.life, reason, "its sensitive outputs stay in their cluster");
+            }
+        }
+    }
+    left
+}
+
+fn life(target: &TargetHead) -> String {
+    id::life(&target.kind, &target.name, &target.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use ebb_engine::Timestamp;
+    use ebb_spec::plan::{EventPlan, Moment};
+    use ebb_wire::relay::{Ensure, WorkName, WorkState};
+
+    use super::*;
+
+    /// Answers `release` by the cluster's name, and nothing else.
+    #[derive(Default)]
+    struct Answering(Mutex<Vec<String>>);
+
+    #[async_trait]
+    impl Relay for Answering {
+        async fn ensure(&self, _: Option<&str>, _: Ensure) -> Result<WorkState, RelayError> {
+            unreachable!()
+        }
+        async fn cancel(&self, _: Option<&str>, _: &WorkName, _: Duration) -> Result<WorkState, RelayError> {
+            unreachable!()
+        }
+        async fn get(&self, _: Option<&str>, _: &WorkName) -> Result<WorkState, RelayError> {
+            unreachable!()
+        }
+        async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
+            unreachable!()
+        }
+        async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
+            self.0.lock().unwrap().push(life.to_owned());
+            match cluster {
+                Some("down") => Err(RelayError::Unreachable("down".to_owned())),
+                Some("gone") => Err(RelayError::Refused("no relay is connected".to_owned())),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_out_of_reach_is_asked_again() {
+        let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
+        let own = life(&target);
+        let of = |life: &str, cluster: Option<&str>| Release {
+            life: life.to_owned(),
+            cluster: cluster.map(str::to_owned),
+        };
+        target.release =
+            vec![of("before", None), of("lost", Some("gone")), of("later", Some("down")), of(&own, None)];
+        for (phase, asked, left) in [
+            (TargetPhase::Gone, &["before", "lost", "later", &own][..], vec![of("later", Some("down"))]),
+            (
+                TargetPhase::Stopping,
+                &["before", "lost", "later"],
+                vec![of("later", Some("down")), of(&own, None)],
+            ),
+        ] {
+            let relay = Answering::default();
+            target.phase = phase;
+            assert_eq!(release(&relay, &target).await, left, "{phase:?}");
+            assert_eq!(*relay.0.lock().unwrap(), asked, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_a_cluster_holds_is_noted_and_once() {
+        let unit = |work: &str, sensitive: bool| {
+            serde_json::json!({
+                "key": "r/u", "work": work, "timeoutMs": 1,
+                "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
+                "source": {"file": "f", "line": 1, "column": 1},
+                "outputs": {"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}},
+            })
+        };
+        for (sensitive, expected) in [(true, 1), (false, 0)] {
+            let event = serde_json::json!({
+                "event": "preStart", "moment": Moment::BeforeReady, "units": [unit("removal", sensitive)],
+            });
+            let event: EventPlan = serde_json::from_value(event).unwrap();
+            let plan = Plan { events: vec![event], ..Plan::nothing() };
+            let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
+            note(&mut target, &plan);
+            note(&mut target, &plan);
+            assert_eq!(target.release.len(), expected, "{sensitive}");
+        }
+    }
+}
