@@ -1,0 +1,63 @@
+//! The cluster that all tests share, and the images in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::sync::OnceCell;
+
+/// A shell and the small tools; every cluster has it.
+pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
+/// The runner alone.
+pub(crate) const RUNNER: &str = "ebb.test/runner:1";
+
+/// Where it is.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) kubeconfig: PathBuf,
+    /// Where pods reach this machine.
+    pub(crate) host: String,
+}
+
+/// The cluster, which is brought up if need be.
+pub(crate) async fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+    CLUSTER.get_or_init(async || tokio::task::spawn_blocking(up).await.unwrap()).await
+}
+
+fn up() -> Cluster {
+    let said = xtask(&["cluster", "up"]);
+    let place = |what: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(what));
+        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}")).trim().to_owned()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let built = xtask(&["runner"]);
+    let program = built.split_once(": ").expect("the path comes first").0;
+    std::fs::copy(program, folder.path().join("ebb-runner")).unwrap();
+    xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-runner"]);
+    Cluster { kubeconfig: place("kubeconfig").into(), host: place("this machine, from pods") }
+}
+
+fn xtask(arguments: &[&str]) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down");
+    let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
+    let mut command = Command::new(cargo);
+    command.arg("xtask").args(arguments).current_dir(root).stderr(Stdio::piped());
+    let done = command.output().expect("cargo starts");
+    let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "these tests need a cluster and its runner; `cargo xtask {}` failed:\n{said}{complained}",
+        arguments.join(" ")
+    );
+    said.into_owned()
+}
+
+/// A client of it. Each test has a runtime of its own, so each has a client of its own.
+pub(crate) async fn client() -> Client {
+    let kubeconfig = Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}

@@ -1,0 +1,107 @@
+//! Scripts in Jobs, from the request to the callback.
+
+use std::collections::BTreeMap;
+
+use ebb_wire::callback::CallbackStatus;
+use ebb_wire::relay::{Answer, Fill, FillWith, Request, WorkState};
+use ebb_wire::runner::Report;
+use ebb_wire::value::{SecretRef, Value as Input};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use crate::requests::{Script, name, token};
+use crate::world::{World, until};
+
+/// Inputs, a Secret's value among them, outputs of every kind, and the log; then nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn from_inputs_to_outputs() {
+    let world = World::new("jobs", &[]).await;
+    let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
+    let given: Secret = serde_json::from_value(given).unwrap();
+    world.api::<Secret>().create(&Default::default(), &given).await.unwrap();
+    let unit = name("run-1", 1);
+    let text = r#"
+        echo "hello $WHO"; printf %s "$WHO $PASSWORD" > /tmp/text
+        printf '\377\000' > /tmp/bytes; head -c 200000 /dev/zero | tr '\0' x > /tmp/large
+        printf %s "$PASSWORD" > /tmp/sensitive"#;
+    let mut script = Script::new(&unit, text)
+        .input("who", Input::Json("world".into()))
+        .input("password", Input::Json("".into()));
+    for output in ["text", "bytes", "large"] {
+        script = script.output(output, false);
+    }
+    script = script.output("sensitive", true);
+    let from = SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
+    script.fill.push(Fill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
+    world.run(&unit, script).await;
+    let result = world.result(&unit).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}\n{}", world.log());
+    let large = "x".repeat(200_000);
+    let outputs = [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
+    assert_eq!(result.outputs, BTreeMap::from(outputs));
+    assert_eq!(result.binary, BTreeMap::from([("bytes".to_owned(), "/wA=".to_owned())]));
+    assert_eq!(result.log.as_deref(), Some("hello world\n"));
+    let held = &result.secrets["sensitive"];
+    assert_eq!(held.namespace.as_deref(), Some(&*world.units));
+    let secret = world.api::<Secret>().get(&held.name).await.unwrap();
+    assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
+    // Another unit of the life reads it, one of another life does not.
+    let other = |unit: &str, life: &str| {
+        let unit = name(unit, 1);
+        let mut script = Script::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
+        script.fill.push(Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(held.clone()) });
+        let mut objects = script.objects(&unit);
+        objects.life = life.to_owned();
+        (unit.clone(), world.ensure_of(&unit, objects))
+    };
+    let (own, request) = other("run-2", "life-1");
+    world.ensure(request).await;
+    assert_eq!(world.result(&own).await.status, CallbackStatus::Succeeded);
+    let (foreign, request) = other("run-3", "life-2");
+    world.ensure(request).await;
+    assert!(world.reason(&foreign).await.1.contains("not this life's"));
+    assert_eq!(world.ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert!(world.api::<Secret>().get_opt(&held.name).await.unwrap().is_none());
+    world.close().await;
+}
+
+/// A second request changes nothing; the log of what runs is there; the exit code is told; a result stays until it is
+/// taken, by the callback or by a verb.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_starts_once() {
+    let world = World::new("once", &[]).await;
+    let unit = name("run-1", 1);
+    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.run(&unit, Script::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
+    world.printed(&unit, "begun").await;
+    let before = world.api::<Job>().get("run-1-1").await.unwrap();
+    world.run(&unit, Script::new(&unit, "echo another; exit 0")).await;
+    let after = world.api::<Job>().get("run-1-1").await.unwrap();
+    assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
+    let ended = until("the end", async || match world.get(&unit).await {
+        WorkState::Ended(result) => Some(*result),
+        _ => None,
+    })
+    .await;
+    let reason = ended.reason.clone().unwrap();
+    assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("begun\ndone\n")));
+    // Asked for again, it is told again.
+    until("the callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
+    let refused = world.plane.refused(&token(&unit));
+    let again = world.ensure(world.ensure_of(&unit, Script::new(&unit, "").objects(&unit))).await;
+    assert_eq!(again, Answer::State(WorkState::Ended(Box::new(ended))));
+    until("another callback", async || (world.plane.refused(&token(&unit)) > refused).then_some(())).await;
+    assert_eq!(world.ask(Request::Acknowledge(unit.clone())).await, Answer::Done);
+    until("a tombstone", async || (world.get(&unit).await == WorkState::Tombstoned).then_some(())).await;
+    // A request that was sent twice and arrives late starts nothing.
+    let late = world.ensure(world.ensure_of(&unit, Script::new(&unit, "").objects(&unit))).await;
+    assert_eq!(late, Answer::State(WorkState::Tombstoned));
+    // Its runner is not heard any more.
+    let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
+    let report = json!(Report { v: 1, log_bytes: 0, state: ebb_wire::runner::ReportState::Running }).to_string();
+    let answer = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
+    assert_eq!(answer.status(), 410);
+    world.close().await;
+}

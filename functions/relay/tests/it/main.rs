@@ -1,0 +1,9 @@
+//! The relay as it is shipped, in front of a real Kubernetes (`cargo xtask cluster`), with the real runner in its pods.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod cluster;
+mod jobs;
+mod plane;
+mod requests;
+mod world;

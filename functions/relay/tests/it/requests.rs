@@ -1,0 +1,130 @@
+//! Work as a control plane asks for it.
+
+use ebb_wire::relay::{
+    Destination, Ensure, Fill, FillWith, Objects, ScriptInput, ScriptOutput, SecretDocument, Until, WorkName,
+};
+use ebb_wire::runner::{RelayAddress, Spec, VERSION};
+use ebb_wire::value::Value as Input;
+use serde_json::{Value, json};
+
+use crate::cluster::{BUSYBOX, RUNNER};
+
+pub(crate) fn name(unit: &str, attempt: u32) -> WorkName {
+    WorkName { unit: unit.to_owned(), attempt }
+}
+
+/// A work with these objects, to be called back by the token `UNIT.ATTEMPT`.
+pub(crate) fn ensure(name: &WorkName, url: &str, work: Objects) -> Ensure<Objects> {
+    Ensure {
+        v: 1,
+        name: name.clone(),
+        not_after_ms: 60_000,
+        timeout_ms: 90_000,
+        callback: Destination { url: url.to_owned(), token: token(name) },
+        work,
+    }
+}
+
+pub(crate) fn token(name: &WorkName) -> String {
+    format!("{}.{}", name.unit, name.attempt)
+}
+
+/// A script in a Job.
+pub(crate) struct Script {
+    pub(crate) spec: Spec,
+    pub(crate) job: Value,
+    pub(crate) fill: Vec<Fill>,
+}
+
+impl Script {
+    pub(crate) fn new(name: &WorkName, text: &str) -> Self {
+        let spec = Spec {
+            v: VERSION,
+            text: format!("#!/bin/sh\n{text}"),
+            env: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            deadline_ms: 80_000,
+            grace_ms: 1_000,
+            log_tail: 64 << 10,
+            folder: "/ebb-work".to_owned(),
+            termination_log: "/dev/termination-log".to_owned(),
+            // Replaced by the relay.
+            relay: Some(RelayAddress { url: String::new(), token: String::new(), heartbeat_ms: 0, patience_ms: 0 }),
+        };
+        let fill = vec![Fill { pointer: "/relay".to_owned(), with: FillWith::Report }];
+        let secured = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        let job = json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": format!("{}-{}", name.unit, name.attempt)},
+            "spec": {"backoffLimit": 0, "template": {"spec": {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 5,
+                "securityContext": {
+                    "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "initContainers": [{
+                    "name": "ebb-install", "image": RUNNER, "securityContext": secured,
+                    "command": ["/ebb-runner", "install", "/ebb"],
+                    "volumeMounts": [{"name": "ebb", "mountPath": "/ebb"}],
+                }],
+                "containers": [{
+                    "name": "main", "image": BUSYBOX, "securityContext": secured,
+                    "command": ["/ebb/ebb-runner", "run", "--spec", "/ebb-in/spec.json"],
+                    "volumeMounts": [
+                        {"name": "ebb", "mountPath": "/ebb", "readOnly": true},
+                        {"name": "ebb-in", "mountPath": "/ebb-in", "readOnly": true},
+                        {"name": "ebb-work", "mountPath": "/ebb-work"},
+                    ],
+                }],
+                "volumes": [
+                    {"name": "ebb", "emptyDir": {}},
+                    {"name": "ebb-work", "emptyDir": {}},
+                    {"name": "ebb-in", "secret": {"secretName": secret_of(name)}},
+                ],
+            }}},
+        });
+        Self { spec, job, fill }
+    }
+
+    pub(crate) fn input(mut self, name: &str, value: Input) -> Self {
+        let env = Some(name.to_uppercase());
+        self.spec.inputs.push(ScriptInput { name: name.to_owned(), env, path: None, value: Some(value) });
+        self
+    }
+
+    pub(crate) fn output(mut self, name: &str, sensitive: bool) -> Self {
+        let path = format!("/tmp/{name}");
+        self.spec.outputs.push(ScriptOutput { name: name.to_owned(), path, sensitive });
+        self
+    }
+
+    /// Changes the template of its pod.
+    pub(crate) fn pod(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        change(&mut self.job["spec"]["template"]["spec"]);
+        self
+    }
+
+    pub(crate) fn objects(self, name: &WorkName) -> Objects {
+        let document = serde_json::to_value(&self.spec).unwrap();
+        Objects {
+            life: "life-1".to_owned(),
+            apply: vec![self.job],
+            secrets: vec![SecretDocument {
+                name: secret_of(name),
+                key: "spec.json".to_owned(),
+                document,
+                fill: self.fill,
+            }],
+            until: Until::Ended { container: "main".to_owned() },
+            ..Objects::default()
+        }
+    }
+}
+
+pub(crate) fn secret_of(name: &WorkName) -> String {
+    format!("ebb-{}-{}", name.unit, name.attempt)
+}

@@ -1,0 +1,236 @@
+//! One relay with namespaces of its own, and the control plane that it serves.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ebb_wire::callback::{Callback, ReasonCode};
+use ebb_wire::engine::Timestamp;
+use ebb_wire::relay::{Answer, Answers, Batch, Ensure, Objects, Request, WorkName, WorkState};
+use ebb_wire::sign::{MessageId, Secret, sign};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret as KubeSecret};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::cluster::{Cluster, client, cluster};
+use crate::plane::Plane;
+use crate::requests::{self, Script, token};
+
+/// No wait takes this long unless something is broken; a machine under load takes a good part of it.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Looks until there is something to see.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited for {what} for {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) plane: Plane,
+    pub(crate) client: Client,
+    /// The namespace of its units; with `-relay` that of its records.
+    pub(crate) units: String,
+    cluster: &'static Cluster,
+    url: String,
+    folder: TempDir,
+    port: u16,
+    relay: Option<Child>,
+    secret: Secret,
+    http: reqwest::Client,
+    options: Vec<String>,
+}
+
+impl World {
+    /// A relay with a further option or two.
+    pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
+        let (cluster, client) = (cluster().await, client().await);
+        let (plane, url) = Plane::start().await;
+        let units = format!("{title}-{:08x}", rand::random::<u32>());
+        for name in [units.clone(), format!("{units}-relay")] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let api: Api<Namespace> = Api::all(client.clone());
+            api.patch(&name, &PatchParams::apply("tests"), &Patch::Apply(namespace)).await.unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Secret::from_bytes(&[7; 32]).unwrap();
+        std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
+        let allowed = json!({
+            "namespaces": {units.as_str(): []},
+            "kinds": ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"],
+        });
+        std::fs::write(folder.path().join("allowed.yaml"), allowed.to_string()).unwrap();
+        // Free now, and ours again after every start: pods know it.
+        let port = std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut world =
+            Self { plane, client, units, cluster, url, folder, port, relay: None, secret, http, options };
+        world.start().await;
+        world
+    }
+
+    pub(crate) async fn start(&mut self) {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
+        let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
+            .args(["--listen", &format!("0.0.0.0:{}", self.port)])
+            .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
+            .args(["--kubeconfig", self.cluster.kubeconfig.to_str().unwrap()])
+            .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
+            .args(["--allowed", &file("allowed.yaml"), "--secret", &file("secret")])
+            .args(["--callback-hosts", "127.0.0.1", "--heartbeat", "1"])
+            .args(&self.options)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap();
+        assert!(line.is_some_and(|line| line.starts_with("listening")), "{}", self.log());
+        self.relay = Some(relay);
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn kill(&mut self) {
+        self.relay.take().unwrap().kill().await.unwrap();
+    }
+
+    /// What the relay has said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn ensure_of(&self, name: &WorkName, work: Objects) -> Ensure<Objects> {
+        requests::ensure(name, &self.url, work)
+    }
+
+    /// Posts a body to the relay, signed; `None`: nobody answers.
+    pub(crate) async fn post(&self, body: &Value, signer: &Secret) -> Option<(u16, String)> {
+        let body = body.to_string();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let id = MessageId::parse("m1").unwrap();
+        let headers = sign(signer, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
+        let url = format!("http://127.0.0.1:{}/v1/batch", self.port);
+        let mut request = self.http.post(url).body(body);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let answer = request.send().await.ok()?;
+        Some((answer.status().as_u16(), answer.text().await.ok()?))
+    }
+
+    /// Answers to a batch.
+    pub(crate) async fn ask_all(&self, requests: Vec<Request>) -> Vec<Answer> {
+        let batch = Batch { v: 1, cluster: None, requests };
+        let (status, body) = self.post(&json!(batch), &self.secret).await.expect("the relay answers");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Answers>(&body).unwrap().answers
+    }
+
+    pub(crate) async fn ask(&self, request: Request) -> Answer {
+        self.ask_all(vec![request]).await.remove(0)
+    }
+
+    pub(crate) async fn ensure(&self, request: Ensure<Objects>) -> Answer {
+        self.ask(Request::Ensure(Box::new(request))).await
+    }
+
+    /// Starts a script; it has to be taken.
+    pub(crate) async fn run(&self, name: &WorkName, script: Script) {
+        let answer = self.ensure(self.ensure_of(name, script.objects(name))).await;
+        assert!(matches!(answer, Answer::State(WorkState::Running { .. })), "{answer:?}");
+    }
+
+    pub(crate) async fn state(&self, request: Request) -> WorkState {
+        match self.ask(request).await {
+            Answer::State(state) => state,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn get(&self, name: &WorkName) -> WorkState {
+        self.state(Request::Get(name.clone())).await
+    }
+
+    /// Waits until the work has printed something.
+    pub(crate) async fn printed(&self, name: &WorkName, what: &str) {
+        until(&format!("{name:?} to print {what:?}\n{}", self.log()), async || match self.get(name).await {
+            WorkState::Running { log } => log.contains(what).then_some(()),
+            other => panic!("{other:?}"),
+        })
+        .await;
+    }
+
+    /// The first result of a work that was taken.
+    pub(crate) async fn result(&self, name: &WorkName) -> Callback {
+        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next()).await
+    }
+
+    pub(crate) async fn reason(&self, name: &WorkName) -> (ReasonCode, String) {
+        let result = self.result(name).await;
+        let reason = result.reason.clone().unwrap_or_else(|| panic!("it has not failed: {result:?}"));
+        (reason.code, reason.message)
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.units)
+    }
+
+    pub(crate) fn records(&self) -> Api<KubeSecret> {
+        Api::namespaced(self.client.clone(), &format!("{}-relay", self.units))
+    }
+
+    /// All that carries our label, but for tombstones.
+    pub(crate) async fn left(&self) -> Vec<String> {
+        let ours = ListParams::default().labels("ebb.dev/unit");
+        let mut left = Vec::new();
+        left.extend(self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())));
+        left.extend(self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())));
+        left.extend(self.api::<ConfigMap>().list(&ours).await.unwrap().iter().map(|it| format!("ConfigMap {}", it.name_any())));
+        left.extend(self.api::<KubeSecret>().list(&ours).await.unwrap().iter().map(|it| format!("Secret {}", it.name_any())));
+        let records = self.records().list(&ours).await.unwrap();
+        for record in records.iter().filter(|it| it.labels()["ebb.dev/phase"] != "tombstone") {
+            left.push(format!("record {} {}", record.name_any(), record.labels()["ebb.dev/phase"]));
+        }
+        for tombstone in records.iter().filter(|it| it.labels()["ebb.dev/phase"] == "tombstone") {
+            let text = String::from_utf8(tombstone.data.as_ref().unwrap()["record"].0.clone()).unwrap();
+            let record: Value = serde_json::from_str(&text).unwrap();
+            if !record["work"].is_null() || !tombstone.finalizers().is_empty() {
+                left.push(format!("a tombstone that holds more than a name: {text}"));
+            }
+        }
+        left
+    }
+
+    /// Waits until nothing is left but tombstones, and removes the namespaces.
+    pub(crate) async fn close(self) {
+        until("nothing to be left", async || {
+            let left = self.left().await;
+            if !left.is_empty() { None } else { Some(()) }
+        })
+        .await;
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        for name in [self.units.clone(), format!("{}-relay", self.units)] {
+            api.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+}
