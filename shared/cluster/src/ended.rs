@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::attend::Next;
 use crate::error::Error;
+use crate::logs;
 use crate::objects;
 use crate::pod::{self, End, Lasts, Sight, Trouble};
 use crate::record::Work;
@@ -81,9 +82,12 @@ impl Inner {
                 let mut result = match reported {
                     Some(result) => result,
                     None => {
-                        let mut result = termination(&end).unwrap_or_else(|| by_kubelet(&end));
+                        let said = termination(&end);
+                        let by_runner = said.is_some();
+                        let mut result = said.unwrap_or_else(|| by_kubelet(&end));
                         if let Some(pod) = pods.last() {
-                            result.log = Some(self.log(pod, container).await);
+                            let log = self.log(pod, container).await;
+                            result.log = Some(if by_runner { logs::of_script(&log).to_owned() } else { log });
                         }
                         result
                     }

@@ -56,3 +56,33 @@ impl Inner {
         }
     }
 }
+
+/// A log without what the runner itself has said at its end, as its report would have it.
+pub(crate) fn of_script(log: &str) -> &str {
+    let mut rest = log;
+    loop {
+        let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        if !rest[last..].starts_with("ebb-runner: ") {
+            return rest;
+        }
+        rest = &rest[..last];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_runner_says_is_left_out() {
+        for (log, expected) in [
+            ("a\nb\n", "a\nb\n"),
+            ("a\nebb-runner: x\nebb-runner: y\n", "a\n"),
+            ("ebb-runner: x\na", "ebb-runner: x\na"),
+            ("ebb-runner: x\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(of_script(log), expected, "{log:?}");
+        }
+    }
+}

@@ -163,6 +163,9 @@ pub(crate) fn foreboding(pod: &Pod) -> Option<Reason> {
         Some("Evicted" | "Preempting") => {
             told(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref())
         }
+        Some("DeadlineExceeded") => {
+            told(ReasonCode::Timeout, "the pod took longer than it may", status.message.as_deref())
+        }
         Some("NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown") => {
             told(ReasonCode::Lost, "the pod's node went away", status.message.as_deref())
         }

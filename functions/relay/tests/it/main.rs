@@ -2,8 +2,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod cancels;
 mod cluster;
 mod jobs;
+mod killed;
 mod plane;
+mod reasons;
 mod requests;
 mod world;

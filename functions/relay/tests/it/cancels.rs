@@ -1,0 +1,84 @@
+//! Cancelling, and tries that replace others.
+
+use ebb_wire::relay::{Answer, Request, WorkState};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+
+use crate::requests::{Script, name, token};
+use crate::world::{World, until};
+
+fn cancel(unit: &ebb_wire::relay::WorkName) -> Request {
+    Request::Cancel { name: unit.clone(), grace_ms: 1_000 }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled() {
+    let world = World::new("cancels", &[]).await;
+    // Before it comes, in one batch with it, and late.
+    let unknown = name("unknown", 1);
+    assert_eq!(world.get(&unknown).await, WorkState::Unknown);
+    let late = || Request::Ensure(Box::new(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))));
+    let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
+    assert_eq!(answers, vec![Answer::State(WorkState::Tombstoned); 2]);
+    assert_eq!(world.state(late()).await, WorkState::Tombstoned);
+    assert_eq!(world.api::<Job>().get_opt("unknown-1").await.unwrap(), None);
+    // While it runs, also when the script does not listen.
+    let unit = name("run", 1);
+    world.run(&unit, Script::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
+    world.printed(&unit, "begun").await;
+    until("the tombstone", async || match world.state(cancel(&unit)).await {
+        WorkState::Tombstoned => Some(()),
+        WorkState::Running { .. } => None,
+        other => panic!("{other:?}"),
+    })
+    .await;
+    assert!(world.api::<Pod>().list(&Default::default()).await.unwrap().items.is_empty());
+    assert_eq!(world.get(&unit).await, WorkState::Tombstoned);
+    assert!(world.plane.taken(&token(&unit)).is_empty());
+    // Too late: it has ended.
+    let ended = name("ended", 1);
+    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.run(&ended, Script::new(&ended, "exit 4")).await;
+    until("the end", async || matches!(world.get(&ended).await, WorkState::Ended(_)).then_some(())).await;
+    assert!(matches!(world.state(cancel(&ended)).await, WorkState::Ended(_)));
+    world.plane.answer(None);
+    assert_eq!(world.reason(&ended).await.1, "the script ended with 4");
+    world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_higher_try_replaces_the_lower_ones() {
+    let world = World::new("tries", &[]).await;
+    let [first, second, third] = [1, 2, 3].map(|attempt| name("unit", attempt));
+    world.run(&first, Script::new(&first, "echo begun; sleep 1000")).await;
+    world.printed(&first, "begun").await;
+    world.run(&third, Script::new(&third, "echo third; sleep 3")).await;
+    // Nothing of the first is there when the third has been begun.
+    let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
+    assert!(pods.iter().all(|pod| pod.labels()["ebb.dev/attempt"] == "3"), "{pods:?}");
+    for (unit, script) in [(&first, "echo again"), (&second, "echo late")] {
+        let answer = world.ensure(world.ensure_of(unit, Script::new(unit, script).objects(unit))).await;
+        assert_eq!(answer, Answer::State(WorkState::Tombstoned));
+        assert_eq!(world.get(unit).await, WorkState::Tombstoned);
+    }
+    assert_eq!(world.result(&third).await.log.as_deref(), Some("third\n"));
+    assert!(world.plane.taken(&token(&first)).is_empty());
+    world.close().await;
+}
+
+/// Only the container that is named counts, whatever runs beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_container_that_never_ends() {
+    let world = World::new("beside", &[]).await;
+    let unit = name("unit", 1);
+    let script = Script::new(&unit, "echo done").pod(|pod| {
+        let mut beside = pod["containers"][0].clone();
+        beside["name"] = "mesh".into();
+        beside["command"] = serde_json::json!(["sleep", "1000"]);
+        pod["containers"].as_array_mut().unwrap().insert(0, beside);
+    });
+    world.run(&unit, script).await;
+    assert_eq!(world.result(&unit).await.log.as_deref(), Some("done\n"));
+    world.close().await;
+}

@@ -1,0 +1,130 @@
+//! A relay that is killed at any moment reports in the end as if nothing had happened.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use ebb_wire::callback::CallbackStatus;
+use ebb_wire::relay::{Request, WorkName, WorkState};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+
+use crate::requests::{Script, name, token};
+use crate::world::{World, until};
+
+fn script(unit: &WorkName) -> Script {
+    let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s {0} > /tmp/kept; sleep 2", unit.unit);
+    Script::new(unit, &text).output("out", false).output("kept", true)
+}
+
+/// What came back, all that came: the same each time, and complete.
+async fn check(world: &World, unit: &WorkName) {
+    let result = world.result(unit).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{unit:?} {result:?}");
+    assert_eq!(result.outputs, BTreeMap::from([("out".to_owned(), unit.unit.clone().into())]));
+    assert_eq!(result.log, Some(format!("{}\n", unit.unit)), "{unit:?}");
+    let kept = &result.secrets["kept"];
+    let secret = world.api::<Secret>().get(&kept.name).await.unwrap();
+    assert_eq!(secret.data.unwrap()[&kept.key].0, unit.unit.as_bytes());
+    assert!(world.plane.taken(&token(unit)).iter().all(|again| *again == result));
+}
+
+/// Killed at these milliseconds after a request was sent, each time with another unit on its way. Who has sent it asks
+/// again, as it does when no answer came.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_it_starts() {
+    let mut world = World::new("starts", &[]).await;
+    let moments = [0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 400, 1000];
+    let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
+    for (unit, moment) in units.iter().zip(moments) {
+        let request = world.ensure_of(unit, script(unit).objects(unit));
+        {
+            let sent = world.ask_or_none(Request::Ensure(Box::new(request.clone())));
+            // Its answer is lost, be it there or not.
+            let _ = tokio::time::timeout(Duration::from_millis(moment), sent).await;
+        }
+        world.kill().await;
+        world.start().await;
+        let answer = world.ensure(request).await;
+        assert!(matches!(answer, ebb_wire::relay::Answer::State(_)), "{unit:?}: {answer:?}");
+    }
+    for unit in &units {
+        check(&world, unit).await;
+    }
+    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.close().await;
+}
+
+/// Killed while a script runs, while it reports, before and after its result could be told; it starts again after
+/// nobody was there for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_it_runs_and_reports() {
+    let mut world = World::new("runs", &[]).await;
+    world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
+    let units = [0, 1, 2, 3].map(|number| name(&format!("unit-{number}"), 1));
+    for unit in &units {
+        world.run(unit, script(unit)).await;
+    }
+    world.printed(&units[0], "unit-0").await;
+    let jobs = world.api::<Job>().list(&Default::default()).await.unwrap();
+    for pause in [100, 500, 900, 1300, 1700] {
+        world.kill().await;
+        tokio::time::sleep(Duration::from_millis(pause / 4)).await;
+        world.start().await;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+    until("all to have ended", async || {
+        for unit in &units {
+            if !matches!(world.get(unit).await, WorkState::Ended(_)) {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+    world.kill().await;
+    world.plane.answer(None);
+    world.start().await;
+    for unit in &units {
+        check(&world, unit).await;
+    }
+    assert_eq!(jobs.items.len(), units.len());
+    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.close().await;
+}
+
+/// Nobody was there to take the report: the termination message and the pod's log say the same, as far as they hold it.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_all_of_it_happens() {
+    let mut world = World::new("away", &["--patience", "1"]).await;
+    let [told, lost, gone, ended] = ["told", "lost", "gone", "ended"].map(|unit| name(unit, 1));
+    world.run(&told, Script::new(&told, "echo told; sleep 3; printf 1 > /tmp/out").output("out", false)).await;
+    world.run(&lost, script(&lost)).await;
+    world.run(&gone, Script::new(&gone, "sleep 1000")).await;
+    world.run(&ended, Script::new(&ended, "echo begun; sleep 1000")).await;
+    world.printed(&ended, "begun").await;
+    // It only begins to end.
+    let cancel = Request::Cancel { name: ended.clone(), grace_ms: 2_000 };
+    let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel.clone())).await;
+    world.kill().await;
+    world.api::<Job>().delete("gone-1", &kube::api::DeleteParams::background()).await.unwrap();
+    until("the pods to end", async || {
+        let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
+        let over = |unit: &WorkName| {
+            let mut own = pods.iter().filter(|pod| pod.metadata.labels.as_ref().unwrap()["ebb.dev/unit"] == unit.unit);
+            own.all(|pod| pod.status.as_ref().unwrap().phase.as_deref() != Some("Running"))
+        };
+        (over(&told) && over(&lost) && over(&gone)).then_some(())
+    })
+    .await;
+    world.start().await;
+    let result = world.result(&told).await;
+    assert_eq!((result.status, result.log.as_deref()), (CallbackStatus::Succeeded, Some("told\n")));
+    assert_eq!(result.outputs["out"], "1");
+    let (code, message) = world.reason(&lost).await;
+    assert!(message.contains("did not arrive"), "{code:?} {message}");
+    assert_eq!(world.reason(&gone).await.0, ebb_wire::callback::ReasonCode::Lost);
+    until("the tombstone", async || (world.state(cancel.clone()).await == WorkState::Tombstoned).then_some(())).await;
+    assert!(world.plane.taken(&token(&ended)).is_empty());
+    world.close().await;
+}

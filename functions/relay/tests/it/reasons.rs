@@ -1,0 +1,151 @@
+//! Every reason for which work fails in a cluster, as far as one node can bring it about.
+
+use ebb_wire::callback::ReasonCode::{
+    self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout,
+    Unschedulable,
+};
+use ebb_wire::relay::{Request, WorkState};
+use futures::future::join_all;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::requests::{Script, name};
+use crate::world::{World, until};
+
+type Change = fn(&mut Value);
+
+/// One pod each; what it is told and how long it may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_pods() {
+    let world = World::new("reasons", &["--trouble", "4"]).await;
+    let cases: [(&str, &str, Change, u64, ReasonCode, &str); 14] = [
+        ("exit", "exit 7", |_| {}, 60_000, Exit, "the script ended with 7"),
+        ("killed", "kill -9 $$", |_| {}, 60_000, Exit, "SIGKILL"),
+        ("missing", "#", |pod| pod["containers"][0]["image"] = "127.0.0.1:1/none:1".into(), 60_000, ImagePull, "none:1"),
+        (
+            "never",
+            "#",
+            |pod| {
+                pod["containers"][0]["image"] = "ebb.test/none:1".into();
+                pod["containers"][0]["imagePullPolicy"] = "Never".into();
+            },
+            60_000,
+            NotStartable,
+            "ErrImageNeverPull",
+        ),
+        ("invalid", "#", |pod| pod["containers"][0]["image"] = "Not::an image".into(), 60_000, NotStartable, "InvalidImageName"),
+        ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 5_000, Unschedulable, "node"),
+        (
+            "memory",
+            "tail /dev/zero",
+            |pod| pod["containers"][0]["resources"] = json!({"limits": {"memory": "32Mi"}}),
+            60_000,
+            OutOfMemory,
+            "memory",
+        ),
+        ("slow", "echo slow; sleep 1000", |_| {}, 8_000, Timeout, "longer than 8000 ms"),
+        ("mute", "#", |pod| pod["containers"][0]["command"] = json!(["sh", "-c", "exit 7"]), 60_000, Exit, "7 and without"),
+        ("nothing", "#", |pod| pod["containers"][0]["command"] = json!(["true"]), 60_000, Failed, "with 0 and without"),
+        ("program", "#", |pod| pod["containers"][0]["command"] = json!(["/none"]), 60_000, NotStartable, "/none"),
+        (
+            "config",
+            "#",
+            |pod| {
+                let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
+                pod["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
+            },
+            60_000,
+            NotStartable,
+            "none",
+        ),
+        ("init", "#", |pod| pod["initContainers"][0]["command"] = json!(["/ebb-runner", "wrong"]), 60_000, NotStartable, "ebb-install"),
+        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), 60_000, Timeout, "longer"),
+    ];
+    join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
+        let unit = name(unit, 1);
+        let mut request = world.ensure_of(&unit, Script::new(&unit, text).pod(change).objects(&unit));
+        request.timeout_ms = timeout;
+        world.ensure(request).await;
+        let reason = world.reason(&unit).await;
+        assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
+        if code == Timeout && unit.unit == "slow" {
+            assert_eq!(world.result(&unit).await.log.as_deref(), Some("slow\n"));
+        }
+    }))
+    .await;
+    world.close().await;
+}
+
+/// What is done to a pod that runs, or to its Job.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_what_others_do() {
+    let world = World::new("others", &[]).await;
+    let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
+    join_all(units.iter().map(async |unit| {
+        world.run(unit, Script::new(unit, "echo begun; sleep 1000")).await;
+        world.printed(unit, "begun").await;
+        let pods: Api<Pod> = world.api();
+        let ours = kube::api::ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
+        let pod = pods.list(&ours).await.unwrap().items.remove(0).name_any();
+        match &*unit.unit {
+            "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
+            "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
+            _ => drop(world.api::<Job>().delete("job-1", &DeleteParams::background()).await.unwrap()),
+        }
+        let (code, message) = world.reason(unit).await;
+        let expected = if unit.unit == "evicted" { Evicted } else { Lost };
+        assert_eq!(code, expected, "{unit:?}: {message}\n{}", world.log());
+    }))
+    .await;
+    world.close().await;
+}
+
+/// Quotas of Jobs, quotas of pods, the admission of pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_namespace() {
+    let apply = PatchParams::apply("tests");
+    for (title, unit_quota, code, message) in [
+        ("jobs", Some("count/jobs.batch"), Quota, "exceeded quota"),
+        ("pods", Some("pods"), Quota, "exceeded quota"),
+        ("denied", None, Denied, "PodSecurity"),
+    ] {
+        let world = World::new(title, &["--trouble", "3"]).await;
+        match unit_quota {
+            Some(what) => {
+                let quota = json!({
+                    "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
+                    "spec": {"hard": {what: "0"}},
+                });
+                let quotas: Api<ResourceQuota> = world.api();
+                quotas.patch("none", &apply, &Patch::Apply(quota)).await.unwrap();
+                until("the quota", async || quotas.get("none").await.unwrap().status?.hard).await;
+            }
+            None => {
+                // As if the cluster's own rules had become stricter than the operator's list.
+                let labels = json!({
+                    "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted",
+                        "pod-security.kubernetes.io/enforce-version": "latest"}},
+                });
+                let namespaces: Api<Namespace> = Api::all(world.client.clone());
+                namespaces.patch(&world.units, &apply, &Patch::Merge(labels)).await.unwrap();
+            }
+        }
+        let unit = name("unit", 1);
+        let script = Script::new(&unit, "#").pod(|pod| {
+            if unit_quota.is_none() {
+                pod["securityContext"].as_object_mut().unwrap().remove("runAsNonRoot");
+                pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
+            }
+        });
+        let answer = world.ask(Request::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
+        let reason = match answer {
+            ebb_wire::relay::Answer::State(WorkState::Ended(_) | WorkState::Running { .. }) => world.reason(&unit).await,
+            other => panic!("{other:?}"),
+        };
+        assert!(reason.0 == code && reason.1.contains(message), "{title}: {reason:?}");
+        world.close().await;
+    }
+}
