@@ -54,7 +54,8 @@ async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Byte
         Ok(answers) => {
             for (verb, answer) in verbs.into_iter().zip(&answers.answers) {
                 let answer = answered(answer);
-                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer).increment(1);
+                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer)
+                    .increment(1);
             }
             Json(answers).into_response()
         }

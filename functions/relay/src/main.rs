@@ -23,8 +23,9 @@ async fn main() -> anyhow::Result<()> {
     let client = options.client().await?;
     let relay = Relay::open(client, settings).await.context("the cluster does not answer as it has to")?;
     let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
-    let listener =
-        TcpListener::bind(options.listen).await.with_context(|| format!("cannot listen on {}", options.listen))?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
     // For whoever has asked for any port.
     writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
     let app = http::routes(Arc::new(http::Served { relay, keys, metrics }));

@@ -150,7 +150,9 @@ fn expressions(work: &Objects) -> Result<(), String> {
             return Err("a container's end is awaited, and nothing is applied".to_owned());
         }
         Until::Ended { .. } if !work.outputs.is_empty() => {
-            return Err("outputs of objects are collected once these are ready; a runner has its own".to_owned());
+            return Err(
+                "outputs of objects are collected once these are ready; a runner has its own".to_owned()
+            );
         }
         Until::Ended { .. } => {}
     }

@@ -42,7 +42,9 @@ impl Next {
 pub(crate) fn is_needed(record: &Record) -> bool {
     match record.phase {
         Phase::Starting | Phase::Running | Phase::Ending { .. } | Phase::Ended => true,
-        Phase::Taken => record.work.as_ref().is_some_and(|work| !work.objects.keep || work.applied.is_empty()),
+        Phase::Taken => {
+            record.work.as_ref().is_some_and(|work| !work.objects.keep || work.applied.is_empty())
+        }
         Phase::Tombstone { .. } => false,
     }
 }

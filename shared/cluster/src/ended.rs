@@ -98,15 +98,17 @@ impl Inner {
             Sight::Gone => Ok(Known::Over(match reported {
                 Some(mut result) => {
                     let known = forebodes.as_ref().map(|it| (it.code, it.message.as_str()));
-                    refine(&mut result, &End { exit_code: 0, reason: String::new(), message: String::new() }, known);
+                    refine(
+                        &mut result,
+                        &End { exit_code: 0, reason: String::new(), message: String::new() },
+                        known,
+                    );
                     result
                 }
                 None => foreboding(),
             })),
             Sight::Runs => self.by_deadline(held, &work, &pods, container, reported, None).await,
-            Sight::Waits(trouble) => {
-                self.troubled(held, &work, &pods, container, reported, trouble).await
-            }
+            Sight::Waits(trouble) => self.troubled(held, &work, &pods, container, reported, trouble).await,
             Sight::NoPod => {
                 let trouble = self.no_pod(&work, object.as_ref()).await?;
                 let next = self.troubled(held, &work, &pods, container, reported, trouble).await?;
@@ -246,8 +248,12 @@ fn by_kubelet(end: &End) -> Callback {
         "Evicted" => told(ReasonCode::Evicted, "the pod was evicted"),
         "ContainerStatusUnknown" => told(ReasonCode::Lost, "nobody knows how it has ended"),
         _ if *exit_code < 0 => told(ReasonCode::Lost, reason),
-        _ if *exit_code == 0 => Callback::failed(ReasonCode::Failed, "it has ended with 0 and without a result"),
-        _ => Callback::failed(ReasonCode::Exit, &format!("it has ended with {exit_code} and without a result")),
+        _ if *exit_code == 0 => {
+            Callback::failed(ReasonCode::Failed, "it has ended with 0 and without a result")
+        }
+        _ => {
+            Callback::failed(ReasonCode::Exit, &format!("it has ended with {exit_code} and without a result"))
+        }
     }
 }
 

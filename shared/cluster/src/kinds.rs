@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use kube::{Client, Resource};
 use kube::api::{Api, DynamicObject};
 use kube::core::{DynamicResourceScope, GroupVersionKind};
 use kube::discovery::{ApiResource, Scope, oneshot};
+use kube::{Client, Resource};
 
 use crate::error::status;
 use crate::record::Place;

@@ -19,7 +19,8 @@ impl Inner {
     /// When they cannot be listed.
     pub(crate) async fn pods(&self, name: &WorkName, work: &Work) -> Result<Vec<Pod>, Error> {
         let namespace = work.manifests().next().and_then(|job| job.place.namespace.clone());
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace.as_ref().unwrap_or(&work.namespace));
+        let api: Api<Pod> =
+            Api::namespaced(self.client.clone(), namespace.as_ref().unwrap_or(&work.namespace));
         let mut pods = api.list(&ListParams::default().labels(&names::selector(name))).await?.items;
         pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
         Ok(pods)

@@ -85,7 +85,10 @@ pub(crate) fn check_life(life: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = life.as_bytes();
-    if bytes.len() > LONGEST || !bytes.iter().copied().all(plain) || !ends(bytes.first()) || !ends(bytes.last())
+    if bytes.len() > LONGEST
+        || !bytes.iter().copied().all(plain)
+        || !ends(bytes.first())
+        || !ends(bytes.last())
     {
         return Err(format!("the life {:?} is no label value", life.chars().take(80).collect::<String>()));
     }
@@ -114,7 +117,11 @@ mod tests {
             ("run", 1, &long, false),
         ] {
             let name = WorkName { unit: unit.to_owned(), attempt };
-            assert_eq!(check(&name).and_then(|()| check_life(life)).is_ok(), good, "{unit:?} {attempt} {life:?}");
+            assert_eq!(
+                check(&name).and_then(|()| check_life(life)).is_ok(),
+                good,
+                "{unit:?} {attempt} {life:?}"
+            );
         }
         let name = WorkName { unit: "run-1".to_owned(), attempt: 2 };
         assert_eq!(of_labels(&labels(&name, "l")), Some(name.clone()));

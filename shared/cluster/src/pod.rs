@@ -60,7 +60,11 @@ pub(crate) fn look(job: &Value, pods: &[Pod], container: &str) -> Sight {
         let conditions = job["status"]["conditions"].as_array();
         let mut ends = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
         let over = ends.any(|it| it["type"] == "Failed" || it["type"] == "Complete");
-        return if over || !job["metadata"]["deletionTimestamp"].is_null() { Sight::Gone } else { Sight::NoPod };
+        return if over || !job["metadata"]["deletionTimestamp"].is_null() {
+            Sight::Gone
+        } else {
+            Sight::NoPod
+        };
     };
     let status = pod.status.as_ref();
     let own = status.and_then(|it| find(it.container_statuses.as_deref(), container));
@@ -129,12 +133,17 @@ fn kept(pod: &Pod) -> Option<Trouble> {
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let (code, lasts) = match reason {
             "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, Lasts::Forever),
-            "ErrImagePull" | "ImagePullBackOff" | "ImageInspectError" | "RegistryUnavailable"
+            "ErrImagePull"
+            | "ImagePullBackOff"
+            | "ImageInspectError"
+            | "RegistryUnavailable"
             | "SignatureValidationFailed" => (ReasonCode::ImagePull, Lasts::Since(since)),
-            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError"
-            | "PreStartHookError" | "PostStartHookError" | "CrashLoopBackOff" => {
-                (ReasonCode::NotStartable, Lasts::Since(since))
-            }
+            "CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError"
+            | "PreStartHookError"
+            | "PostStartHookError"
+            | "CrashLoopBackOff" => (ReasonCode::NotStartable, Lasts::Since(since)),
             _ => return None,
         };
         let message = waiting.message.as_deref().unwrap_or_default();

@@ -56,7 +56,9 @@ impl Inner {
         let Some(work) = held.record.work.clone() else { return Ok(None) };
         let mut left = None;
         for applied in work.applied.iter().rev() {
-            if let Some(kind) = self.kinds.find(&self.client, &applied.place.api_version, &applied.place.kind).await? {
+            if let Some(kind) =
+                self.kinds.find(&self.client, &applied.place.api_version, &applied.place.kind).await?
+            {
                 self.watch(&kind, applied.place.namespace.as_deref());
             }
             match self.delete(&held.record.name, applied).await {

@@ -106,9 +106,8 @@ impl Inner {
         number: usize,
         documents: &[SecretDocument],
     ) -> Result<Option<Value>, Refusal> {
-        if let Some(manifest) = number
-            .checked_sub(work.objects.secrets.len())
-            .and_then(|number| work.objects.apply.get(number))
+        if let Some(manifest) =
+            number.checked_sub(work.objects.secrets.len()).and_then(|number| work.objects.apply.get(number))
         {
             return Ok(Some(manifest.clone()));
         }

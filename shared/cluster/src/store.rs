@@ -125,8 +125,7 @@ impl Store {
     /// # Errors
     /// [`Error::Conflict`] if there is one; [`Error::TooLarge`].
     pub(crate) async fn create(&self, record: Record) -> Result<Held, Error> {
-        let held =
-            Held { record, result: None, pieces: 0, uid: String::new(), version: String::new() };
+        let held = Held { record, result: None, pieces: 0, uid: String::new(), version: String::new() };
         let made = self.secrets.create(&PostParams::default(), &write(&held)?).await;
         read(&made.map_err(written)?)
     }
@@ -224,8 +223,8 @@ fn read(secret: &Secret) -> Result<Held, Error> {
     let name = secret.name_any();
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
-    let Written { pieces, record } = serde_json::from_slice(record)
-        .map_err(|error| Error::Damaged { name, why: error.to_string() })?;
+    let Written { pieces, record } =
+        serde_json::from_slice(record).map_err(|error| Error::Damaged { name, why: error.to_string() })?;
     Ok(Held {
         record,
         result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
@@ -256,7 +255,9 @@ fn write(held: &Held) -> Result<Secret, Error> {
         .map_err(|error| damaged(name, &error.to_string()))?;
     if record.len() > LARGEST {
         let size = record.len();
-        return Err(Error::TooLarge(format!("manifests and rules have {size} bytes; {LARGEST} is the limit")));
+        return Err(Error::TooLarge(format!(
+            "manifests and rules have {size} bytes; {LARGEST} is the limit"
+        )));
     }
     let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
     if let Some(result) = &held.result {

@@ -18,7 +18,8 @@ async fn cancelled() {
     // Before it comes, in one batch with it, and late.
     let unknown = name("unknown", 1);
     assert_eq!(world.get(&unknown).await, WorkState::Unknown);
-    let late = || Request::Ensure(Box::new(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))));
+    let late =
+        || Request::Ensure(Box::new(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))));
     let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
     assert_eq!(answers, vec![Answer::State(WorkState::Tombstoned); 2]);
     assert_eq!(world.state(late()).await, WorkState::Tombstoned);

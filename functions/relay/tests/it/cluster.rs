@@ -30,7 +30,9 @@ fn up() -> Cluster {
     let said = xtask(&["cluster", "up"]);
     let place = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
-        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}")).trim().to_owned()
+        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}"))
+            .trim()
+            .to_owned()
     };
     let folder = tempfile::tempdir().unwrap();
     let built = xtask(&["runner"]);

@@ -33,13 +33,15 @@ async fn from_inputs_to_outputs() {
         script = script.output(output, false);
     }
     script = script.output("sensitive", true);
-    let from = SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
+    let from =
+        SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
     script.fill.push(Fill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
     world.run(&unit, script).await;
     let result = world.result(&unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}\n{}", world.log());
     let large = "x".repeat(200_000);
-    let outputs = [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
+    let outputs =
+        [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
     assert_eq!(result.outputs, BTreeMap::from(outputs));
     assert_eq!(result.binary, BTreeMap::from([("bytes".to_owned(), "/wA=".to_owned())]));
     assert_eq!(result.log.as_deref(), Some("hello world\n"));
@@ -51,7 +53,9 @@ async fn from_inputs_to_outputs() {
     let other = |unit: &str, life: &str| {
         let unit = name(unit, 1);
         let mut script = Script::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
-        script.fill.push(Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(held.clone()) });
+        script
+            .fill
+            .push(Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(held.clone()) });
         let mut objects = script.objects(&unit);
         objects.life = life.to_owned();
         (unit.clone(), world.ensure_of(&unit, objects))
@@ -86,7 +90,10 @@ async fn a_name_starts_once() {
     })
     .await;
     let reason = ended.reason.clone().unwrap();
-    assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("begun\ndone\n")));
+    assert_eq!(
+        (reason.message.as_str(), ended.log.as_deref()),
+        ("the script ended with 3", Some("begun\ndone\n"))
+    );
     // Asked for again, it is told again.
     until("the callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
     let refused = world.plane.refused(&token(&unit));
@@ -100,7 +107,8 @@ async fn a_name_starts_once() {
     assert_eq!(late, Answer::State(WorkState::Tombstoned));
     // Its runner is not heard any more.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
-    let report = json!(Report { v: 1, log_bytes: 0, state: ebb_wire::runner::ReportState::Running }).to_string();
+    let report =
+        json!(Report { v: 1, log_bytes: 0, state: ebb_wire::runner::ReportState::Running }).to_string();
     let answer = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
     assert_eq!(answer.status(), 410);
     world.close().await;

@@ -98,7 +98,9 @@ async fn while_it_runs_and_reports() {
 async fn while_all_of_it_happens() {
     let mut world = World::new("away", &["--patience", "1"]).await;
     let [told, lost, gone, ended] = ["told", "lost", "gone", "ended"].map(|unit| name(unit, 1));
-    world.run(&told, Script::new(&told, "echo told; sleep 3; printf 1 > /tmp/out").output("out", false)).await;
+    world
+        .run(&told, Script::new(&told, "echo told; sleep 3; printf 1 > /tmp/out").output("out", false))
+        .await;
     world.run(&lost, script(&lost)).await;
     world.run(&gone, Script::new(&gone, "sleep 1000")).await;
     world.run(&ended, Script::new(&ended, "echo begun; sleep 1000")).await;
@@ -111,7 +113,8 @@ async fn while_all_of_it_happens() {
     until("the pods to end", async || {
         let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
         let over = |unit: &WorkName| {
-            let mut own = pods.iter().filter(|pod| pod.metadata.labels.as_ref().unwrap()["ebb.dev/unit"] == unit.unit);
+            let mut own =
+                pods.iter().filter(|pod| pod.metadata.labels.as_ref().unwrap()["ebb.dev/unit"] == unit.unit);
             own.all(|pod| pod.status.as_ref().unwrap().phase.as_deref() != Some("Running"))
         };
         (over(&told) && over(&lost) && over(&gone)).then_some(())
@@ -124,7 +127,10 @@ async fn while_all_of_it_happens() {
     let (code, message) = world.reason(&lost).await;
     assert!(message.contains("did not arrive"), "{code:?} {message}");
     assert_eq!(world.reason(&gone).await.0, ebb_wire::callback::ReasonCode::Lost);
-    until("the tombstone", async || (world.state(cancel.clone()).await == WorkState::Tombstoned).then_some(())).await;
+    until("the tombstone", async || {
+        (world.state(cancel.clone()).await == WorkState::Tombstoned).then_some(())
+    })
+    .await;
     assert!(world.plane.taken(&token(&ended)).is_empty());
     world.close().await;
 }

@@ -4,8 +4,10 @@
 
 mod cancels;
 mod cluster;
+mod doors;
 mod jobs;
 mod killed;
+mod objects;
 mod plane;
 mod reasons;
 mod requests;

@@ -24,7 +24,14 @@ async fn of_pods() {
     let cases: [(&str, &str, Change, u64, ReasonCode, &str); 14] = [
         ("exit", "exit 7", |_| {}, 60_000, Exit, "the script ended with 7"),
         ("killed", "kill -9 $$", |_| {}, 60_000, Exit, "SIGKILL"),
-        ("missing", "#", |pod| pod["containers"][0]["image"] = "127.0.0.1:1/none:1".into(), 60_000, ImagePull, "none:1"),
+        (
+            "missing",
+            "#",
+            |pod| pod["containers"][0]["image"] = "127.0.0.1:1/none:1".into(),
+            60_000,
+            ImagePull,
+            "none:1",
+        ),
         (
             "never",
             "#",
@@ -36,7 +43,14 @@ async fn of_pods() {
             NotStartable,
             "ErrImageNeverPull",
         ),
-        ("invalid", "#", |pod| pod["containers"][0]["image"] = "Not::an image".into(), 60_000, NotStartable, "InvalidImageName"),
+        (
+            "invalid",
+            "#",
+            |pod| pod["containers"][0]["image"] = "Not::an image".into(),
+            60_000,
+            NotStartable,
+            "InvalidImageName",
+        ),
         ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 5_000, Unschedulable, "node"),
         (
             "memory",
@@ -47,9 +61,30 @@ async fn of_pods() {
             "memory",
         ),
         ("slow", "echo slow; sleep 1000", |_| {}, 8_000, Timeout, "longer than 8000 ms"),
-        ("mute", "#", |pod| pod["containers"][0]["command"] = json!(["sh", "-c", "exit 7"]), 60_000, Exit, "7 and without"),
-        ("nothing", "#", |pod| pod["containers"][0]["command"] = json!(["true"]), 60_000, Failed, "with 0 and without"),
-        ("program", "#", |pod| pod["containers"][0]["command"] = json!(["/none"]), 60_000, NotStartable, "/none"),
+        (
+            "mute",
+            "#",
+            |pod| pod["containers"][0]["command"] = json!(["sh", "-c", "exit 7"]),
+            60_000,
+            Exit,
+            "7 and without",
+        ),
+        (
+            "nothing",
+            "#",
+            |pod| pod["containers"][0]["command"] = json!(["true"]),
+            60_000,
+            Failed,
+            "with 0 and without",
+        ),
+        (
+            "program",
+            "#",
+            |pod| pod["containers"][0]["command"] = json!(["/none"]),
+            60_000,
+            NotStartable,
+            "/none",
+        ),
         (
             "config",
             "#",
@@ -61,7 +96,14 @@ async fn of_pods() {
             NotStartable,
             "none",
         ),
-        ("init", "#", |pod| pod["initContainers"][0]["command"] = json!(["/ebb-runner", "wrong"]), 60_000, NotStartable, "ebb-install"),
+        (
+            "init",
+            "#",
+            |pod| pod["initContainers"][0]["command"] = json!(["/ebb-runner", "wrong"]),
+            60_000,
+            NotStartable,
+            "ebb-install",
+        ),
         ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), 60_000, Timeout, "longer"),
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
@@ -70,7 +112,10 @@ async fn of_pods() {
         request.timeout_ms = timeout;
         world.ensure(request).await;
         let reason = world.reason(&unit).await;
-        assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
+        assert!(
+            reason.0 == code && reason.1.contains(message),
+            "{unit:?}: {reason:?}, not {code:?} {message:?}"
+        );
         if code == Timeout && unit.unit == "slow" {
             assert_eq!(world.result(&unit).await.log.as_deref(), Some("slow\n"));
         }
@@ -140,9 +185,12 @@ async fn of_the_namespace() {
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
             }
         });
-        let answer = world.ask(Request::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
+        let answer =
+            world.ask(Request::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
         let reason = match answer {
-            ebb_wire::relay::Answer::State(WorkState::Ended(_) | WorkState::Running { .. }) => world.reason(&unit).await,
+            ebb_wire::relay::Answer::State(WorkState::Ended(_) | WorkState::Running { .. }) => {
+                world.reason(&unit).await
+            }
             other => panic!("{other:?}"),
         };
         assert!(reason.0 == code && reason.1.contains(message), "{title}: {reason:?}");

@@ -50,7 +50,12 @@ impl Script {
             folder: "/ebb-work".to_owned(),
             termination_log: "/dev/termination-log".to_owned(),
             // Replaced by the relay.
-            relay: Some(RelayAddress { url: String::new(), token: String::new(), heartbeat_ms: 0, patience_ms: 0 }),
+            relay: Some(RelayAddress {
+                url: String::new(),
+                token: String::new(),
+                heartbeat_ms: 0,
+                patience_ms: 0,
+            }),
         };
         let fill = vec![Fill { pointer: "/relay".to_owned(), with: FillWith::Report }];
         let secured = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});

@@ -184,7 +184,8 @@ impl World {
 
     /// The first result of a work that was taken.
     pub(crate) async fn result(&self, name: &WorkName) -> Callback {
-        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next()).await
+        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next())
+            .await
     }
 
     pub(crate) async fn reason(&self, name: &WorkName) -> (ReasonCode, String) {
@@ -209,10 +210,28 @@ impl World {
     pub(crate) async fn left(&self) -> Vec<String> {
         let ours = ListParams::default().labels("ebb.dev/unit");
         let mut left = Vec::new();
-        left.extend(self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())));
-        left.extend(self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())));
-        left.extend(self.api::<ConfigMap>().list(&ours).await.unwrap().iter().map(|it| format!("ConfigMap {}", it.name_any())));
-        left.extend(self.api::<KubeSecret>().list(&ours).await.unwrap().iter().map(|it| format!("Secret {}", it.name_any())));
+        left.extend(
+            self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())),
+        );
+        left.extend(
+            self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())),
+        );
+        left.extend(
+            self.api::<ConfigMap>()
+                .list(&ours)
+                .await
+                .unwrap()
+                .iter()
+                .map(|it| format!("ConfigMap {}", it.name_any())),
+        );
+        left.extend(
+            self.api::<KubeSecret>()
+                .list(&ours)
+                .await
+                .unwrap()
+                .iter()
+                .map(|it| format!("Secret {}", it.name_any())),
+        );
         let records = self.records().list(&ours).await.unwrap();
         for record in records.iter().filter(|it| it.labels()["ebb.dev/phase"] != "tombstone") {
             left.push(format!("record {} {}", record.name_any(), record.labels()["ebb.dev/phase"]));

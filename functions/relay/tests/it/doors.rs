@@ -1,0 +1,78 @@
+//! Who may ask the relay for what.
+
+use ebb_wire::relay::WorkState;
+use ebb_wire::sign::Secret;
+use serde_json::json;
+
+use crate::requests::{Script, name};
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doors() {
+    let world = World::new("doors", &[]).await;
+    let base = format!("http://127.0.0.1:{}", world.port());
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let get = async |path: &str| {
+        let answer = http.get(format!("{base}{path}")).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert_eq!((get("/healthz").await.0, get("/readyz").await.0), (200, 200));
+    // Batches: only signed ones, recent ones, for this cluster.
+    let empty = json!({"v": 1, "requests": []});
+    let ours = Secret::from_bytes(&[7; 32]).unwrap();
+    let theirs = Secret::from_bytes(&[8; 32]).unwrap();
+    let (status, said) = world.post(&empty, &ours).await.unwrap();
+    assert_eq!(status, 200);
+    let cluster = serde_json::from_str::<serde_json::Value>(&said).unwrap()["cluster"].clone();
+    for (body, signer, expected) in [
+        (json!({"v": 1, "cluster": cluster, "requests": []}), &ours, 200),
+        (json!({"v": 1, "cluster": "another", "requests": []}), &ours, 409),
+        (json!({"v": 1, "requests": [{"explode": {}}]}), &ours, 400),
+        (empty.clone(), &theirs, 401),
+    ] {
+        assert_eq!(world.post(&body, signer).await.unwrap().0, expected, "{body}");
+    }
+    let unsigned = http.post(format!("{base}/v1/batch")).body(empty.to_string()).send().await.unwrap();
+    assert_eq!(unsigned.status(), 401);
+    // Reports: with the token of this very try, and only such as there are.
+    let [first, second] = ["one", "two"].map(|unit| name(unit, 1));
+    for unit in [&first, &second] {
+        world.run(unit, Script::new(unit, "echo begun; sleep 1000")).await;
+    }
+    let token = async |record: &str| {
+        let secret = world.records().get(record).await.unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&secret.data.unwrap()["record"].0).unwrap();
+        record["work"]["token"].as_str().unwrap().to_owned()
+    };
+    let (own, other) = (token("ebb-work.one.1").await, token("ebb-work.two.1").await);
+    let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
+    let result = json!({"result": {"status": "succeeded", "secrets": {"a": {"name": "n", "key": "k"}}}});
+    let ended = json!({"v": 1, "logBytes": 0, "state": {"ended": result}}).to_string();
+    for (token, path, body, expected) in [
+        (&own, "one/1", &running, 204),
+        (&other, "one/1", &ended, 401),
+        (&own, "one/2", &ended, 410),
+        (&own, "none/1", &ended, 410),
+        (&own, "one/1", &"{}".to_owned(), 400),
+        (&own, "one/1", &ended, 204),
+        // The same again, as long as it is known, or nobody wants to know any more.
+        (&other, "two/1", &running, 204),
+    ] {
+        let url = format!("{base}/v1/reports/{path}");
+        let answer = http.post(url).bearer_auth(token).body(body.clone()).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
+    }
+    assert!(world.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
+    let cancel = ebb_wire::relay::Request::Cancel { name: second.clone(), grace_ms: 0 };
+    assert_eq!(world.state(cancel).await, WorkState::Tombstoned);
+    let (_, metrics) = get("/metrics").await;
+    for line in [
+        r#"ebb_relay_requests_total{verb="ensure",answer="running"} 2"#,
+        "ebb_relay_refused_batches_total 2",
+        r#"ebb_relay_reports_total{answer="not yours"} 1"#,
+        "ebb_relay_works",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    world.close().await;
+}

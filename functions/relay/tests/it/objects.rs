@@ -1,0 +1,203 @@
+//! Objects that are applied, waited for, and taken away by another work.
+
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::relay::{Answer, Objects, Request, Until, WorkName, WorkState};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::requests::name;
+use crate::world::{World, until};
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
+}
+
+fn deployment(name: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 0,
+                "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [{
+                    "name": "main", "image": image, "command": ["sleep", "1000"],
+                    "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                }],
+            },
+        }},
+    })
+}
+
+fn kept(apply: Vec<Value>) -> Objects {
+    Objects {
+        life: "life-1".to_owned(),
+        apply,
+        keep: true,
+        until: Until::Ready(vec![]),
+        ..Objects::default()
+    }
+}
+
+fn removal(units: &[&str]) -> Objects {
+    let remove = units.iter().map(|&unit| unit.to_owned()).collect();
+    Objects { life: "life-1".to_owned(), remove, ..Objects::default() }
+}
+
+async fn succeeds(world: &World, unit: &WorkName) {
+    let result = world.result(unit).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applied_ready_and_removed() {
+    let mut world = World::new("objects", &[]).await;
+    let unit = name("make", 1);
+    let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
+    world.ensure(world.ensure_of(&unit, kept(manifests.clone()))).await;
+    succeeds(&world, &unit).await;
+    assert_eq!(world.ask(Request::Acknowledge(unit.clone())).await, Answer::Done);
+    let maps = world.api::<ConfigMap>();
+    let held = maps.get("held").await.unwrap();
+    assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
+    assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
+    // One gets a finalizer, the other is replaced by somebody else's of the same name.
+    let finalizer = json!({"metadata": {"finalizers": ["test.example/held"]}});
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    maps.delete("taken", &DeleteParams::default()).await.unwrap();
+    let foreign: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "taken", "labels": held.labels()}})).unwrap();
+    let foreign = maps.create(&PostParams::default(), &foreign).await.unwrap();
+    // Made by a try that was cancelled while it waited: what it has applied goes as well.
+    let waiting = name("waiting", 1);
+    world.ensure(world.ensure_of(&waiting, kept(vec![deployment("never", "ebb.test/none:1")]))).await;
+    let cancel = Request::Cancel { name: waiting.clone(), grace_ms: 1000 };
+    assert_eq!(world.state(cancel).await, WorkState::Tombstoned);
+    world.api::<k8s_openapi::api::apps::v1::Deployment>().get("never").await.unwrap();
+
+    let undo = name("undo", 1);
+    world.ensure(world.ensure_of(&undo, removal(&["make", "waiting", "unknown"]))).await;
+    until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp)
+        .await;
+    world.kill().await;
+    world.start().await;
+    assert!(matches!(world.get(&undo).await, WorkState::Running { .. }));
+    let none = json!({"metadata": {"finalizers": null}});
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+    succeeds(&world, &undo).await;
+    assert_eq!(maps.get_opt("held").await.unwrap(), None);
+    for gone in ["web", "never"] {
+        let deployments = world.api::<k8s_openapi::api::apps::v1::Deployment>();
+        assert_eq!(deployments.get_opt(gone).await.unwrap(), None);
+    }
+    assert_eq!(maps.get("taken").await.unwrap().uid(), foreign.uid());
+    maps.delete("taken", &DeleteParams::default()).await.unwrap();
+    // What was taken away is not made again.
+    assert_eq!(
+        world.state(Request::Ensure(Box::new(world.ensure_of(&unit, kept(manifests))))).await,
+        WorkState::Tombstoned
+    );
+    world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures() {
+    let world = World::new("failures", &[]).await;
+    let maps = world.api::<ConfigMap>();
+    // An object that vanishes while others are waited for is not made again.
+    let lost = name("lost", 1);
+    let manifests = vec![map("vanishes"), deployment("slow", "ebb.test/none:1")];
+    world.ensure(world.ensure_of(&lost, Objects { keep: false, ..kept(manifests) })).await;
+    maps.delete("vanishes", &DeleteParams::default()).await.unwrap();
+    assert_eq!(world.reason(&lost).await.0, ReasonCode::Lost);
+    // What is not ready in time says why; what cannot be removed in time as well.
+    let slow = name("slow", 1);
+    let mut request =
+        world.ensure_of(&slow, Objects { keep: false, ..kept(vec![deployment("late", "ebb.test/none:1")]) });
+    request.timeout_ms = 3_000;
+    world.ensure(request).await;
+    let (code, message) = world.reason(&slow).await;
+    assert!(code == ReasonCode::Timeout && message.contains("3000 ms: Deployment"), "{message}");
+    let held = name("held", 1);
+    world.ensure(world.ensure_of(&held, kept(vec![map("held")]))).await;
+    succeeds(&world, &held).await;
+    let finalizer = json!({"metadata": {"finalizers": ["test.example/held"]}});
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    let mut request = world.ensure_of(&name("undo", 1), removal(&["held"]));
+    request.timeout_ms = 3_000;
+    world.ensure(request).await;
+    let (code, message) = world.reason(&name("undo", 1)).await;
+    assert!(code == ReasonCode::Timeout && message.contains("test.example/held"), "{message}");
+    let none = json!({"metadata": {"finalizers": null}});
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+    // A second try finishes what the first could not.
+    world.ensure(world.ensure_of(&name("undo", 2), removal(&["held"]))).await;
+    succeeds(&world, &name("undo", 2)).await;
+    world.close().await;
+}
+
+/// Refused before anything is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals() {
+    let world = World::new("refusals", &[]).await;
+    let foreign: ConfigMap = serde_json::from_value(map("foreign")).unwrap();
+    let foreign = world.api::<ConfigMap>().create(&PostParams::default(), &foreign).await.unwrap();
+    let in_namespace = |namespace: &str| {
+        let mut map = map("mine");
+        map["metadata"]["namespace"] = namespace.into();
+        kept(vec![map])
+    };
+    let own = format!("{}-relay", world.units);
+    let privileged = || {
+        let mut made = deployment("bad", "i");
+        made["spec"]["template"]["spec"]["hostNetwork"] = true.into();
+        kept(vec![map("mine"), made])
+    };
+    let ended = Until::Ended { container: "main".to_owned() };
+    for (what, work, why) in [
+        ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign is there already"),
+        (
+            "kind",
+            kept(vec![map("mine"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})]),
+            "`Pod` are not allowed",
+        ),
+        (
+            "unknown",
+            kept(vec![json!({"apiVersion": "x.y/v1", "kind": "Z", "metadata": {"name": "a"}})]),
+            "no kind `Z`",
+        ),
+        (
+            "cluster",
+            kept(vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})]),
+            "outside of a namespace",
+        ),
+        ("elsewhere", in_namespace("default"), "`default` is not allowed"),
+        ("records", in_namespace(&own), "nobody's"),
+        ("pod", privileged(), "hostNetwork"),
+        (
+            "label",
+            kept(vec![
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"ebb.dev/unit": "x"}}}),
+            ]),
+            "is ours",
+        ),
+        ("container", Objects { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
+        ("empty", Objects { until: ended, ..kept(vec![]) }, "nothing is applied"),
+        ("life", Objects { life: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
+    ] {
+        let unit = name(what, 1);
+        let answer = world.ensure(world.ensure_of(&unit, work)).await;
+        assert!(matches!(&answer, Answer::Refused(said) if said.contains(why)), "{what}: {answer:?}");
+        assert_eq!(world.get(&unit).await, WorkState::Unknown);
+    }
+    let mut astray = world.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
+    astray.callback.url = "http://192.0.2.1/".to_owned();
+    let answer = world.ensure(astray).await;
+    assert!(matches!(&answer, Answer::Refused(said) if said.contains("192.0.2.1")), "{answer:?}");
+    assert_eq!(world.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
+    assert_eq!(world.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
+    world.close().await;
+}
