@@ -24,14 +24,19 @@ const TOP_LEVEL: [&str; 11] = [
 /// Who may depend on whom, within the repository. Tests and chores may depend on anything.
 const ARROWS: &[(&str, &[&str])] = &[
     ("shared/engine", &[]),
-    ("shared/spec", &["shared/engine", "shared/podspec"]),
+    ("shared/expr", &[]),
+    ("shared/spec", &["shared/engine", "shared/expr", "shared/podspec"]),
     ("shared/readiness", &[]),
     // Who loads documents tells an author early what the relay would refuse; the relay trusts nobody.
     ("shared/podspec", &[]),
     ("shared/wire", &["shared/engine"]),
     ("shared/store", &["shared/wire"]),
     ("shared/outbound", &["shared/wire"]),
-    ("shared/flow", &["shared/engine", "shared/spec", "shared/wire", "shared/store", "shared/outbound"]),
+    // The Job of a script is made here, with its author's pod template on it: the relay knows no scripts.
+    (
+        "shared/flow",
+        &["shared/engine", "shared/podspec", "shared/spec", "shared/wire", "shared/store", "shared/outbound"],
+    ),
     // One machine makes what the functions are given: clients, keys, guards.
     (
         "shared/local",
@@ -57,7 +62,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FREE: [&str; 3] = ["tests", "tests/fuzz", "infra/xtask"];
 
 /// Crates that can be computed with and nothing else, and all that the strictest of them may use.
-const PURE: [&str; 4] = ["shared/engine", "shared/spec", "shared/readiness", "shared/podspec"];
+const PURE: [&str; 5] =
+    ["shared/engine", "shared/expr", "shared/spec", "shared/readiness", "shared/podspec"];
 const IMPURE: [&str; 14] = [
     "async-std",
     "axum",

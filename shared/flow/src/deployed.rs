@@ -1,7 +1,6 @@
 //! The surroundings of the functions on AWS: read from the environment once, when a function starts.
 
 mod queue;
-mod unconnected;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::sign::{Keys, Secret};
 use ebb_wire::token::TokenKeys;
 
+use crate::cluster::{ClusterRelay, Clusters};
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, Role, Server};
 use crate::ports::Message;
@@ -49,7 +49,9 @@ impl Deployed {
     /// Reads the environment and makes the clients. No request is sent yet.
     ///
     /// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has;
-    /// `EBB_PLATFORM_URL` may be empty. `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
+    /// `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
+    /// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
+    /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
     /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`.
     ///
     /// # Errors
@@ -61,15 +63,19 @@ impl Deployed {
         let store = Arc::new(Store::new(dynamo, bucket));
         let queue = queue::SqsQueue::new(aws_sdk_sqs::Client::new(&config), var("EBB_QUEUE_URL")?);
         let outside = Arc::new(Client::new(Policy::public())?);
+        let settings = settings()?;
+        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let inside = Arc::new(Client::new(relays()?)?);
+        let relay = ClusterRelay::new(clusters()?, inside, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
             store: store.clone(),
-            clock: Arc::new(SystemClock),
-            random: Arc::new(SystemRandom),
-            relay: Arc::new(unconnected::Unconnected),
+            clock,
+            random,
+            relay: Arc::new(relay),
             outside: outside.clone(),
             platform: outside,
             queue: Arc::new(queue),
-            settings: settings()?,
+            settings,
             warm: Warm::default(),
         });
         let access = Arc::new(access(&optional("EBB_API_TOKENS"))?);
@@ -128,6 +134,21 @@ fn settings() -> Result<Settings, DeployedError> {
         sends: 50,
         budget: Duration::from_secs(3),
     })
+}
+
+fn clusters() -> Result<Clusters, DeployedError> {
+    let name = "EBB_CLUSTERS";
+    match optional(name).as_str() {
+        "" => Ok(Clusters::default()),
+        text => {
+            Clusters::parse(text).map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
+        }
+    }
+}
+
+fn relays() -> Result<Policy, DeployedError> {
+    let name = "EBB_RELAY_NETWORKS";
+    Policy::public().and_networks(&optional(name)).map_err(|reason| DeployedError::Invalid { name, reason })
 }
 
 fn access(text: &str) -> Result<Access, DeployedError> {

@@ -3,12 +3,14 @@
 //! Bird's eye: [`receive`] starts and ends lives, [`complete`] takes results, [`sweep`] is where time acts, [`api`] is
 //! what people and programs see. All of them move runs on through [`drive`]: [`dispatch`] sends, [`results`] records
 //! and follows, [`finish`] ends. [`http`] puts them behind an axum router that Lambda and one machine share.
+//! [`cluster`] asks relays for what scripts and objects are there.
 //!
 //! Architecture invariants: nothing lives in memory between invocations but what never changes; no timer but
 //! [`sweep`]; every write is conditional or harmless to repeat.
 
 pub mod api;
 pub mod cause;
+pub mod cluster;
 pub mod complete;
 pub mod deployed;
 pub mod dispatch;

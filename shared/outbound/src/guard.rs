@@ -127,6 +127,18 @@ impl Policy {
         }
     }
 
+    /// Opens further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`; nothing opens nothing.
+    ///
+    /// # Errors
+    /// The first entry that is no network.
+    pub fn and_networks(mut self, list: &str) -> Result<Self, String> {
+        for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let network = entry.parse().map_err(|_| format!("{entry:?} is no network such as 10.0.0.0/8"))?;
+            self.allow.push(network);
+        }
+        Ok(self)
+    }
+
     /// Reads a URL and checks all of it that can be checked before a lookup.
     pub fn check_url(&self, text: &str) -> Result<Url, Refusal> {
         let url = Url::parse(text).map_err(|error| Refusal::Url(error.to_string()))?;

@@ -5,7 +5,6 @@
 pub mod compile;
 pub mod diagnostic;
 mod ebb;
-pub mod expr;
 pub mod load;
 pub mod model;
 pub mod plan;
@@ -15,3 +14,5 @@ mod signadot;
 mod source;
 pub mod template;
 mod templating;
+
+pub use ebb_expr as expr;

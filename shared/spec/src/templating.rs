@@ -191,7 +191,7 @@ impl<'a> Expansion<'a> {
                         format!("unexpanded variable: `{name}` has no value"),
                     )
                     .length(spot.chars().count());
-                    wrong = match crate::diagnostic::nearest(name, self.vars.names()) {
+                    wrong = match crate::expr::nearest(name, self.vars.names()) {
                         Some(near) => {
                             wrong.help(format!("did you mean `@{{{near}}}`? Or give it: --set {name}=VALUE"))
                         }

@@ -274,6 +274,13 @@ pub struct WorkName {
     pub attempt: u32,
 }
 
+impl WorkName {
+    /// The key of the target's life that the run belongs to: what its name begins with.
+    pub fn life(&self) -> &str {
+        self.unit.split_once('-').map_or(self.unit.as_str(), |(life, _)| life)
+    }
+}
+
 /// Where a result goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

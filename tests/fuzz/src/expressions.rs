@@ -17,7 +17,7 @@ const CANARY: &str = "Q7canaryZ";
 /// The first part is an expression, the second the body of the answer that it is evaluated over, in JSON.
 pub(crate) fn expressions(parts: &Parts<'_>) {
     let text = parts.get(0);
-    for scope in [Scope::Plugin, Scope::Sandbox, Scope::Response, Scope::Object, Scope::Plan] {
+    for scope in [Scope::Plugin, Scope::Sandbox, Scope::Response, Scope::Objects, Scope::Plan] {
         match expr::parse(text, scope) {
             Ok(expression) => {
                 for reference in &expression.references {

@@ -231,3 +231,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn networks_are_opened_by_a_list() {
+    let open = |list: &str, address: &str| {
+        let policy = Policy::public().and_networks(list)?;
+        Ok::<_, String>(policy.check_address(address.parse().unwrap()).is_ok())
+    };
+    for (list, address, expected) in [
+        ("", "10.1.2.3", Ok(false)),
+        ("10.0.0.0/8, fd00::/8", "10.1.2.3", Ok(true)),
+        ("10.0.0.0/8, fd00::/8,", "fd00::1", Ok(true)),
+        ("10.0.0.0/8", "192.168.0.1", Ok(false)),
+        ("10.0.0.0", "10.0.0.0", Err("\"10.0.0.0\" is no network such as 10.0.0.0/8".to_owned())),
+    ] {
+        assert_eq!(open(list, address), expected, "{list} {address}");
+    }
+}

@@ -204,7 +204,7 @@ fn param_value<'a>(
                     }
                     (Value::String(text), ParamKind::String) => {
                         let near = param.one_of.iter().filter_map(Value::as_str);
-                        match crate::diagnostic::nearest(text, near) {
+                        match crate::expr::nearest(text, near) {
                             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                             None => diagnostic,
                         }

@@ -10,7 +10,7 @@ use super::places;
 use super::reader::{Report, Use};
 use super::sensitive::Role;
 use super::webhook;
-use crate::diagnostic::nearest;
+use crate::expr::nearest;
 use crate::expr::{self, Scope, Usage};
 use crate::model::{At, OutputFromDoc, Plugin, Pos, Text, Tree, UnitDoc, WorkDoc};
 use crate::plan::{Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, UnitPlan, Webhook, Work};
@@ -119,7 +119,7 @@ pub(super) fn compile<'a>(
                 return None;
             }
             (OutputFromDoc::Value(text), work) => {
-                let scope = if matches!(work, WorkDoc::Webhook { .. }) { Scope::Response } else { Scope::Object };
+                let scope = if matches!(work, WorkDoc::Webhook { .. }) { Scope::Response } else { Scope::Objects };
                 let what = format!("output `{}`", output.name.value);
                 OutputFrom::Expression(report.expression(&what, text, scope, &mut Vec::new())?)
             }

@@ -1,20 +1,17 @@
 //! The expressions of a plan, parsed once, and their evaluation.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
-use cel::{Context, Env};
 use serde_json::Value as Json;
 
-use super::convert::{self, Made};
-use super::{MAX_COST, RenderError, cost};
-use crate::expr::{self, Expression, Scope};
+use super::RenderError;
+use crate::expr::convert::Made;
+use crate::expr::{self, Expression, Failure, MAX_COST, Scope};
 use crate::plan::{OutputFrom, Plan, Template, UnitAt, Work};
 use crate::template::{self, Piece};
 
 /// The expressions of one plan, parsed. Build it once for a plan and share it.
 pub struct Compiled {
-    env: Arc<Env>,
     texts: HashMap<String, Vec<Part>>,
     expressions: HashMap<String, Expression>,
     units: HashMap<String, UnitAt>,
@@ -42,17 +39,7 @@ impl Compiled {
     /// # Errors
     /// [`RenderError::Plan`] for a plan that this crate did not make.
     pub fn new(plan: &Plan) -> Result<Self, RenderError> {
-        let mut env = Env::stdlib();
-        let extended = env
-            .add_extension(cel::extensions::strings)
-            .and_then(|()| env.add_extension(cel::extensions::encoders));
-        extended.map_err(|error| RenderError::Plan { place: "CEL".to_owned(), reason: error.to_string() })?;
-        let mut compiled = Self {
-            env: Arc::new(env),
-            texts: HashMap::new(),
-            expressions: HashMap::new(),
-            units: HashMap::new(),
-        };
+        let mut compiled = Self { texts: HashMap::new(), expressions: HashMap::new(), units: HashMap::new() };
         for (name, resource) in &plan.resources {
             for (param, value) in &resource.params {
                 compiled.template(value, &format!("param `{param}` of `{name}`"))?;
@@ -158,26 +145,14 @@ impl Compiled {
     pub(super) fn run(
         &self,
         expression: &Expression,
-        variables: BTreeMap<&'static str, cel::Value>,
+        variables: BTreeMap<&str, expr::Value>,
         place: &str,
     ) -> Result<Made, RenderError> {
-        let sizes: HashMap<&str, u64> =
-            variables.iter().map(|(name, value)| (*name, cost::size(value))).collect();
-        let cost = cost::bound(&expression.tree, &sizes);
-        if cost > MAX_COST {
-            return Err(RenderError::TooCostly { place: place.to_owned(), cost, limit: MAX_COST });
-        }
-        let mut context = Context::with_env(Arc::clone(&self.env));
-        // A sensitive value is its name and key in here, so there is nothing left to do.
-        let declared = context.add_function("secretRef", |value: cel::Value| value);
-        declared.map_err(|error| wrong(place, error.to_string()))?;
-        for (name, value) in variables {
-            context.add_variable_from_value(name, value);
-        }
-        let evaluation = |reason: String| RenderError::Evaluation { place: place.to_owned(), reason };
-        let made = cel::Value::resolve(&expression.tree, &context)
-            .map_err(|error| evaluation(convert::reason(expression, &error)))?;
-        convert::to_value(&made).map_err(|kind| evaluation(format!("the expression gives {kind}")))
+        let place = || place.to_owned();
+        expr::evaluate(expression, variables).map_err(|failure| match failure {
+            Failure::Evaluation(reason) => RenderError::Evaluation { place: place(), reason },
+            Failure::TooCostly(cost) => RenderError::TooCostly { place: place(), cost, limit: MAX_COST },
+        })
     }
 }
 

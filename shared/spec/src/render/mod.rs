@@ -6,8 +6,6 @@
 //! A sensitive value never gets into an expression: it is passed on whole as a [`SecretRef`], or named by
 //! `secretRef(…)`. Errors name inputs, units and outputs; they never contain a value.
 
-mod convert;
-mod cost;
 mod evaluate;
 mod facts;
 mod outputs;
@@ -20,16 +18,12 @@ use std::collections::BTreeMap;
 
 use crate::plan::{UnitAt, Work};
 
+pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
 pub use evaluate::Compiled;
 pub use facts::Facts;
-pub use outputs::{Response, env, object_rule, outputs_from_object, outputs_from_response, resource_outputs};
+pub use outputs::{Response, env, outputs_from_response, resource_outputs};
 pub use preview::preview;
 pub use unit::unit;
-
-/// The most bytes that one rendered value may have.
-pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
-/// The most work that one evaluation may take, in values touched; what could take more is refused before it starts.
-pub const MAX_COST: u64 = 5_000_000;
 
 /// A value that a unit made or is given.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::convert::{Made, from_json, json_type};
 use super::world::{Found, Unknowns, World, capped};
 use super::{Compiled, Facts, Known, RenderError, Value};
+use crate::expr::convert::{Made, from_json};
 use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
 
 /// A webhook's answer.
@@ -32,57 +32,14 @@ pub fn outputs_from_response(
     let headers: serde_json::Map<String, Json> =
         response.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let value = serde_json::json!({"status": response.status, "headers": headers, "body": response.body});
-    outputs(compiled, unit, "response", &value)
-}
-
-/// The declared outputs of an object, as it is now.
-///
-/// # Errors
-/// As [`outputs_from_response`].
-pub fn outputs_from_object(
-    compiled: &Compiled,
-    unit: &UnitPlan,
-    object: &Json,
-) -> Result<BTreeMap<String, Value>, RenderError> {
-    outputs(compiled, unit, "object", object)
-}
-
-/// Whether a rule of an object (its `ready` or `fail`) holds. A rule over fields that are not there yet does not hold.
-///
-/// # Errors
-/// [`RenderError::Type`] if it gives something else than true or false, [`RenderError::TooCostly`].
-pub fn object_rule(compiled: &Compiled, rule: &str, object: &Json) -> Result<bool, RenderError> {
-    let place = "the rule";
-    let variables = BTreeMap::from([("object", from_json(object))]);
-    match compiled.run(compiled.parsed(rule, place)?, variables, place) {
-        Ok(Made::Json(Json::Bool(holds))) => Ok(holds),
-        Ok(Made::Json(other)) => Err(RenderError::Type {
-            place: place.to_owned(),
-            wanted: "true or false",
-            got: json_type(&other),
-        }),
-        Ok(Made::Bytes(_)) => {
-            Err(RenderError::Type { place: place.to_owned(), wanted: "true or false", got: "bytes" })
-        }
-        Ok(Made::Nothing) | Err(RenderError::Evaluation { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn outputs(
-    compiled: &Compiled,
-    unit: &UnitPlan,
-    root: &'static str,
-    value: &Json,
-) -> Result<BTreeMap<String, Value>, RenderError> {
-    let value = from_json(value);
+    let value = from_json(&value);
     let mut outputs = BTreeMap::new();
     for (name, output) in &unit.outputs {
         let OutputFrom::Expression(text) = &output.from else { continue };
         let place = format!("output `{name}`");
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
         let expression = compiled.parsed(text, &place)?;
-        let made = match compiled.run(expression, BTreeMap::from([(root, value.clone())]), &place) {
+        let made = match compiled.run(expression, BTreeMap::from([("response", value.clone())]), &place) {
             Ok(Made::Json(json)) => {
                 capped(&place, json.to_string().len())?;
                 Value::Json(json)

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::convert::json_type;
 use super::world::{Found, Lenience, Unknowns, World, capped};
 use super::{
     Compiled, Facts, InputValue, Known, Produced, RenderError, Rendered, RenderedInput, Request, SkipReason,
     Value, url,
 };
+use crate::expr::convert::json_type;
 use crate::plan::{Input, Plan, Template, UnitAt, UnitPlan, Webhook, Work};
 
 /// What is to be done with a unit: skipped, or run with these values.

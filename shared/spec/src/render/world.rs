@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value as Json;
 
-use super::convert::{self, Made};
 use super::evaluate::{Compiled, Part};
 use super::{Facts, Known, MAX_VALUE_BYTES, Produced, RenderError, SecretRef, Value};
-use crate::expr::{Expression, Reference, Source, Usage};
+use crate::expr::convert::{self, Made};
+use crate::expr::{self, Expression, Reference, Source, Usage};
 use crate::plan::{Plan, Template};
 
 /// What is done about an output that nobody has made yet.
@@ -53,7 +53,7 @@ impl<'a> World<'a> {
             Source::Target(field) => {
                 return Ok(self.facts.field(field).map_or(Found::Nothing, |v| Found::Value(Value::Json(v))));
             }
-            Source::Response | Source::Object => return Ok(Found::Nothing),
+            Source::Response | Source::Object | Source::Objects => return Ok(Found::Nothing),
             Source::Output { unit, output } => return Ok(self.output(unit, output)),
             Source::Param(name) => {
                 let Some(resource) = self.plan.resources.get(self.resource) else {
@@ -171,13 +171,13 @@ impl<'a> World<'a> {
                 Found::Value(value) => {
                     let value = match self.guarded(value, reference, place)? {
                         Value::Json(json) => convert::from_json(&json),
-                        Value::Bytes(bytes) => cel::Value::Bytes(bytes.into()),
+                        Value::Bytes(bytes) => expr::Value::Bytes(bytes.into()),
                         Value::Secret(secret)
                             if matches!(reference.usage, Usage::SecretRef | Usage::Presence) =>
                         {
                             let entries = [("name", secret.name), ("key", secret.key)];
                             convert::from_map(
-                                entries.map(|(k, v)| (k.to_owned(), cel::Value::from(v))).into(),
+                                entries.map(|(k, v)| (k.to_owned(), expr::Value::from(v))).into(),
                             )
                         }
                         Value::Secret(_) => {
@@ -307,12 +307,12 @@ fn text_of(value: Value, place: &str, expression: &Expression) -> Result<String,
 /// Values by path, to become CEL's variables.
 #[derive(Default)]
 struct Branch {
-    leaf: Option<cel::Value>,
+    leaf: Option<expr::Value>,
     branches: HashMap<String, Branch>,
 }
 
 impl Branch {
-    fn set(&mut self, source: &Source, value: cel::Value) {
+    fn set(&mut self, source: &Source, value: expr::Value) {
         let path = path(source);
         self.at(&path).leaf = Some(value);
     }
@@ -329,7 +329,7 @@ impl Branch {
         path.iter().fold(self, |branch, step| branch.branches.entry((*step).to_owned()).or_default())
     }
 
-    fn value(self) -> cel::Value {
+    fn value(self) -> expr::Value {
         match self.leaf {
             Some(value) => value,
             None => convert::from_map(
@@ -338,7 +338,7 @@ impl Branch {
         }
     }
 
-    fn variables(mut self) -> BTreeMap<&'static str, cel::Value> {
+    fn variables(mut self) -> BTreeMap<&'static str, expr::Value> {
         let roots = crate::expr::Root::ALL.map(crate::expr::Root::as_str);
         roots.into_iter().filter_map(|root| Some((root, self.branches.remove(root)?.value()))).collect()
     }
@@ -352,5 +352,6 @@ fn path(source: &Source) -> Vec<&str> {
         Source::Target(field) => vec!["target", field],
         Source::Response => vec!["response"],
         Source::Object => vec!["object"],
+        Source::Objects => vec!["objects"],
     }
 }

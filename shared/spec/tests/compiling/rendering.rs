@@ -192,16 +192,6 @@ fn outputs_of_answers() {
     assert_eq!(good, BTreeMap::from([("tenant".to_owned(), Value::Json(json!(7)))]));
     let bad = render::outputs_from_response(&compiled, unit, &response(json!("no")));
     insta::assert_snapshot!(bad.unwrap_err());
-
-    let cache = plan.unit(at(&plan, "users/cache")).unwrap();
-    let ebb_spec::plan::Work::Object(object) = &cache.work else { panic!("an object") };
-    let rule = object.ready.as_deref().unwrap();
-    let holds = |value| render::object_rule(&compiled, rule, &value);
-    assert_eq!(holds(json!({"status": {"phase": "Up"}})), Ok(true));
-    assert_eq!(holds(json!({"status": {"phase": "Down"}})), Ok(false));
-    assert_eq!(holds(json!({})), Ok(false));
-    let made = render::outputs_from_object(&compiled, cache, &json!({"status": {"host": "h"}})).unwrap();
-    assert_eq!(made["host"], text("h"));
 }
 
 /// What decides what runs and where is taken as it was written, whatever a document's users choose.

@@ -333,7 +333,7 @@ fn drawings_differ_in_ink_only() {
     assert!(wrong.drawn(Drawing::Coloured).contains('\u{1b}'));
     assert!(wrong.drawn(Drawing::Ascii).is_ascii());
     assert!(!wrong.drawn(Drawing::Plain).contains('\u{1b}'));
-    let none = ebb_spec::diagnostic::nearest("zzz", ["name", "spec"]);
+    let none = ebb_spec::expr::nearest("zzz", ["name", "spec"]);
     assert_eq!(none, None);
-    assert_eq!(ebb_spec::diagnostic::nearest("queue_url", ["queue-name", "queue-url"]), Some("queue-url"));
+    assert_eq!(ebb_spec::expr::nearest("queue_url", ["queue-name", "queue-url"]), Some("queue-url"));
 }

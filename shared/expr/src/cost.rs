@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 
-/// What compiling a pattern of [`crate::expr::MAX_PATTERN`] bytes takes, in values touched.
+/// What compiling a pattern of [`crate::MAX_PATTERN`] bytes takes, in values touched.
 const PATTERN: u64 = 5_000;
 
 /// Values made, and values touched.
@@ -18,13 +18,13 @@ struct Bound {
 }
 
 /// Values that the evaluation of `tree` touches at most, given the sizes of its variables.
-pub(super) fn bound(tree: &IdedExpr, sizes: &HashMap<&str, u64>) -> u64 {
+pub(crate) fn bound(tree: &IdedExpr, sizes: &HashMap<&str, u64>) -> u64 {
     let mut bound = Bounder { sizes, local: Vec::new() };
     bound.of(tree).cost
 }
 
 /// The size of a value: what it holds, long texts counting more than once.
-pub(super) fn size(value: &cel::Value) -> u64 {
+pub(crate) fn size(value: &cel::Value) -> u64 {
     match value {
         cel::Value::List(items) => items.iter().map(size).fold(1, u64::saturating_add),
         cel::Value::Map(map) => {

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use super::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
-use super::path::{Access, Key, Path, step};
-use super::tokens::{self, Name, Position};
-use super::{
+use crate::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
+use crate::near::nearest;
+use crate::path::{Access, Key, Path, step};
+use crate::tokens::{self, Name, Position};
+use crate::{
     Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN, Mistake, Reference, Source, Usage,
 };
-use crate::diagnostic::nearest;
 
 /// What `tree`, parsed from `text`, reads.
 pub(super) fn analyse(text: &str, tree: IdedExpr, scope: Scope) -> Result<Expression, Vec<Mistake>> {
@@ -237,7 +237,7 @@ impl Walk<'_> {
         let steps = match root {
             Root::Params | Root::Target => 1,
             Root::Units | Root::Resources => 3,
-            Root::Response | Root::Object => 0,
+            Root::Response | Root::Object | Root::Objects => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -258,6 +258,7 @@ impl Walk<'_> {
         let name = root.as_str();
         match root {
             Root::Object => Some(Source::Object),
+            Root::Objects => Some(Source::Objects),
             Root::Response => {
                 let field = path.name(0)?;
                 if !RESPONSE_FIELDS.contains(&field) {

@@ -15,12 +15,21 @@ pub enum Root {
     Response,
     /// A Kubernetes object as it is now.
     Object,
+    /// All objects of the unit.
+    Objects,
 }
 
 impl Root {
     /// All.
-    pub const ALL: [Self; 6] =
-        [Self::Params, Self::Units, Self::Resources, Self::Target, Self::Response, Self::Object];
+    pub const ALL: [Self; 7] = [
+        Self::Params,
+        Self::Units,
+        Self::Resources,
+        Self::Target,
+        Self::Response,
+        Self::Object,
+        Self::Objects,
+    ];
 
     /// How it is written.
     pub fn as_str(self) -> &'static str {
@@ -31,6 +40,7 @@ impl Root {
             Self::Target => "target",
             Self::Response => "response",
             Self::Object => "object",
+            Self::Objects => "objects",
         }
     }
 
@@ -49,8 +59,10 @@ pub enum Scope {
     Sandbox,
     /// In an output of a webhook.
     Response,
-    /// In `ready`, `fail` or an output of an object.
+    /// In `ready` or `fail` of an object.
     Object,
+    /// In an output of objects.
+    Objects,
     /// Anywhere: in a plan, which was checked before.
     Plan,
 }
@@ -63,6 +75,7 @@ impl Scope {
             Self::Sandbox => &[Root::Resources, Root::Target],
             Self::Response => &[Root::Response],
             Self::Object => &[Root::Object],
+            Self::Objects => &[Root::Object, Root::Objects],
             Self::Plan => &Root::ALL,
         }
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use cel::objects::{Key, Map, OptionalValue};
 use serde_json::Value as Json;
 
-use crate::expr::Expression;
+use crate::Expression;
 
 /// The CEL value of JSON. Whole numbers are `int` where they fit, so that `+ 1` works on them.
-pub(super) fn from_json(value: &Json) -> cel::Value {
+pub fn from_json(value: &Json) -> cel::Value {
     match value {
         Json::Null => cel::Value::Null,
         Json::Bool(value) => cel::Value::Bool(*value),
@@ -27,21 +27,24 @@ pub(super) fn from_json(value: &Json) -> cel::Value {
 }
 
 /// A CEL map with text keys.
-pub(super) fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
+pub fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
     let map = map.into_iter().map(|(key, value)| (Key::String(Arc::new(key)), value)).collect();
     cel::Value::Map(Map { map: Arc::new(map) })
 }
 
 /// What CEL made.
-pub(super) enum Made {
+#[derive(Clone, Debug, PartialEq)]
+pub enum Made {
+    /// JSON.
     Json(Json),
+    /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),
     /// An optional without a value.
     Nothing,
 }
 
 /// The value that CEL made, or the type that has no place outside of an expression.
-pub(super) fn to_value(value: &cel::Value) -> Result<Made, &'static str> {
+pub(crate) fn to_value(value: &cel::Value) -> Result<Made, &'static str> {
     match value {
         cel::Value::Bytes(bytes) => Ok(match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Made::Json(text.into()),
@@ -96,7 +99,7 @@ fn to_json(value: &cel::Value) -> Result<Option<Json>, &'static str> {
 }
 
 /// The type of JSON for a message.
-pub(super) fn json_type(value: &Json) -> &'static str {
+pub fn json_type(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",
         Json::Bool(_) => "a boolean",
@@ -108,7 +111,7 @@ pub(super) fn json_type(value: &Json) -> &'static str {
 }
 
 /// What went wrong in an evaluation, without any value in it: a key is named if the expression itself names it.
-pub(super) fn reason(expression: &Expression, error: &cel::ExecutionError) -> String {
+pub(crate) fn reason(expression: &Expression, error: &cel::ExecutionError) -> String {
     use cel::ExecutionError as E;
     match error {
         E::NoSuchKey(key) if expression.writes(key) => {

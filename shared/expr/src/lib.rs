@@ -1,21 +1,33 @@
-//! CEL expressions: what they read, and what is wrong with them before they run.
+//! CEL expressions: what they read, what is wrong with them before they run, and their evaluation within bounds.
 //!
 //! [`parse`] refuses what cannot be followed (a dynamic index into `units`, a whole map, an unknown name) and what
-//! could run too long. It knows names and shapes only; whether `units.database` exists is `compile`'s question.
+//! could run too long. It knows names and shapes only; whether `units.database` exists is asked by whoever compiles
+//! documents. [`evaluate`] refuses what could take too long on the values that are there. [`Program`] is both for an
+//! expression over objects of a cluster.
 //!
 //! The Pratt parser of the `cel` crate is used and not its ANTLR one: in a debug build the latter overflows a stack of
 //! 2 MiB at twelve nested parentheses, and takes a millisecond for what the former does in microseconds. It keeps no
 //! source offsets, so places come from the names in the text.
 
+pub mod convert;
+mod cost;
+mod evaluate;
 mod names;
+mod near;
 mod path;
+mod program;
 mod tokens;
 mod walk;
 
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 
+/// A value of CEL.
+pub use cel::Value;
+pub use evaluate::{Failure, evaluate};
 pub use names::{FUNCTIONS, Root, Scope, TARGET_FIELDS};
+pub use near::nearest;
+pub use program::{Error, Program};
 
 /// The longest expression, in bytes.
 pub const MAX_LENGTH: usize = 4096;
@@ -27,6 +39,10 @@ pub const MAX_DEPTH: usize = 24;
 pub const MAX_NESTED_LOOPS: usize = 2;
 /// The most bytes that the pattern of `matches` takes when it is compiled.
 pub const MAX_PATTERN: usize = 64 << 10;
+/// The most work that one evaluation may take, in values touched; what could take more is refused before it starts.
+pub const MAX_COST: u64 = 5_000_000;
+/// The most bytes that one value may have that is passed on.
+pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 
 /// An expression and what it reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +93,8 @@ pub enum Source {
     Response,
     /// `object…`.
     Object,
+    /// `objects…`.
+    Objects,
 }
 
 /// What an expression does with a value.
@@ -135,6 +153,7 @@ impl std::fmt::Display for Source {
             Self::Target(field) => write!(f, "target.{field}"),
             Self::Response => f.write_str("response"),
             Self::Object => f.write_str("object"),
+            Self::Objects => f.write_str("objects"),
         }
     }
 }

@@ -1,0 +1,14 @@
+//! The control plane's side of units in a cluster.
+//!
+//! A cluster's relay knows objects and nothing of scripts: [`script`] makes a Job and a Secret of a script, and
+//! [`ClusterRelay`] sends it to the relay of the cluster that is named, signed. What is made and how is decided here, so
+//! that it changes without anything in a cluster changing.
+
+mod clusters;
+mod job;
+mod relay;
+pub mod script;
+
+pub use clusters::{Cluster, Clusters, ClustersError};
+pub use job::{Pods, User};
+pub use relay::ClusterRelay;

@@ -1,0 +1,142 @@
+//! The Job that runs a script: our pod template, the author's overlay on it, and the Job around both.
+
+use std::time::Duration;
+
+use ebb_podspec::Refusal;
+use ebb_wire::id::short_digest;
+use ebb_wire::relay::{Script, WorkName};
+use ebb_wire::runner::PROGRAM;
+use serde_json::{Value, json};
+
+/// Where the runner is copied to, and the script's own folder below it.
+const RUNNER: &str = "/ebb";
+/// The folder of [`super::script`]'s Secret.
+const INPUT: &str = "/ebb-in";
+/// The key of that Secret, a file in [`INPUT`].
+pub(super) const SPEC: &str = "spec.json";
+/// The container that the script runs in.
+pub(super) const MAIN: &str = "main";
+/// Characters of a name that is a label's value, too.
+const LONGEST_NAME: usize = 63;
+/// Seconds beside the runner's grace that the Job controller waits before it ends a pod that its relay has forgotten.
+const SLACK: u64 = 60;
+/// The user of the init container: any but root, for the folder that it writes to is everybody's.
+const NOBODY: u64 = 65532;
+
+/// How the pods of a cluster are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pods {
+    /// An image whose `/ebb-runner` is the runner.
+    pub runner_image: String,
+    /// Between `SIGTERM` and `SIGKILL` of a script.
+    pub grace: Duration,
+    /// Who scripts run as.
+    pub user: User,
+}
+
+/// Who scripts run as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum User {
+    /// The image's user. Stock images run as root, so this is what works with them; all else that the level `restricted`
+    /// of the Pod Security Standards asks for is there.
+    #[default]
+    OfImage,
+    /// Anybody but root, as the level `restricted` asks: an image that says otherwise does not start.
+    NotRoot,
+}
+
+/// The name of a try's Job and Secret: the same for the same try, and with a prefix that no author's object may have.
+pub(super) fn name(work: &WorkName) -> String {
+    let name = format!("{}{}-{}", ebb_podspec::OURS, work.unit, work.attempt);
+    match name.len() > LONGEST_NAME {
+        true => {
+            format!("{}{}", ebb_podspec::OURS, short_digest(&[&work.unit, &work.attempt.to_string()], 32))
+        }
+        false => name,
+    }
+}
+
+/// The Job of a script, `named` like the Secret that it mounts.
+///
+/// # Errors
+/// What of the author's pod template is no YAML, does not fit, or changes what is ours.
+pub(super) fn job(script: &Script, timeout_ms: u64, named: &str, pods: &Pods) -> Result<Value, Vec<Refusal>> {
+    let base = template(script, named, pods);
+    let template = match &script.pod_template {
+        Some(text) => {
+            let overlay = ebb_podspec::read(text).map_err(|refusal| vec![refusal])?;
+            ebb_podspec::merge(&base, &overlay)?
+        }
+        None => base,
+    };
+    // The runner and the relay keep the deadline; this is for a pod that neither of them ends.
+    let deadline = timeout_ms.div_ceil(1000).saturating_add(2 * pods.grace.as_secs()).saturating_add(SLACK);
+    let mut metadata = json!({"name": named});
+    if let Some(namespace) = &script.namespace {
+        metadata["namespace"] = namespace.as_str().into();
+    }
+    Ok(json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "backoffLimit": 0, // Tries are counted by the unit.
+            "activeDeadlineSeconds": deadline,
+            "template": template,
+        },
+    }))
+}
+
+fn template(script: &Script, secret: &str, pods: &Pods) -> Value {
+    let mut context = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    if pods.user == User::NotRoot {
+        context["runAsNonRoot"] = true.into();
+    }
+    let confined = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let mut installing = confined.clone();
+    installing["runAsNonRoot"] = true.into();
+    installing["runAsUser"] = NOBODY.into();
+    json!({
+        "metadata": {},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            // A script's variables are those of its document, not the services of a namespace.
+            "enableServiceLinks": false,
+            // The runner needs the grace twice at most: for the script, and to tell how it has ended.
+            "terminationGracePeriodSeconds": 2 * pods.grace.as_secs() + 5,
+            "securityContext": context,
+            "initContainers": [{
+                "name": "ebb-install",
+                "image": pods.runner_image,
+                "command": [format!("/{PROGRAM}"), "install", RUNNER],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                "securityContext": installing,
+                "volumeMounts": [{"name": "ebb-runner", "mountPath": RUNNER}],
+            }],
+            "containers": [{
+                "name": MAIN,
+                "image": script.image,
+                "command": [format!("{RUNNER}/{PROGRAM}"), "run", "--spec", format!("{INPUT}/{SPEC}")],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+                "securityContext": confined,
+                "volumeMounts": [
+                    {"name": "ebb-runner", "mountPath": RUNNER},
+                    {"name": "ebb-in", "mountPath": INPUT, "readOnly": true},
+                ],
+            }],
+            "volumes": [
+                {"name": "ebb-runner", "emptyDir": {}},
+                // Readable for whoever the image runs as.
+                {"name": "ebb-in", "secret": {"secretName": secret, "defaultMode": 0o444}},
+            ],
+        },
+    })
+}
+
+/// A folder for the script itself.
+pub(super) fn folder() -> String {
+    format!("{RUNNER}/script")
+}

@@ -1,0 +1,137 @@
+use std::sync::{Mutex, atomic::AtomicU64, atomic::Ordering};
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use ebb_engine::Timestamp;
+use ebb_outbound::{Client, Policy};
+use ebb_wire::relay::{Destination, Objects, Work};
+use ebb_wire::sign::{Keys, Secret, verify};
+use serde_json::{Value, json};
+
+use super::*;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+struct Fixed;
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+}
+#[derive(Default)]
+struct Counted(AtomicU64);
+impl Random for Counted {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// What a server got, after its signature was checked, and what it answers.
+#[derive(Default)]
+struct Seen {
+    batches: Mutex<Vec<Batch>>,
+    answer: Mutex<(u16, String)>,
+}
+
+async fn serve(seen: Arc<Seen>) -> String {
+    let take = move |headers: HeaderMap, body: Bytes| async move {
+        let keys = Keys::new(Secret::parse(SECRET).unwrap(), Vec::new()).unwrap();
+        if let Err(error) = verify(&keys, &headers, &body, NOW) {
+            return (StatusCode::UNAUTHORIZED, error.to_string());
+        }
+        seen.batches.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        let (status, text) = seen.answer.lock().unwrap().clone();
+        (StatusCode::from_u16(status).unwrap(), text)
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let app = axum::Router::new().route("/v1/batch", axum::routing::post(take));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    url
+}
+
+fn relay(url: &str, secret: &str, uid: Option<&str>) -> ClusterRelay {
+    let cluster = json!({"url": url, "secret": secret, "uid": uid, "runnerImage": "r"});
+    let clusters = Clusters::parse(&json!({"default": cluster}).to_string()).unwrap();
+    let call = Arc::new(Client::new(Policy::with_loopback()).unwrap());
+    ClusterRelay::new(clusters, call, Arc::new(Fixed), Arc::new(Counted::default()), Duration::from_secs(30))
+}
+
+fn work() -> WorkName {
+    WorkName { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
+}
+
+#[tokio::test]
+async fn every_verb_is_signed_and_answered() {
+    let seen = Arc::new(Seen::default());
+    let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, Some("uid"));
+    let answers = |status: u16, answer: Value| {
+        let text = json!({"v": 1, "cluster": "uid", "answers": [answer]}).to_string();
+        *seen.answer.lock().unwrap() = (status, text);
+    };
+    let objects = Objects { life: "life".to_owned(), ..Objects::default() };
+    let request = Ensure {
+        v: 1,
+        name: work(),
+        not_after_ms: 1,
+        timeout_ms: 2,
+        callback: Destination { url: "u".to_owned(), token: "t".to_owned() },
+        work: Work::Objects(objects.clone()),
+    };
+    answers(200, json!({"state": {"running": {"log": "l"}}}));
+    let running = WorkState::Running { log: "l".to_owned() };
+    assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
+    assert_eq!(relay.get(None, &work()).await, Ok(running));
+    answers(200, json!({"state": "tombstoned"}));
+    assert_eq!(relay.cancel(None, &work(), Duration::from_secs(3)).await, Ok(WorkState::Tombstoned));
+    answers(200, json!("done"));
+    assert_eq!(relay.acknowledge(None, &work()).await, Ok(()));
+    let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
+    assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster.as_deref() == Some("uid")));
+    let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
+    assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.work == objects && sent.name == work()));
+    let rest = [Verb::Get(work()), Verb::Cancel { name: work(), grace_ms: 3_000 }, Verb::Acknowledge(work())];
+    assert_eq!(verbs[1..], rest);
+}
+
+#[tokio::test]
+async fn what_is_final_and_what_is_asked_again() {
+    let seen = Arc::new(Seen::default());
+    let url = serve(Arc::clone(&seen)).await;
+    let right = relay(&url, SECRET, Some("uid"));
+    let answers = |list: Value| json!({"v": 1, "cluster": "uid", "answers": list}).to_string();
+    let of_other = json!({"v": 1, "cluster": "copy", "answers": ["done"]}).to_string();
+    for (status, text, is_final, expected) in [
+        (
+            200,
+            answers(json!([{"refused": "the kind Node is not allowed"}])),
+            true,
+            "the kind Node is not allowed",
+        ),
+        (200, answers(json!([{"failed": "etcd is down"}])), false, "etcd is down"),
+        (200, answers(json!([])), false, "0 answers to one request"),
+        (200, answers(json!(["done"])), false, "no answer to what was asked"),
+        (200, "<html>".to_owned(), false, "cannot be read"),
+        (200, of_other, true, "another cluster (copy) than uid, which is pinned"),
+        (409, String::new(), true, "another cluster than uid, which is pinned"),
+        (413, "too large".to_owned(), true, "413: too large"),
+        (503, "busy".to_owned(), false, "503: busy"),
+    ] {
+        *seen.answer.lock().unwrap() = (status, text);
+        let error = right.get(None, &work()).await.unwrap_err();
+        assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{status} {error}");
+        assert!(error.to_string().contains(expected), "{status} {error}");
+    }
+    let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", None);
+    let gone = relay("http://127.0.0.1:1", SECRET, None);
+    for (relay, cluster, is_final, expected) in [
+        (&stranger, None, false, "401: no v1 signature"),
+        (&gone, None, false, "the relay does not answer"),
+        (&right, Some("eu"), true, "no relay is connected for cluster \"eu\""),
+    ] {
+        let error = relay.get(cluster, &work()).await.unwrap_err();
+        assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
