@@ -22,6 +22,8 @@ use crate::store::{Held, now_ms};
 /// Between two looks for why there is no pod: events are not watched.
 const NO_POD: Duration = Duration::from_secs(5);
 
+const TOO_LITTLE_MEMORY: &str = "it needed more memory than it may have";
+
 /// What is known of an awaited end.
 enum Known {
     /// This is the result, and nothing runs that could change it.
@@ -237,24 +239,23 @@ fn termination(end: &End) -> Option<Callback> {
     }
 }
 
-/// What the kubelet says of a container that has left no message.
+/// What the kubelet says of a container that has left no message of the runner's. What it has left instead may be the
+/// end of its log, which is no text for a reason.
 fn by_kubelet(end: &End) -> Callback {
     let End { exit_code, reason, message } = end;
-    let told = |code, what: &str| Callback::failed(code, format!("{what}: {message}").trim_end_matches(": "));
-    match reason.as_str() {
-        "OOMKilled" => told(ReasonCode::OutOfMemory, "it needed more memory than it may have"),
-        "ContainerCannotRun" | "StartError" => told(ReasonCode::NotStartable, "it cannot be started"),
-        "DeadlineExceeded" => told(ReasonCode::Timeout, "its pod took longer than it may"),
-        "Evicted" => told(ReasonCode::Evicted, "the pod was evicted"),
-        "ContainerStatusUnknown" => told(ReasonCode::Lost, "nobody knows how it has ended"),
-        _ if *exit_code < 0 => told(ReasonCode::Lost, reason),
-        _ if *exit_code == 0 => {
-            Callback::failed(ReasonCode::Failed, "it has ended with 0 and without a result")
+    let (code, what) = match reason.as_str() {
+        "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
+        "ContainerCannotRun" | "StartError" => {
+            (ReasonCode::NotStartable, format!("it cannot be started: {message}"))
         }
-        _ => {
-            Callback::failed(ReasonCode::Exit, &format!("it has ended with {exit_code} and without a result"))
-        }
-    }
+        "DeadlineExceeded" => (ReasonCode::Timeout, format!("its pod took longer than it may: {message}")),
+        "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
+        "ContainerStatusUnknown" => (ReasonCode::Lost, "nobody knows how it has ended".to_owned()),
+        _ if *exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
+        _ if *exit_code == 0 => (ReasonCode::Failed, "it has ended with 0 and without a result".to_owned()),
+        _ => (ReasonCode::Exit, format!("it has ended with {exit_code} and without a result")),
+    };
+    Callback::failed(code, &what)
 }
 
 /// A runner knows that it was killed or asked to end; why, is known outside.
@@ -263,7 +264,7 @@ fn refine(result: &mut Callback, end: &End, foreboding: Option<(ReasonCode, &str
     let died = matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost);
     if end.reason == "OOMKilled" && died {
         reason.code = ReasonCode::OutOfMemory;
-        reason.message = "it needed more memory than it may have".to_owned();
+        reason.message = TOO_LITTLE_MEMORY.to_owned();
     } else if let Some((code, message)) = foreboding
         && reason.code == ReasonCode::Lost
     {

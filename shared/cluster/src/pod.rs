@@ -189,3 +189,64 @@ pub(crate) fn foreboding(pod: &Pod) -> Option<Reason> {
 pub(crate) fn millis(time: Option<&Time>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.0.as_millisecond()).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What one node of a test cluster does not do, as the API server would show it.
+    #[test]
+    fn ends_that_are_rare() {
+        let disrupted = |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]});
+        for (status, expected) in [
+            (json!({}), None),
+            (disrupted("DeletionByTaintManager"), Some(ReasonCode::Lost)),
+            (disrupted("DeletionByPodGC"), Some(ReasonCode::Lost)),
+            (disrupted("PreemptionByScheduler"), Some(ReasonCode::Evicted)),
+            (disrupted("TerminationByKubelet"), Some(ReasonCode::Evicted)),
+            (json!({"reason": "NodeShutdown"}), Some(ReasonCode::Lost)),
+            (json!({"reason": "Evicted", "message": "memory"}), Some(ReasonCode::Evicted)),
+        ] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+            assert_eq!(foreboding(&pod).map(|it| it.code), expected, "{status}");
+        }
+        let waiting = |list: &str, reason: &str| {
+            json!({list: [{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason}}}]})
+        };
+        for (status, expected) in [
+            (waiting("containerStatuses", "ContainerCreating"), None),
+            (waiting("initContainerStatuses", "PodInitializing"), None),
+            (
+                waiting("initContainerStatuses", "ImagePullBackOff"),
+                Some((ReasonCode::ImagePull, Lasts::Since(0))),
+            ),
+            (
+                waiting("containerStatuses", "RunContainerError"),
+                Some((ReasonCode::NotStartable, Lasts::Since(0))),
+            ),
+            (
+                waiting("containerStatuses", "InvalidImageName"),
+                Some((ReasonCode::NotStartable, Lasts::Forever)),
+            ),
+        ] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+            let Sight::Waits(trouble) = look(&Value::Null, &[pod], "main") else { panic!("{status}") };
+            assert_eq!(trouble.map(|it| (it.code, it.lasts)), expected, "{status}");
+        }
+        // A pod that has ended as a whole, before its containers have a status.
+        let evicted =
+            json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
+        let evicted: Pod = serde_json::from_value(evicted).unwrap();
+        let end = End { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
+        assert_eq!(look(&Value::Null, &[evicted], "main"), Sight::Ended(end));
+        let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
+        for (kind, expected) in [("Failed", Sight::Gone), ("Suspended", Sight::NoPod)] {
+            assert_eq!(look(&job(kind), &[], "main"), expected);
+        }
+    }
+}

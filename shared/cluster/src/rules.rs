@@ -1,34 +1,41 @@
-//! Expressions of documents over objects, until they are evaluated here: a work that has one is refused.
+//! Expressions of documents over objects: `object`, and `objects` where there are several.
 
+use ebb_expr::Program;
 use ebb_readiness::{Rule, Rules};
 use ebb_wire::relay::ReadyRules;
 use serde_json::Value;
-
-const NOT_HERE: &str = "this relay does not evaluate expressions (CEL)";
 
 /// Whether an expression can be evaluated.
 ///
 /// # Errors
 /// When it cannot; says why.
-pub(crate) fn check(_: &str) -> Result<(), String> {
-    Err(NOT_HERE.to_owned())
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    Program::new(text).map(drop).map_err(|error| error.to_string())
 }
 
 /// What the rules of an object say of it as it is.
 ///
 /// # Errors
-/// When one cannot be evaluated at all; says why.
-pub(crate) fn judge(rules: &ReadyRules, _: &Value) -> Result<Rules, String> {
-    if rules.ready.is_some() || rules.fail.is_some() {
-        return Err(NOT_HERE.to_owned());
-    }
-    Ok(Rules { ready: Rule::Absent, fail: Rule::Absent })
+/// When one gives neither true nor false; says why.
+pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<Rules, String> {
+    let rule = |text: &Option<String>| -> Result<Rule, String> {
+        let Some(text) = text else { return Ok(Rule::Absent) };
+        let holds = Program::new(text).and_then(|program| program.holds(&[("object", object)]));
+        match holds.map_err(|error| format!("`{text}`: {error}"))? {
+            true => Ok(Rule::Holds),
+            false => Ok(Rule::DoesNotHold),
+        }
+    };
+    Ok(Rules { ready: rule(&rules.ready)?, fail: rule(&rules.fail)? })
 }
 
 /// The value of an expression over the applied objects.
 ///
 /// # Errors
 /// When it has none; says why.
-pub(crate) fn value(_: &str, _: &[Value]) -> Result<Value, String> {
-    Err(NOT_HERE.to_owned())
+pub(crate) fn value(text: &str, objects: &[Value]) -> Result<Value, String> {
+    let (all, first) = (Value::from(objects.to_vec()), objects.first().unwrap_or(&Value::Null));
+    Program::new(text)
+        .and_then(|program| program.evaluate(&[("object", first), ("objects", &all)]))
+        .map_err(|error| format!("`{text}`: {error}"))
 }

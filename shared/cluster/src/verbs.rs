@@ -11,7 +11,6 @@ use futures::StreamExt as _;
 use rand::Rng as _;
 
 use crate::admit::Refusal;
-use crate::ending::GRACE_MS;
 use crate::error::Error;
 use crate::names;
 use crate::record::{Phase, Record, Work};
@@ -22,8 +21,10 @@ use crate::store::{Held, now_ms};
 const AT_ONCE: usize = 16;
 /// How long a caller is made to wait for something to die, beside its grace period.
 const DEATH: Duration = Duration::from_secs(5);
-/// How long lower tries may take to die before the request has to come again.
-const LOWER: Duration = Duration::from_secs(20);
+/// How long lower tries may take to die before the request has to come again: its sender waits no longer than 15 s.
+const LOWER: Duration = Duration::from_secs(12);
+/// Milliseconds that their containers get.
+const LOWER_GRACE_MS: u64 = 5_000;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -127,7 +128,7 @@ impl Inner {
             let mut dying = false;
             for other in others.iter().filter(|other| other.phase.is_open()) {
                 dying = true;
-                self.begin_cancel(&other.name, GRACE_MS).await?;
+                self.begin_cancel(&other.name, LOWER_GRACE_MS).await?;
             }
             if late || (dying && received.elapsed() > LOWER) {
                 let why = if dying { "lower tries still end" } else { "it is too late to start it" };

@@ -23,7 +23,7 @@ async fn cancelled() {
     let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
     assert_eq!(answers, vec![Answer::State(WorkState::Tombstoned); 2]);
     assert_eq!(world.state(late()).await, WorkState::Tombstoned);
-    assert_eq!(world.api::<Job>().get_opt("unknown-1").await.unwrap(), None);
+    assert_eq!(world.api::<Job>().get_opt("ebb-unknown-1").await.unwrap(), None);
     // While it runs, also when the script does not listen.
     let unit = name("run", 1);
     world.run(&unit, Script::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;

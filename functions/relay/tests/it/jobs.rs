@@ -80,9 +80,9 @@ async fn a_name_starts_once() {
     world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
     world.run(&unit, Script::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
     world.printed(&unit, "begun").await;
-    let before = world.api::<Job>().get("run-1-1").await.unwrap();
+    let before = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
     world.run(&unit, Script::new(&unit, "echo another; exit 0")).await;
-    let after = world.api::<Job>().get("run-1-1").await.unwrap();
+    let after = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
     assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
     let ended = until("the end", async || match world.get(&unit).await {
         WorkState::Ended(result) => Some(*result),

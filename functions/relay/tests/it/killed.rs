@@ -109,7 +109,7 @@ async fn while_all_of_it_happens() {
     let cancel = Request::Cancel { name: ended.clone(), grace_ms: 2_000 };
     let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel.clone())).await;
     world.kill().await;
-    world.api::<Job>().delete("gone-1", &kube::api::DeleteParams::background()).await.unwrap();
+    world.api::<Job>().delete("ebb-gone-1", &kube::api::DeleteParams::background()).await.unwrap();
     until("the pods to end", async || {
         let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
         let over = |unit: &WorkName| {

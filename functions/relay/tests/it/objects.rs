@@ -1,8 +1,10 @@
 //! Objects that are applied, waited for, and taken away by another work.
 
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::{Answer, Objects, Request, Until, WorkName, WorkState};
-use k8s_openapi::api::core::v1::ConfigMap;
+use ebb_wire::relay::{
+    Answer, ObjectOutput, ObjectOutputFrom, Objects, ReadyRules, Request, Until, WorkName, WorkState,
+};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -185,6 +187,22 @@ async fn refusals() {
             "is ours",
         ),
         ("container", Objects { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
+        (
+            "rule",
+            Objects { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) },
+            "no CEL expression",
+        ),
+        (
+            "rules",
+            Objects { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) },
+            "more rules",
+        ),
+        (
+            "output",
+            Objects { outputs: vec![output("a", "params.x", "", false)], ..kept(vec![map("mine")]) },
+            "cannot be used here",
+        ),
+        ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
         ("empty", Objects { until: ended, ..kept(vec![]) }, "nothing is applied"),
         ("life", Objects { life: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
     ] {
@@ -199,5 +217,75 @@ async fn refusals() {
     assert!(matches!(&answer, Answer::Refused(said) if said.contains("192.0.2.1")), "{answer:?}");
     assert_eq!(world.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
     assert_eq!(world.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
+    world.close().await;
+}
+
+fn ready(rules: &[(&str, &str)]) -> Until {
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let rules = rules.iter().map(|(ready, fail)| ReadyRules { ready: text(ready), fail: text(fail) });
+    Until::Ready(rules.collect())
+}
+
+/// The value of an expression, or with a key that of a Secret which the expression names.
+fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
+    let (text, key) = (text.to_owned(), key.to_owned());
+    let from = match key.is_empty() {
+        true => ObjectOutputFrom::Value(text),
+        false => ObjectOutputFrom::Secret { name: text, key },
+    };
+    ObjectOutput { name: name.to_owned(), from, sensitive }
+}
+
+/// Rules that somebody else's changes make hold, and what is read then.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_and_outputs() {
+    let world = World::new("rules", &[]).await;
+    let maps = world.api::<ConfigMap>();
+    let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
+    let given: Secret = serde_json::from_value(given).unwrap();
+    world.api::<Secret>().create(&PostParams::default(), &given).await.unwrap();
+    let [good, bad, missing, twice] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
+    let work = |unit: &WorkName, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
+        let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
+        world.ensure_of(unit, Objects { keep: false, until: ready(rules), outputs, ..kept(apply) })
+    };
+    let outputs = vec![
+        output("value", "object.data.ready + '!'", "", false),
+        output("list", "objects.map(o, o.metadata.name)", "", false),
+        output("secret", "object.data.secret", "password", false),
+        output("kept", "object.data.secret", "password", true),
+    ];
+    let rules = [("object.data.ready == 'yes'", "object.data.failed == 'yes'"), ("", "")];
+    world.ensure(work(&good, &rules, outputs)).await;
+    world.ensure(work(&bad, &rules, vec![])).await;
+    world.ensure(work(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
+    world.ensure(work(&twice, &[("object.data.a", "")], vec![])).await;
+    for unit in [&good, &bad] {
+        assert!(matches!(world.get(unit).await, WorkState::Running { .. }));
+    }
+    let merge = async |name: &str, data: Value| {
+        let patch = Patch::Merge(json!({"data": data}));
+        maps.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    };
+    merge("good", json!({"ready": "yes", "secret": "given"})).await;
+    merge("bad", json!({"ready": "yes", "failed": "yes"})).await;
+    let result = world.result(&good).await;
+    assert_eq!(
+        json!(result.outputs),
+        json!({"value": "yes!", "list": ["good", "good-2"], "secret": "hunter2"}),
+        "{result:?}"
+    );
+    let held = &result.secrets["kept"];
+    let secret = world.api::<Secret>().get(&held.name).await.unwrap();
+    assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
+    for (unit, code, said) in [
+        (&bad, ReasonCode::Failed, "its `fail` holds"),
+        (&missing, ReasonCode::OutputMissing, "no key \"none\""),
+        (&twice, ReasonCode::Failed, "true or false"),
+    ] {
+        let reason = world.reason(unit).await;
+        assert!(reason.0 == code && reason.1.contains(said), "{unit:?}: {reason:?}");
+    }
+    assert_eq!(world.ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
     world.close().await;
 }

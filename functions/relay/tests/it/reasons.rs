@@ -138,7 +138,7 @@ async fn of_what_others_do() {
         match &*unit.unit {
             "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
             "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
-            _ => drop(world.api::<Job>().delete("job-1", &DeleteParams::background()).await.unwrap()),
+            _ => drop(world.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
         }
         let (code, message) = world.reason(unit).await;
         let expected = if unit.unit == "evicted" { Evicted } else { Lost };

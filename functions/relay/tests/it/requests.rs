@@ -62,7 +62,7 @@ impl Script {
         let job = json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {"name": format!("{}-{}", name.unit, name.attempt)},
+            "metadata": {"name": secret_of(name)},
             "spec": {"backoffLimit": 0, "template": {"spec": {
                 "restartPolicy": "Never",
                 "automountServiceAccountToken": false,
@@ -130,6 +130,7 @@ impl Script {
     }
 }
 
+/// Its Job has the same name.
 pub(crate) fn secret_of(name: &WorkName) -> String {
     format!("ebb-{}-{}", name.unit, name.attempt)
 }
