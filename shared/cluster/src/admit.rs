@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use ebb_podspec::Allowed;
 use ebb_wire::relay::{Ensure, ObjectOutputFrom, Objects, Until, VERSION};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::error::Error;
 use crate::names;
-use crate::objects;
+use crate::objects::{self, Belongs};
 use crate::record::Place;
 use crate::relay::Inner;
 use crate::rules;
@@ -51,7 +52,7 @@ impl Inner {
             return never(format!("the namespace `{namespace}` is not allowed"));
         }
         expressions(&request.work).map_err(Refusal::Never)?;
-        let allowed = self.allowed(&request.work);
+        let allowed = self.allowed(&request.work).await?;
         let labels = json!(names::labels(&request.name, &request.work.life));
         let until = request.work.until.clone();
         for (number, manifest) in request.work.apply.iter_mut().enumerate() {
@@ -69,7 +70,7 @@ impl Inner {
         let places: Vec<_> = documents.chain(request.work.apply.iter().map(Place::of)).collect();
         for place in &places {
             if let Some(object) = self.read(place).await?
-                && objects::owner(&object).as_ref() != Some(&request.name)
+                && objects::belongs(&object, &request.name) == Belongs::Foreign
             {
                 return never(format!("{place} is there already, and was not made for this work"));
             }
@@ -82,11 +83,17 @@ impl Inner {
         work.namespace.clone().unwrap_or_else(|| self.settings.default_namespace.clone())
     }
 
-    /// What the operator allows, and the Secrets that come with the work.
-    fn allowed(&self, work: &Objects) -> Allowed {
+    /// What the operator allows, the Secrets that come with the work, and those that hold outputs of its life.
+    async fn allowed(&self, work: &Objects) -> Result<Allowed, Error> {
         let mut allowed = self.settings.allowed.clone();
         allowed.secrets.extend(work.secrets.iter().map(|document| document.name.clone()));
-        allowed
+        let reads_outputs = work.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
+        if reads_outputs {
+            for (_, secret) in self.outputs(&work.life).await? {
+                allowed.secrets.insert(secret.name_any());
+            }
+        }
+        Ok(allowed)
     }
 
     /// Fills in the namespace of a manifest and judges it. `is_awaited`: it is the Job whose container is awaited.

@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 
 use crate::attend::Next;
+use crate::ending::STUCK_MS;
 use crate::error::Error;
 use crate::logs;
 use crate::objects;
@@ -109,6 +110,8 @@ impl Inner {
                 }
                 None => foreboding(),
             })),
+            // Its node does not answer: it should have been gone for long.
+            Sight::Runs if pods.last().is_some_and(is_stuck) => Ok(Known::Doomed(foreboding())),
             Sight::Runs => self.by_deadline(held, &work, &pods, container, reported, None).await,
             Sight::Waits(trouble) => self.troubled(held, &work, &pods, container, reported, trouble).await,
             Sight::NoPod => {
@@ -218,6 +221,11 @@ impl Inner {
         let made = made.and_then(|it| serde_json::from_value(Value::from(it)).ok());
         Ok(Some(Trouble { code, message, lasts: Lasts::Since(pod::millis(made.as_ref())) }))
     }
+}
+
+fn is_stuck(pod: &Pod) -> bool {
+    let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
+    should_be_gone.is_some_and(|time| pod::millis(Some(time)).saturating_add(STUCK_MS) <= now_ms())
 }
 
 fn gone() -> Callback {

@@ -10,10 +10,12 @@ use crate::error::{Error, status};
 use crate::objects::{self, Deletion};
 use crate::record::{Applied, Phase, Place};
 use crate::relay::Inner;
-use crate::store::Held;
+use crate::store::{Held, now_ms};
 
 /// Milliseconds that containers get which the relay ends by itself.
 pub(crate) const GRACE_MS: u64 = 10_000;
+/// Milliseconds after the grace period from when on a pod is not expected to go any more: its node is lost.
+pub(crate) const STUCK_MS: u64 = 120_000;
 /// Between two looks at what ends: watches do not see everything go.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -40,7 +42,7 @@ impl Inner {
         if let Some(work) = &held.record.work
             && result.took_ms.is_none()
         {
-            result.took_ms = Some(crate::store::now_ms().saturating_sub(work.received_ms));
+            result.took_ms = Some(now_ms().saturating_sub(work.received_ms));
         }
         held.conclude(&result.fit());
         held.record.phase = Phase::Ended;
@@ -75,7 +77,7 @@ impl Inner {
             work.objects.apply.clear();
             held.record.work = Some(work);
         }
-        held.record.phase = Phase::Ending { grace_ms, result: result.map(Box::new) };
+        held.record.phase = Phase::Ending { grace_ms, since_ms: now_ms(), result: result.map(Box::new) };
         self.store.save(held).await
     }
 
@@ -84,7 +86,9 @@ impl Inner {
     /// # Errors
     /// When the API server does not answer: try again.
     pub(crate) async fn end(&self, held: &mut Held) -> Result<Next, Error> {
-        let Phase::Ending { grace_ms, result } = held.record.phase.clone() else { return Ok(Next::Now) };
+        let Phase::Ending { grace_ms, since_ms, result } = held.record.phase.clone() else {
+            return Ok(Next::Now);
+        };
         let Some(work) = held.record.work.clone() else { return Ok(Next::Leave) };
         let name = held.record.name.clone();
         let mut is_gone = true;
@@ -101,7 +105,12 @@ impl Inner {
             }
         }
         if !is_gone {
-            return Ok(Next::Wait(LOOK));
+            // The control plane has to hear of a node that does not answer. A cancellation waits: it asks again.
+            let is_stuck = now_ms().saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
+            return match result.filter(|_| is_stuck) {
+                Some(result) => self.finish(held, *result).await,
+                None => Ok(Next::Wait(LOOK)),
+            };
         }
         if !work.objects.keep
             && let Some(work) = &mut held.record.work

@@ -55,9 +55,12 @@ pub(crate) fn continued(name: &WorkName, part: usize) -> String {
     format!("ebb-work.{}.{}.{part}", name.unit, name.attempt)
 }
 
+/// What the names of sensitive outputs begin with.
+pub(crate) const OUTPUTS: &str = "ebb-output.";
+
 /// The Secret that holds a sensitive output.
 pub(crate) fn output(name: &WorkName, number: usize) -> String {
-    format!("ebb-output.{}.{}.{number}", name.unit, name.attempt)
+    format!("{OUTPUTS}{}.{}.{number}", name.unit, name.attempt)
 }
 
 /// Whether a name can be one.

@@ -82,6 +82,26 @@ pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
+/// Whose an object is, as a work sees it that would apply it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Belongs {
+    /// It was applied for this very work.
+    Own,
+    /// It was applied for a lower try of the unit, which a higher one replaces.
+    Lower,
+    /// It is somebody else's.
+    Foreign,
+}
+
+/// Whose an object is.
+pub(crate) fn belongs(object: &Value, name: &WorkName) -> Belongs {
+    match owner(object) {
+        Some(owner) if owner == *name => Belongs::Own,
+        Some(owner) if owner.unit == name.unit && owner.attempt < name.attempt => Belongs::Lower,
+        _ => Belongs::Foreign,
+    }
+}
+
 /// The work that an object was applied for.
 pub(crate) fn owner(object: &Value) -> Option<WorkName> {
     let label = |key: &str| object["metadata"]["labels"][key].as_str();

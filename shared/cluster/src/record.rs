@@ -23,14 +23,15 @@ pub(crate) enum Phase {
     Starting,
     /// All is applied; its end is waited for.
     Running,
-    /// What runs is being ended; then it has the result that is here, or is a tombstone.
+    /// What runs is being ended; then it has the result that is here, or is a tombstone. Times are milliseconds since
+    /// 1970 by the relay's clock.
     #[serde(rename_all = "camelCase")]
-    Ending { grace_ms: u64, result: Option<Box<Callback>> },
+    Ending { grace_ms: u64, since_ms: u64, result: Option<Box<Callback>> },
     /// There is a result, which nobody has taken yet.
     Ended,
     /// The result was taken. What may go goes.
     Taken,
-    /// It does not run and never will. Times are milliseconds since 1970 by the relay's clock.
+    /// It does not run and never will. Times as before.
     #[serde(rename_all = "camelCase")]
     Tombstone { since_ms: u64 },
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::admit::Refusal;
 use crate::attend::Next;
 use crate::error::{Error, Refused, refused, said};
-use crate::objects;
+use crate::objects::{self, Belongs};
 use crate::record::{Applied, Phase, Place, Work};
 use crate::relay::Inner;
 use crate::store::{Held, now_ms};
@@ -59,16 +59,15 @@ impl Inner {
             .collect();
         for (number, place) in all.iter().enumerate().skip(work.applied.len()) {
             let document = number < work.objects.secrets.len();
-            let uid = match self.read(place).await? {
-                Some(object) if objects::owner(&object).as_ref() == Some(&name) => {
-                    objects::uid(&object).to_owned()
-                }
-                Some(_) => {
+            let there = self.read(place).await?;
+            let uid = match there.as_ref().map(|object| (objects::belongs(object, &name), object)) {
+                Some((Belongs::Own, object)) => objects::uid(object).to_owned(),
+                Some((Belongs::Foreign, _)) => {
                     let why = format!("{place} is there already, and was not made for this work");
                     return Ok(Done::Never(Callback::failed(ReasonCode::Denied, &why)));
                 }
-                None if now_ms() > work.not_after_ms => return Ok(Done::Never(late())),
-                None => {
+                _ if now_ms() > work.not_after_ms => return Ok(Done::Never(late())),
+                Some((Belongs::Lower, _)) | None => {
                     let manifest = match self.manifest(&work, held, number, documents).await {
                         Ok(Some(manifest)) => manifest,
                         Ok(None) => return Ok(Done::Waits),

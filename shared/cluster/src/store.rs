@@ -22,7 +22,7 @@ const PIECE: usize = 700 << 10;
 /// Bytes of a record without its result.
 const LARGEST: usize = 300 << 10;
 /// Records in one page of a list.
-const PAGE: u32 = 200;
+const PAGE: u32 = 50;
 
 /// Milliseconds since 1970 by our clock.
 pub(crate) fn now_ms() -> u64 {

@@ -1,11 +1,12 @@
 //! Taking away what nobody needs any more.
 
+use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 
 use crate::attend::Next;
 use crate::error::{Error, status};
@@ -48,24 +49,37 @@ impl Inner {
         Ok(Next::Leave)
     }
 
+    /// The Secrets that hold sensitive outputs of a life, with their namespaces.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn outputs(
+        &self,
+        life: &str,
+    ) -> Result<Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Error> {
+        let selector = format!("{LIFE}={life},{PART}={OUTPUT}");
+        let default = std::iter::once(&self.settings.default_namespace);
+        let namespaces: BTreeSet<_> = self.settings.allowed.namespaces.keys().chain(default).collect();
+        let mut all = Vec::new();
+        for namespace in namespaces {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+            let found = api.list_metadata(&ListParams::default().labels(&selector)).await?;
+            all.extend(found.items.into_iter().map(|secret| (api.clone(), secret)));
+        }
+        Ok(all)
+    }
+
     /// Removes the Secrets that hold sensitive outputs of a life.
     ///
     /// # Errors
     /// When one cannot be removed.
     pub(crate) async fn release(&self, life: &str) -> Result<(), Error> {
-        let selector = format!("{LIFE}={life},{PART}={OUTPUT}");
-        let default = std::iter::once(&self.settings.default_namespace);
-        let mut namespaces: Vec<_> = self.settings.allowed.namespaces.keys().chain(default).collect();
-        namespaces.dedup();
-        for namespace in namespaces {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-            for secret in api.list_metadata(&ListParams::default().labels(&selector)).await?.items {
-                let same = Preconditions { uid: secret.uid(), resource_version: None };
-                let how = DeleteParams::default().preconditions(same);
-                match api.delete(&secret.name_any(), &how).await {
-                    Err(error) if !matches!(status(&error), Some(404 | 409)) => return Err(error.into()),
-                    _ => {}
-                }
+        for (api, secret) in self.outputs(life).await? {
+            let same = Preconditions { uid: secret.uid(), resource_version: None };
+            let how = DeleteParams::default().preconditions(same);
+            match api.delete(&secret.name_any(), &how).await {
+                Err(error) if !matches!(status(&error), Some(404 | 409)) => return Err(error.into()),
+                _ => {}
             }
         }
         Ok(())

@@ -239,8 +239,9 @@ impl Inner {
         match &held.record.phase {
             Phase::Starting | Phase::Running => self.begin_end(&mut held, grace_ms, None).await?,
             // Less patience than before.
-            Phase::Ending { grace_ms: before, result } if grace_ms < *before => {
-                held.record.phase = Phase::Ending { grace_ms, result: result.clone() };
+            Phase::Ending { grace_ms: before, since_ms, result } if grace_ms < *before => {
+                let (since_ms, result) = (*since_ms, result.clone());
+                held.record.phase = Phase::Ending { grace_ms, since_ms, result };
                 self.store.save(&mut held).await?;
             }
             _ => {}

@@ -113,3 +113,34 @@ async fn a_name_starts_once() {
     assert_eq!(answer.status(), 410);
     world.close().await;
 }
+
+/// As much as a unit may give, in plain and kept by the cluster: more than one Secret holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_much_as_may_be() {
+    let mut world = World::new("much", &[]).await;
+    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    let unit = name("unit", 1);
+    let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done
+        head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; head -c 300000 /dev/zero | tr '\\0' l";
+    let mut script = Script::new(&unit, text).output("kept", true);
+    for output in ["a", "b", "c"] {
+        script = script.output(output, false);
+    }
+    script.spec.log_tail = 256 << 10;
+    world.run(&unit, script).await;
+    until("a callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
+    world.kill().await;
+    world.start().await;
+    world.plane.answer(None);
+    let result = world.result(&unit).await;
+    for output in ["a", "b", "c"] {
+        assert!(result.outputs[output] == output.repeat(1 << 20), "{output}");
+    }
+    assert_eq!(result.log.map(|log| log.len()), Some(256 << 10));
+    let held = &result.secrets["kept"];
+    assert!(
+        world.api::<Secret>().get(&held.name).await.unwrap().data.unwrap()[&held.key].0 == [b'k'; 1 << 20]
+    );
+    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.close().await;
+}

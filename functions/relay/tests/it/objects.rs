@@ -286,6 +286,37 @@ async fn rules_and_outputs() {
         let reason = world.reason(unit).await;
         assert!(reason.0 == code && reason.1.contains(said), "{unit:?}: {reason:?}");
     }
+    // Objects of the life may read it, others may not.
+    for (unit, life) in [("theirs", "life-2"), ("reads", "life-1")] {
+        let mut made = deployment(unit, "ebb.test/busybox:1");
+        let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
+        made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
+        let work = Objects { life: life.to_owned(), keep: false, ..kept(vec![made]) };
+        let answer = world.ensure(world.ensure_of(&name(unit, 1), work)).await;
+        assert_eq!(matches!(answer, Answer::Refused(_)), life == "life-2", "{answer:?}");
+    }
+    succeeds(&world, &name("reads", 1)).await;
     assert_eq!(world.ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    world.close().await;
+}
+
+/// A higher try goes on with what a lower one has left; what is there in the end is removed once.
+#[tokio::test(flavor = "multi_thread")]
+async fn tried_again() {
+    let world = World::new("again", &[]).await;
+    let (maps, [first, second]) = (world.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
+    let work = |rule: &str| Objects { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
+    let mut request = world.ensure_of(&first, work("false"));
+    request.timeout_ms = 1_000;
+    world.ensure(request).await;
+    assert_eq!(world.reason(&first).await.0, ReasonCode::Timeout);
+    let left = maps.get("a").await.unwrap();
+    world.ensure(world.ensure_of(&second, work("true"))).await;
+    succeeds(&world, &second).await;
+    let found = maps.get("a").await.unwrap();
+    assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
+    world.ensure(world.ensure_of(&name("undo", 1), removal(&["make"]))).await;
+    succeeds(&world, &name("undo", 1)).await;
+    assert_eq!(maps.get_opt("a").await.unwrap(), None);
     world.close().await;
 }

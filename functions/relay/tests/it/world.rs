@@ -232,15 +232,15 @@ impl World {
                 .iter()
                 .map(|it| format!("Secret {}", it.name_any())),
         );
-        let records = self.records().list(&ours).await.unwrap();
-        for record in records.iter().filter(|it| it.labels()["ebb.dev/phase"] != "tombstone") {
-            left.push(format!("record {} {}", record.name_any(), record.labels()["ebb.dev/phase"]));
-        }
-        for tombstone in records.iter().filter(|it| it.labels()["ebb.dev/phase"] == "tombstone") {
-            let text = String::from_utf8(tombstone.data.as_ref().unwrap()["record"].0.clone()).unwrap();
-            let record: Value = serde_json::from_str(&text).unwrap();
-            if !record["work"].is_null() || !tombstone.finalizers().is_empty() {
-                left.push(format!("a tombstone that holds more than a name: {text}"));
+        for record in self.records().list(&ours).await.unwrap() {
+            let phase = record.labels().get("ebb.dev/phase").map(String::as_str);
+            if phase != Some("tombstone") {
+                left.push(format!("record {} {phase:?}", record.name_any()));
+                continue;
+            }
+            let held: Value = serde_json::from_slice(&record.data.as_ref().unwrap()["record"].0).unwrap();
+            if !held["work"].is_null() || !record.finalizers().is_empty() {
+                left.push(format!("a tombstone that holds more than a name: {held}"));
             }
         }
         left
@@ -248,11 +248,7 @@ impl World {
 
     /// Waits until nothing is left but tombstones, and removes the namespaces.
     pub(crate) async fn close(self) {
-        until("nothing to be left", async || {
-            let left = self.left().await;
-            if !left.is_empty() { None } else { Some(()) }
-        })
-        .await;
+        until("nothing to be left", async || self.left().await.is_empty().then_some(())).await;
         let api: Api<Namespace> = Api::all(self.client.clone());
         for name in [self.units.clone(), format!("{}-relay", self.units)] {
             api.delete(&name, &DeleteParams::default()).await.unwrap();
