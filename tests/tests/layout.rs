@@ -62,8 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FREE: [&str; 3] = ["tests", "tests/fuzz", "infra/xtask"];
 
 /// Crates that can be computed with and nothing else, and all that the strictest of them may use.
-const PURE: [&str; 5] =
-    ["shared/engine", "shared/expr", "shared/spec", "shared/readiness", "shared/podspec"];
+const PURE: [&str; 5] = ["shared/engine", "shared/expr", "shared/spec", "shared/readiness", "shared/podspec"];
 const IMPURE: [&str; 14] = [
     "async-std",
     "axum",

@@ -13,7 +13,7 @@ use crate::relay::Inner;
 use crate::store::{Held, now_ms};
 
 /// Milliseconds that containers get which the relay ends by itself.
-pub(crate) const GRACE_MS: u64 = 10_000;
+pub(crate) const GRACE_MS: u64 = 5_000;
 /// Milliseconds after the grace period from when on a pod is not expected to go any more: its node is lost.
 pub(crate) const STUCK_MS: u64 = 120_000;
 /// Between two looks at what ends: watches do not see everything go.

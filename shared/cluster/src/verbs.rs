@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use rand::Rng as _;
 
 use crate::admit::Refusal;
+use crate::ending::GRACE_MS;
 use crate::error::Error;
 use crate::names;
 use crate::record::{Phase, Record, Work};
@@ -23,8 +24,6 @@ const AT_ONCE: usize = 16;
 const DEATH: Duration = Duration::from_secs(5);
 /// How long lower tries may take to die before the request has to come again: its sender waits no longer than 15 s.
 const LOWER: Duration = Duration::from_secs(12);
-/// Milliseconds that their containers get.
-const LOWER_GRACE_MS: u64 = 5_000;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -38,12 +37,20 @@ pub struct OtherCluster {
     pub theirs: String,
 }
 
+/// When a batch came: on the clock that never goes back, and in milliseconds since 1970.
+#[derive(Clone, Copy)]
+struct Received {
+    at: Instant,
+    ms: u64,
+}
+
 impl Relay {
     /// Answers a batch. Requests of one unit are done in their order, those of several units at once.
     ///
     /// # Errors
     /// [`OtherCluster`].
     pub async fn batch(&self, batch: Batch) -> Result<Answers, OtherCluster> {
+        let received = Received { at: Instant::now(), ms: now_ms() };
         let ours = self.inner.cluster.clone();
         if let Some(theirs) = batch.cluster.filter(|theirs| *theirs != ours) {
             return Err(OtherCluster { ours, theirs });
@@ -67,7 +74,7 @@ impl Relay {
         let done = futures::stream::iter(groups.into_values().map(|group| async {
             let mut answers = Vec::new();
             for (number, request) in group {
-                answers.push((number, self.inner.answer(request).await));
+                answers.push((number, self.inner.answer(request, received).await));
             }
             answers
         }));
@@ -79,10 +86,10 @@ impl Relay {
 }
 
 impl Inner {
-    async fn answer(self: &Arc<Self>, request: Request) -> Answer {
+    async fn answer(self: &Arc<Self>, request: Request, received: Received) -> Answer {
         loop {
             let done = match &request {
-                Request::Ensure(request) => self.ensure(request).await.map(Answer::State),
+                Request::Ensure(request) => self.ensure(request, received).await.map(Answer::State),
                 Request::Get(name) => self.get(name).await.map(Answer::State),
                 Request::Cancel { name, grace_ms } => self.cancel(name, *grace_ms).await.map(Answer::State),
                 Request::Acknowledge(name) => self.acknowledge(name).await.map(|()| Answer::Done),
@@ -100,9 +107,11 @@ impl Inner {
         }
     }
 
-    async fn ensure(self: &Arc<Self>, request: &Ensure<Objects>) -> Result<WorkState, Refusal> {
-        let received_ms = now_ms();
-        let received = Instant::now();
+    async fn ensure(
+        self: &Arc<Self>,
+        request: &Ensure<Objects>,
+        received: Received,
+    ) -> Result<WorkState, Refusal> {
         let name = &request.name;
         names::check(name).map_err(Refusal::Never)?;
         let not_after = Duration::from_millis(request.not_after_ms);
@@ -124,18 +133,18 @@ impl Inner {
                     admitted.insert(own)
                 }
             };
-            let late = received.elapsed() >= not_after;
+            let late = received.at.elapsed() >= not_after;
             let mut dying = false;
             for other in others.iter().filter(|other| other.phase.is_open()) {
                 dying = true;
-                self.begin_cancel(&other.name, LOWER_GRACE_MS).await?;
+                self.begin_cancel(&other.name, GRACE_MS).await?;
             }
-            if late || (dying && received.elapsed() > LOWER) {
+            if late || (dying && received.at.elapsed() > LOWER) {
                 let why = if dying { "lower tries still end" } else { "it is too late to start it" };
                 return Err(Refusal::Now(Error::Own(why.to_owned())));
             }
             if !dying {
-                return self.begin(request, received_ms).await;
+                return self.begin(request, received.ms).await;
             }
             drop(lock);
             tokio::time::sleep(LOOK).await;

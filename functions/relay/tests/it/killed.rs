@@ -85,6 +85,10 @@ async fn while_it_runs_and_reports() {
     world.kill().await;
     world.plane.answer(None);
     world.start().await;
+    // While it tidies up after one, and tells of the others.
+    world.result(&units[0]).await;
+    world.kill().await;
+    world.start().await;
     for unit in &units {
         check(&world, unit).await;
     }
