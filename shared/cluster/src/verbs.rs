@@ -71,14 +71,18 @@ impl Relay {
             };
             groups.entry(unit).or_default().push((number, request));
         }
-        let done = futures::stream::iter(groups.into_values().map(|group| async {
-            let mut answers = Vec::new();
-            for (number, request) in group {
-                answers.push((number, self.inner.answer(request, received).await));
+        let done = groups.into_values().map(|group| {
+            let inner = self.inner.clone();
+            async move {
+                let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
+                // A task of its own: whoever has asked may go away, and nothing may stay half done for that.
+                let task = tokio::spawn(async move { inner.answer_all(group, received).await });
+                let failed =
+                    |number| (number, Answer::Failed("the relay has failed: see its log".to_owned()));
+                task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
             }
-            answers
-        }));
-        let mut answers: Vec<_> = done.buffer_unordered(AT_ONCE).concat().await;
+        });
+        let mut answers: Vec<_> = futures::stream::iter(done).buffer_unordered(AT_ONCE).concat().await;
         answers.sort_by_key(|(number, _)| *number);
         let answers = answers.into_iter().map(|(_, answer)| answer).collect();
         Ok(Answers { v: VERSION, cluster: ours, answers })
@@ -86,6 +90,18 @@ impl Relay {
 }
 
 impl Inner {
+    async fn answer_all(
+        self: &Arc<Self>,
+        group: Vec<(usize, Request)>,
+        received: Received,
+    ) -> Vec<(usize, Answer)> {
+        let mut answers = Vec::new();
+        for (number, request) in group {
+            answers.push((number, self.answer(request, received).await));
+        }
+        answers
+    }
+
     async fn answer(self: &Arc<Self>, request: Request, received: Received) -> Answer {
         loop {
             let done = match &request {

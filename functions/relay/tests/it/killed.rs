@@ -138,3 +138,25 @@ async fn while_all_of_it_happens() {
     assert!(world.plane.taken(&token(&ended)).is_empty());
     world.close().await;
 }
+
+/// Whoever has asked goes away while it starts: what was begun is brought to its end by the relay alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asked_goes_away() {
+    let world = World::new("leaves", &[]).await;
+    let moments = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
+    let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
+    for (unit, moment) in units.iter().zip(moments) {
+        let request = Request::Ensure(Box::new(world.ensure_of(unit, script(unit).objects(unit))));
+        let _ = tokio::time::timeout(Duration::from_millis(moment), world.ask_or_none(request)).await;
+    }
+    let mut begun = 0;
+    for unit in &units {
+        if world.get(unit).await != WorkState::Unknown {
+            check(&world, unit).await;
+            begun += 1;
+        }
+    }
+    assert!(begun > 0, "no request has come so far");
+    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.close().await;
+}
