@@ -1,6 +1,7 @@
 //! `ebb`: the command line, and the local stack.
 
 mod client;
+mod cluster;
 mod commands;
 mod documents;
 mod drawing;

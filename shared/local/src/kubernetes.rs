@@ -114,8 +114,7 @@ async fn make_namespace(client: &Client, name: &str) -> Result<(), Trouble> {
 
 fn allowed(cluster: &Kubernetes) -> Result<Allowed, Trouble> {
     if let Some(file) = &cluster.allowed {
-        let text =
-            std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         return serde_saphyr::from_str(&text).map_err(|error| format!("{}: {error}", file.display()).into());
     }
     Ok(Allowed {

@@ -9,7 +9,7 @@ use url::Url;
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::machine::Machine;
-use crate::{output, server};
+use crate::{cluster, output, server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -32,6 +32,8 @@ pub(crate) struct Args {
     /// Name of the table there, made if it is missing; it belongs to one server
     #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
     table: String,
+    #[command(flatten)]
+    cluster: cluster::Args,
 }
 
 impl Args {
@@ -44,6 +46,7 @@ impl Args {
             s3_port: Some(self.s3_port),
             platform: self.platform.map(|url| url.to_string()),
             dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
+            kubernetes: self.cluster.kubernetes(),
         })
         .await?;
         output::print(&format!(

@@ -20,7 +20,7 @@ use crate::output::{self, Output};
 use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
 use crate::progress::screen::Screen;
 use crate::progress::words;
-use crate::{offline, server, timing, why};
+use crate::{cluster, offline, server, timing, why};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,6 +40,8 @@ pub(crate) struct Args {
     /// How long it may take to become ready, and again to be taken away; without it as long as its units may
     #[arg(long, value_name = "TIME", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
+    #[command(flatten)]
+    cluster: cluster::Args,
     #[command(flatten)]
     output: Output,
 }
@@ -94,7 +96,8 @@ impl Args {
             }
         }
         let interrupts = Interrupts::listen()?;
-        let machine = Machine::start(machine::for_one_run(self.state.clone())).await?;
+        let machine =
+            Machine::start(machine::for_one_run(self.state.clone(), self.cluster.kubernetes())).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
         let then = if self.then_delete { Then::Delete } else { Then::Keep };

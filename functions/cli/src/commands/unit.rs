@@ -115,7 +115,7 @@ fn names(plugin: &Plugin) -> impl Iterator<Item = &str> {
 fn unknown_unit(unit: &str, plugins: &[Plugin]) -> Trouble {
     let all: Vec<&str> = plugins.iter().flat_map(names).collect();
     let trouble = Trouble::failed(format!("there is no unit `{unit}` in it"));
-    match ebb_spec::diagnostic::nearest(unit, all.iter().copied()) {
+    match ebb_spec::expr::nearest(unit, all.iter().copied()) {
         Some(near) => trouble.next(format!("did you mean `{near}`?")),
         None => trouble.next(format!("there is {}", all.join(", "))),
     }
