@@ -26,11 +26,17 @@ pub(crate) struct Served {
     pub(crate) metrics: PrometheusHandle,
 }
 
-/// All routes.
-pub(crate) fn routes(served: Arc<Served>) -> Router {
+/// The routes of runners.
+pub(crate) fn reports(served: Arc<Served>) -> Router {
+    Router::new()
+        .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
+        .with_state(served)
+}
+
+/// The routes of everybody else: the control plane and the operator.
+pub(crate) fn batches(served: Arc<Served>) -> Router {
     Router::new()
         .route("/v1/batch", post(batch).layer(DefaultBodyLimit::max(BATCH_BODY)))
-        .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
         .route("/healthz", get(|| async { StatusCode::OK }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))

@@ -1,9 +1,11 @@
 //! `ebb-relay`: does in a cluster what the control plane asks for, and takes the reports of runners.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use axum::Router;
 use clap::Parser as _;
 use ebb_cluster::Relay;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -23,17 +25,26 @@ async fn main() -> anyhow::Result<()> {
     let client = options.client().await?;
     let relay = Relay::open(client, settings).await.context("the cluster does not answer as it has to")?;
     let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", options.listen))?;
+    let served = Arc::new(http::Served { relay, keys, metrics });
+    let (batches, reports) = (http::batches(Arc::clone(&served)), http::reports(served));
+    let listener = listening(options.listen).await?;
     // For whoever has asked for any port.
     writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
-    let app = http::routes(Arc::new(http::Served { relay, keys, metrics }));
+    let Some(address) = options.listen_reports else {
+        return serve(listener, batches.merge(reports)).await;
+    };
+    let (batches, reports) = (serve(listener, batches), serve(listening(address).await?, reports));
+    tokio::try_join!(batches, reports).map(drop)
+}
+
+async fn listening(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+async fn serve(listener: TcpListener, routes: Router) -> anyhow::Result<()> {
     let mut end = signal(SignalKind::terminate())?;
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async move {
-            end.recv().await;
-        })
-        .await?;
-    Ok(())
+    let ended = async move {
+        end.recv().await;
+    };
+    Ok(axum::serve(listener, routes).with_graceful_shutdown(ended).await?)
 }
