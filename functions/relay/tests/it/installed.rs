@@ -1,7 +1,7 @@
 //! The relay as its chart installs it: in a pod, where the Pod Security Standard `restricted` holds, with the chart's rights.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ebb_wire::callback::CallbackStatus;
@@ -35,17 +35,17 @@ fn run(cluster: &Cluster, program: &str, arguments: &[&str], input: &str) -> Res
     if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
-/// Makes an image of the relay under test: the program and the libraries that it is linked with.
+/// Makes an image of the relay under test: the program, the libraries that it is linked with, and CA certificates.
 fn image() {
     let folder = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_ebb-relay"));
     let linked = Command::new("ldd").arg(program).output().unwrap();
     let linked = String::from_utf8(linked.stdout).unwrap();
-    let libraries = linked.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
-    for library in libraries {
-        let to = folder.path().join(library.strip_prefix("/").unwrap());
+    let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in libraries.chain(["/etc/ssl/certs/ca-certificates.crt"]) {
+        let to = folder.path().join(file.trim_start_matches('/'));
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(&library, to).unwrap();
+        std::fs::copy(file, to).unwrap();
     }
     let to = folder.path().join("ebb-relay");
     let stripped = Command::new("strip").arg("-o").args([&to, program]).status();
@@ -171,7 +171,7 @@ async fn installed() {
         relay,
     ];
     run(cluster, "helm", &install, &values.to_string()).unwrap_or_else(|error| {
-        panic!("{error}\n{:?}", run(cluster, "kubectl", &["describe", "pods", "-n", relay], ""))
+        panic!("{error}\n{:?}", run(cluster, "kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
     });
 
     // The account may do what the chart's file says, and nothing else anywhere.
@@ -238,10 +238,10 @@ async fn installed() {
         until: Until::Ready(vec![]),
         ..Objects::default()
     };
-    let refused = format!("{:?}", ensure("map", work.clone()).await);
-    for part in ["Refused", "the relay has no right to", "cannot get resource \\\\\\\"configmaps"] {
-        assert!(refused.contains(part), "{part}: {refused}");
-    }
+    let Answer::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
+    let account =
+        format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
+    assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");
     let label = json!({"ebb.dev/aggregate-to-relay": "true"});
     let grant =
         json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::further("", "configmaps")]});
