@@ -1,8 +1,10 @@
 //! `ebb-relay`: does in a cluster what the control plane asks for, and takes the reports of runners.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
+use axum::Router;
 use axum::routing::get;
 use clap::Parser as _;
 use ebb_cluster::Relay;
@@ -22,22 +24,31 @@ async fn main() -> anyhow::Result<()> {
     let client = options.client().await?;
     let relay = Relay::open(client, settings).await.context("the cluster does not answer as it has to")?;
     let recorded = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", options.listen))?;
-    // For whoever has asked for any port.
-    writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
-    let shown = relay.clone();
-    let shown = async move || {
-        metrics::gauge!("ebb_relay_works").set(u32::try_from(shown.works()).unwrap_or(u32::MAX));
+    let counted = relay.clone();
+    let metrics = async move || {
+        metrics::gauge!("ebb_relay_works").set(u32::try_from(counted.works()).unwrap_or(u32::MAX));
         recorded.render()
     };
-    let app = ebb_cluster::http::routes(relay, keys).route("/metrics", get(shown));
+    let reports = ebb_cluster::http::reports(relay.clone());
+    let batches = ebb_cluster::http::batches(relay, keys).route("/metrics", get(metrics));
+    let listener = listening(options.listen).await?;
+    // For whoever has asked for any port.
+    writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
+    let Some(address) = options.listen_reports else {
+        return serve(listener, batches.merge(reports)).await;
+    };
+    let (batches, reports) = (serve(listener, batches), serve(listening(address).await?, reports));
+    tokio::try_join!(batches, reports).map(drop)
+}
+
+async fn listening(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+async fn serve(listener: TcpListener, routes: Router) -> anyhow::Result<()> {
     let mut end = signal(SignalKind::terminate())?;
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async move {
-            end.recv().await;
-        })
-        .await?;
-    Ok(())
+    let ended = async move {
+        end.recv().await;
+    };
+    Ok(axum::serve(listener, routes).with_graceful_shutdown(ended).await?)
 }

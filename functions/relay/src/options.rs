@@ -20,8 +20,11 @@ pub(crate) struct Options {
     /// Where it listens, for the control plane and for runners
     #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,
+    /// Where it listens for runners instead, so that pods can be kept away from everything else
+    #[arg(long, env = "EBB_RELAY_LISTEN_REPORTS")]
+    pub(crate) listen_reports: Option<SocketAddr>,
     /// Where pods reach it: http://ADDRESS:PORT, by IP address
-    #[arg(long, env = "EBB_RELAY_REACH")]
+    #[arg(long, env = "EBB_RELAY_REACH", value_parser = reach)]
     reach: String,
     /// How to reach the cluster; without it, as a pod of it does
     #[arg(long, env = "EBB_RELAY_KUBECONFIG")]
@@ -95,6 +98,15 @@ impl Options {
             None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
         };
         Ok(Client::try_from(config)?)
+    }
+}
+
+/// Runners look up no names. What the environment was to fill in, and has not, is no address either.
+fn reach(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    match address.map(str::parse::<SocketAddr>) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("it is http://ADDRESS:PORT, by IP address".to_owned()),
     }
 }
 

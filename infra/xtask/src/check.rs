@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::chart;
 use crate::run::{cargo, command, run};
 use crate::tools;
 
@@ -16,6 +17,7 @@ pub(crate) fn all() -> anyhow::Result<()> {
     step("documentation", || {
         run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    step("chart", chart::at_hand)?;
     step("cargo-deny", tools::cargo_deny)?;
     // The subcommand's own program: `cargo deny` would need the directory of installed programs in PATH as well.
     step("dependencies", || run(command("cargo-deny").args(["check", "bans", "licenses", "sources"])))?;

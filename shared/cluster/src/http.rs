@@ -24,11 +24,17 @@ struct Served {
     keys: Keys,
 }
 
-/// The routes of the control plane, whose batches are signed with one of `keys`, of the runners, and of probes.
-pub fn routes(relay: Relay, keys: Keys) -> Router {
+/// The routes of runners.
+pub fn reports(relay: Relay) -> Router {
+    Router::new()
+        .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
+        .with_state(relay)
+}
+
+/// The routes of the control plane, whose batches are signed with one of `keys`, and of probes.
+pub fn batches(relay: Relay, keys: Keys) -> Router {
     Router::new()
         .route("/v1/batch", post(batch).layer(DefaultBodyLimit::max(BATCH_BODY)))
-        .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
         .route("/healthz", get(|| async { StatusCode::OK }))
         .route("/readyz", get(ready))
         .with_state(Arc::new(Served { relay, keys }))
@@ -61,7 +67,7 @@ async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Byte
 }
 
 async fn report(
-    State(served): State<Arc<Served>>,
+    State(relay): State<Relay>,
     Path((unit, attempt)): Path<(String, u32)>,
     headers: HeaderMap,
     body: Bytes,
@@ -70,7 +76,7 @@ async fn report(
     let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) else {
         return StatusCode::UNAUTHORIZED.into_response();
     };
-    let (said, answer) = match served.relay.report(&WorkName { unit, attempt }, token, &body).await {
+    let (said, answer) = match relay.report(&WorkName { unit, attempt }, token, &body).await {
         Ok(Reported::Taken) => ("taken", StatusCode::NO_CONTENT.into_response()),
         Ok(Reported::Gone) => ("gone", StatusCode::GONE.into_response()),
         Ok(Reported::NotYours) => ("not yours", StatusCode::UNAUTHORIZED.into_response()),

@@ -59,7 +59,8 @@ impl Relay {
             .redirect(reqwest::redirect::Policy::none())
             .timeout(CALLBACK)
             .build()
-            .map_err(|error| Error::Own(error.to_string()))?;
+            // An image without CA certificates, for one.
+            .map_err(|error| Error::Own(format!("no client of HTTP can be made: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = Store::new(&client, &settings.own_namespace);
         let inner = Arc::new(Inner {

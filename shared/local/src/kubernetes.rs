@@ -91,7 +91,7 @@ pub(crate) async fn open(
         runner_image: cluster.runner_image.clone(),
         user: User::OfImage,
     });
-    let routes = ebb_cluster::http::routes(relay, keys);
+    let routes = ebb_cluster::http::reports(relay.clone()).merge(ebb_cluster::http::batches(relay, keys));
     let task = tokio::spawn(crate::stack::serve(listener, routes, stopped));
     let asks = ClusterRelay::new(clusters, call, Arc::new(SystemClock), Arc::new(SystemRandom), grace);
     Ok((asks, task))

@@ -1,5 +1,6 @@
 //! The commands, one per file.
 
+mod cluster;
 mod completions;
 mod dev;
 mod graph;
@@ -48,6 +49,9 @@ enum Command {
     /// Ask for sandboxes and their end
     #[command(subcommand)]
     Sandbox(sandbox::Command),
+    /// Connect clusters
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Run a part of a plugin
     #[command(subcommand)]
     Unit(unit::Command),
@@ -80,6 +84,7 @@ impl Ebb {
             Command::Dev(args) => args.run().await,
             Command::Plugin(command) => command.run(server).await,
             Command::Sandbox(command) => command.run(server).await,
+            Command::Cluster(command) => command.run(),
             Command::Unit(command) => command.run().await,
             Command::Logs(args) => args.run(&connect(server)?).await,
             Command::Why(args) => args.run(&connect(server)?).await,

@@ -16,6 +16,8 @@ pub(crate) const RUNNER: &str = "ebb.test/runner:1";
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) kubeconfig: PathBuf,
+    /// The folder of kubectl and helm.
+    pub(crate) programs: PathBuf,
     /// Where pods reach this machine.
     pub(crate) host: String,
 }
@@ -27,7 +29,7 @@ pub(crate) async fn cluster() -> &'static Cluster {
 }
 
 fn up() -> Cluster {
-    let said = xtask(&["cluster", "up"]);
+    let said = xtask(&["cluster", "up", "--with", "helm"]);
     let place = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
         line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}"))
@@ -39,14 +41,23 @@ fn up() -> Cluster {
     let program = built.split_once(": ").expect("the path comes first").0;
     std::fs::copy(program, folder.path().join("ebb-runner")).unwrap();
     xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-runner"]);
-    Cluster { kubeconfig: place("kubeconfig").into(), host: place("this machine, from pods") }
+    Cluster {
+        kubeconfig: place("kubeconfig").into(),
+        programs: place("programs").into(),
+        host: place("this machine, from pods"),
+    }
 }
 
-fn xtask(arguments: &[&str]) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down");
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down")
+}
+
+/// What a chore says; it has to succeed.
+pub(crate) fn xtask(arguments: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
     let mut command = Command::new(cargo);
-    command.arg("xtask").args(arguments).current_dir(root).stderr(Stdio::piped());
+    command.arg("xtask").args(arguments).current_dir(root()).stderr(Stdio::piped());
     let done = command.output().expect("cargo starts");
     let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(
@@ -59,7 +70,19 @@ fn xtask(arguments: &[&str]) -> String {
 
 /// A client of it. Each test has a runtime of its own, so each has a client of its own.
 pub(crate) async fn client() -> Client {
-    let kubeconfig = Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap();
+    client_of(Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap()).await
+}
+
+/// How a service account reaches it.
+pub(crate) fn kubeconfig_of(cluster: &Cluster, namespace: &str, account: &str) -> Kubeconfig {
+    let mut kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig).unwrap();
+    let administrator = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
+    administrator.impersonate = Some(format!("system:serviceaccount:{namespace}:{account}"));
+    kubeconfig
+}
+
+/// A client of it as somebody else.
+pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }

@@ -5,10 +5,12 @@
 mod cancels;
 mod cluster;
 mod doors;
+mod installed;
 mod jobs;
 mod killed;
 mod objects;
 mod plane;
 mod reasons;
 mod requests;
+mod rights;
 mod world;

@@ -23,9 +23,14 @@ struct Inner {
 impl Plane {
     /// Starts it; gives its URL.
     pub(crate) async fn start() -> (Self, String) {
+        Self::start_at("127.0.0.1").await
+    }
+
+    /// Starts it on an address of this machine.
+    pub(crate) async fn start_at(address: &str) -> (Self, String) {
         let plane = Self::default();
         let app = Router::new().route("/v1/callbacks", post(callback)).with_state(plane.clone());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind((address, 0)).await.unwrap();
         let url = format!("http://{}/v1/callbacks", listener.local_addr().unwrap());
         tokio::spawn(async move {
             axum::serve(listener, app.layer(axum::extract::DefaultBodyLimit::disable())).await

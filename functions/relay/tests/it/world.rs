@@ -16,9 +16,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::cluster::{Cluster, client, cluster};
+use crate::cluster::{Cluster, client, cluster, kubeconfig_of};
 use crate::plane::Plane;
 use crate::requests::{self, Script, token};
+use crate::rights;
 
 /// No wait takes this long unless something is broken; a machine under load takes a good part of it.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -33,6 +34,25 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
         assert!(begun.elapsed() < PATIENCE, "waited for {what} for {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Posts a body to the relay at a URL, signed; `None`: nobody answers.
+pub(crate) async fn post(
+    http: &reqwest::Client,
+    url: &str,
+    body: &Value,
+    signer: &Secret,
+) -> Option<(u16, String)> {
+    let body = body.to_string();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let id = MessageId::parse("m1").unwrap();
+    let headers = sign(signer, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
+    let mut request = http.post(format!("{url}/v1/batch")).body(body);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let answer = request.send().await.ok()?;
+    Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
 pub(crate) struct World {
@@ -62,6 +82,10 @@ impl World {
             api.patch(&name, &PatchParams::apply("tests"), &Patch::Apply(namespace)).await.unwrap();
         }
         let folder = tempfile::tempdir().unwrap();
+        rights::grant(&client, &units).await;
+        let relay = kubeconfig_of(cluster, &format!("{units}-relay"), "ebb-relay");
+        std::fs::write(folder.path().join("kubeconfig"), serde_json::to_string(&relay).unwrap()).unwrap();
+        rights::effective(relay, &units).await;
         let secret = Secret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
         let allowed = json!({
@@ -86,7 +110,7 @@ impl World {
         let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
             .args(["--listen", &format!("0.0.0.0:{}", self.port)])
             .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
-            .args(["--kubeconfig", self.cluster.kubeconfig.to_str().unwrap()])
+            .args(["--kubeconfig", &file("kubeconfig")])
             .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
             .args(["--allowed", &file("allowed.yaml"), "--secret", &file("secret")])
             .args(["--callback-hosts", "127.0.0.1", "--heartbeat", "1"])
@@ -122,17 +146,7 @@ impl World {
 
     /// Posts a body to the relay, signed; `None`: nobody answers.
     pub(crate) async fn post(&self, body: &Value, signer: &Secret) -> Option<(u16, String)> {
-        let body = body.to_string();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let id = MessageId::parse("m1").unwrap();
-        let headers = sign(signer, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
-        let url = format!("http://127.0.0.1:{}/v1/batch", self.port);
-        let mut request = self.http.post(url).body(body);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let answer = request.send().await.ok()?;
-        Some((answer.status().as_u16(), answer.text().await.ok()?))
+        post(&self.http, &format!("http://127.0.0.1:{}", self.port), body, signer).await
     }
 
     /// Answers to a batch.

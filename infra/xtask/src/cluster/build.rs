@@ -45,15 +45,7 @@ impl Set {
         let name = self.name();
         let sources = folder::sources().join(name);
         let version = go_version()?;
-        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
-            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
-            .with_context(|| format!("cannot list {}", sources.display()))?;
-        files.sort();
-        let mut parts = vec![version.clone().into_bytes()];
-        for file in &files {
-            parts.push(fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
-        }
-        folder::kept(&format!("{name}-{}", digest(&parts)), |made| {
+        folder::kept(&self.folder()?, |made| {
             eprintln!("building {name} with {version}");
             fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
             let packages = if sources.join("main.go").exists() { "." } else { "tool" };
@@ -74,6 +66,29 @@ impl Set {
             run(build.arg(made.join("")).arg(packages))?;
             if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
         })
+    }
+
+    /// Whether nothing has to be built.
+    ///
+    /// # Errors
+    /// When there is no Go, by which it would be built.
+    pub(crate) fn is_built(self) -> anyhow::Result<bool> {
+        Ok(folder::cache()?.join(self.folder()?).exists())
+    }
+
+    /// The name of its folder, which changes with its sources and with Go.
+    fn folder(self) -> anyhow::Result<String> {
+        let name = self.name();
+        let sources = folder::sources().join(name);
+        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+            .with_context(|| format!("cannot list {}", sources.display()))?;
+        files.sort();
+        let mut parts = vec![go_version()?.into_bytes()];
+        for file in &files {
+            parts.push(fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
+        }
+        Ok(format!("{name}-{}", digest(&parts)))
     }
 
     /// What the linker is told: Kubernetes' servers and clients compare their versions.

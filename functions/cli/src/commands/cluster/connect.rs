@@ -1,0 +1,224 @@
+//! `ebb cluster connect`: nothing is asked and nothing is kept, so what it prints is all there is of the new secret.
+
+use ebb_wire::sign::Secret;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+
+/// What the relay's chart renders, with a word in each place that is filled in here.
+const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The cluster, by the name that documents have for it; `default` is that of documents that name none
+    #[arg(value_parser = label)]
+    name: String,
+    /// The URL by which the control plane will reach the relay
+    #[arg(long, value_name = "URL")]
+    relay: Url,
+    /// The URL at which the control plane takes callbacks
+    #[arg(long, value_name = "URL")]
+    control_plane: Url,
+    /// The relay's image
+    #[arg(long, value_parser = image)]
+    image: String,
+    /// An image with the runner of scripts, as /ebb-runner
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
+    runner_image: String,
+    /// The namespace of the relay and its records, where nothing else belongs
+    #[arg(long, default_value = "ebb-relay", value_parser = label)]
+    namespace: String,
+    /// The namespace of units that name none
+    #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", value_parser = label)]
+    units: String,
+    /// The uid of the cluster's namespace kube-system; without it whoever answers at the relay's URL is believed
+    #[arg(long)]
+    uid: Option<String>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is printed for programs.
+#[derive(Serialize)]
+struct Connection {
+    /// YAML, for the cluster.
+    manifests: String,
+    /// For `EBB_CLUSTERS` of the control plane.
+    clusters: Value,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+        let secret = Secret::from_bytes(&rand::random::<[u8; 32]>()).expect("32 bytes are enough");
+        let connection = self.connection(&secret)?;
+        self.output.write(&connection, |connection| connection.manifests.clone())?;
+        if self.output.format().is_none() {
+            output::tell(&format!(
+                "The manifests are for `kubectl apply --filename=-`. The control plane needs, in EBB_CLUSTERS:\n\n{}\n",
+                connection.clusters
+            ));
+            output::tell("Both hold a secret that is shown only now.");
+            if self.uid.is_none() {
+                output::tell(
+                    "Without `uid` whoever answers is believed. It is what this prints in the cluster:\n  \
+                     kubectl get namespace kube-system --output=jsonpath={.metadata.uid}",
+                );
+            }
+        }
+        Ok(Exit::Done)
+    }
+
+    fn connection(&self, secret: &Secret) -> Result<Connection, Trouble> {
+        if self.namespace == self.units {
+            return Err(Trouble::broken(
+                "--namespace and --units are two namespaces: the relay's own is nobody's",
+            ));
+        }
+        server(&self.relay, "--relay")?;
+        let (host, port) = server(&self.control_plane, "--control-plane")?;
+        let secret = secret.reveal();
+        // No place is a part of another. The number is the first, because names and secrets may have digits.
+        let port = port.to_string();
+        let places = [
+            ("44443", &*port),
+            ("name-of-cluster", &*self.name),
+            ("namespace-of-relay", &self.namespace),
+            ("namespace-of-units", &self.units),
+            ("image-of-relay", &self.image),
+            ("host-of-control-plane", &host),
+            ("whsec_secret+of+relay", &secret),
+        ];
+        let settings = format!("ebb.dev/settings: {:032x}", rand::random::<u128>());
+        let lines = MANIFESTS.lines().skip_while(|line| line.starts_with('#')).map(|line| {
+            // Pods that have read older settings are replaced.
+            match line.find("ebb.dev/settings: ") {
+                Some(at) => format!("{}{settings}\n", &line[..at]),
+                None => {
+                    places.iter().fold(format!("{line}\n"), |line, (place, text)| line.replace(place, text))
+                }
+            }
+        });
+        let mut entry = json!({
+            "url": self.relay.as_str().trim_end_matches('/'),
+            "secret": *secret,
+            "runnerImage": self.runner_image,
+            // The namespaces take no other pods.
+            "nonRoot": true,
+        });
+        if let Some(uid) = &self.uid {
+            entry["uid"] = uid.as_str().into();
+        }
+        let clusters = Value::Object(Map::from_iter([(self.name.clone(), entry)]));
+        Ok(Connection { manifests: lines.collect(), clusters })
+    }
+}
+
+/// The host and port of a URL.
+fn server(url: &Url, which: &str) -> Result<(String, u16), Trouble> {
+    let (host, port) = (url.host_str(), url.port_or_known_default());
+    match (url.scheme(), host, port) {
+        ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => {
+            Ok((host.to_owned(), port))
+        }
+        _ => Err(Trouble::broken(format!("{which} is https://HOST or http://HOST"))),
+    }
+}
+
+fn label(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let ends = text.starts_with('-') || text.ends_with('-');
+    if text.is_empty() || text.len() > 63 || !text.bytes().all(plain) || ends {
+        return Err("it is a DNS label: at most 63 of a-z, 0-9 and -".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of an image, of which nothing can be anything else in YAML.
+fn image(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-".contains(&byte);
+    if text.is_empty() || !text.bytes().all(plain) {
+        return Err("it is no image: REPOSITORY:TAG or REPOSITORY@DIGEST".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use ebb_flow::cluster::Clusters;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn connection(more: &[&str]) -> Result<Connection, String> {
+        let line =
+            ["", "eu", "--relay=https://relay.example/", "--image=r/relay:1", "--runner-image=r/runner:1"];
+        let control = "--control-plane=https://ebb.example/v1/callbacks";
+        let control = if more.iter().any(|it| it.starts_with("--control")) { None } else { Some(control) };
+        let line = line.into_iter().chain(control).chain(more.iter().copied());
+        let args = Line::try_parse_from(line).map_err(|error| error.to_string())?.args;
+        let secret = Secret::from_bytes(&[7; 32]).unwrap();
+        args.connection(&secret).map_err(|trouble| trouble.text(ebb_spec::diagnostic::Drawing::Plain))
+    }
+
+    #[test]
+    fn both_sides_have_what_they_need_of_each_other() {
+        let secret = Secret::from_bytes(&[7; 32]).unwrap().reveal();
+        let Connection { manifests, clusters } =
+            connection(&["--namespace=own", "--units=theirs", "--uid=u-1"]).unwrap();
+        let cluster = Clusters::parse(&clusters.to_string()).unwrap();
+        let cluster = cluster.named(Some("eu")).unwrap();
+        assert_eq!(
+            (&*cluster.url, cluster.uid.as_deref(), &*cluster.runner_image, &*cluster.secret.reveal()),
+            ("https://relay.example", Some("u-1"), "r/runner:1", &*secret)
+        );
+        for line in [
+            "  name: own",
+            "  name: theirs",
+            "      theirs: []",
+            "  name: ebb-relay:own:granted",
+            "    app.kubernetes.io/instance: eu",
+            "          image: \"r/relay:1\"",
+            "            - {name: EBB_RELAY_CALLBACK_HOSTS, value: \"ebb.example:443\"}",
+            "            - {name: EBB_RELAY_UNITS, value: theirs}",
+            "        - {protocol: TCP, port: 443}",
+            &format!("  secret: \"{}\"", *secret),
+        ] {
+            assert!(manifests.lines().any(|it| it == line), "{line}\n{manifests}");
+        }
+        for place in ["-of-", "+of+", "44443"] {
+            assert!(!manifests.contains(place), "{place} is left");
+        }
+        let again = connection(&["--control-plane=http://10.0.0.1:8080"]).unwrap();
+        assert!(again.manifests.contains("\"10.0.0.1:8080\"") && again.manifests.contains("port: 8080}"));
+        let settings =
+            |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
+        assert!(settings(&manifests).is_some() && settings(&manifests) != settings(&again.manifests));
+        assert!(again.clusters["eu"].get("uid").is_none());
+    }
+
+    #[test]
+    fn what_would_not_be_text_is_refused() {
+        for (argument, expected) in [
+            ("--namespace=ebb-units", "two namespaces"),
+            ("--namespace=A", "DNS label"),
+            ("--units=a: b", "DNS label"),
+            ("--control-plane=ftp://h", "--control-plane is"),
+            ("--control-plane=https://u@h", "--control-plane is"),
+        ] {
+            let refused = connection(&[argument]).map(|it| it.manifests).unwrap_err();
+            assert!(refused.contains(expected), "{argument}: {refused}");
+        }
+        for (text, good) in [("a.b:1/c@sha256:0", true), ("a\"b", false), ("", false), ("a b", false)] {
+            assert_eq!(image(text).is_ok(), good, "{text:?}");
+        }
+    }
+}

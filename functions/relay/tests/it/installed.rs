@@ -1,0 +1,267 @@
+//! The relay as its chart installs it: in a pod, where the Pod Security Standard `restricted` holds, with the chart's rights.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ebb_wire::callback::CallbackStatus;
+use ebb_wire::relay::{Answer, Answers, Batch, Objects, Request, Until, WorkState};
+use ebb_wire::sign::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret as KubeSecret, Service};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, client, cluster, kubeconfig_of, root, xtask};
+use crate::plane::Plane;
+use crate::requests::{self, Script, name, token};
+use crate::rights;
+use crate::world::{post, until};
+
+const RELAY: &str = "ebb.test/relay:1";
+
+/// helm or kubectl, as the administrator; gives what it prints.
+fn run(cluster: &Cluster, program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut command = Command::new(cluster.programs.join(program));
+    command.args(arguments).env("KUBECONFIG", &cluster.kubeconfig).current_dir(root());
+    for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(proxy);
+    }
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+    let done = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+}
+
+/// Makes an image of the relay under test: the program, the libraries that it is linked with, and CA certificates.
+fn image() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_ebb-relay"));
+    let linked = Command::new("ldd").arg(program).output().unwrap();
+    let linked = String::from_utf8(linked.stdout).unwrap();
+    let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in libraries.chain(["/etc/ssl/certs/ca-certificates.crt"]) {
+        let to = folder.path().join(file.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(file, to).unwrap();
+    }
+    let to = folder.path().join("ebb-relay");
+    let stripped = Command::new("strip").arg("-o").args([&to, program]).status();
+    if !stripped.is_ok_and(|status| status.success()) {
+        std::fs::copy(program, to).unwrap();
+    }
+    xtask(&["cluster", "image", RELAY, folder.path().to_str().unwrap(), "--", "/ebb-relay"]);
+}
+
+struct Namespaces {
+    client: kube::Client,
+    units: String,
+    relay: String,
+}
+
+impl Namespaces {
+    async fn new(title: &str) -> Self {
+        let (client, units) = (client().await, format!("{title}-{:08x}", rand::random::<u32>()));
+        let relay = format!("{units}-relay");
+        for name in [&units, &relay] {
+            let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+            let namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}));
+            let api: Api<Namespace> = Api::all(client.clone());
+            api.create(&PostParams::default(), &namespace.unwrap()).await.unwrap();
+        }
+        Self { client, units, relay }
+    }
+
+    fn values(&self, more: &Value) -> Value {
+        let mut values = json!({
+            "image": RELAY, "units": self.units, "callbackHosts": ["ebb.example"], "signing": {"existingSecret": "s"},
+        });
+        values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        values
+    }
+
+    async fn close(self) {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        for name in [&self.units, &self.relay] {
+            api.delete(name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+}
+
+/// The API server takes everything that the chart can render, and the plain manifests, which are those of the chart.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_rendered() {
+    let cluster = cluster().await;
+    xtask(&["chart", "--check"]);
+    let namespaces = Namespaces::new("render").await;
+    let (units, relay) = (&*namespaces.units, &*namespaces.relay);
+    let template = |values: &Value| {
+        let arguments =
+            ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", "--namespace"];
+        run(cluster, "helm", &[&arguments[..], &[relay]].concat(), &values.to_string())
+    };
+    let everything = json!({
+        "signing": {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+        "allowed": {"level": "baseline", "namespaces": {units: ["builder"]}, "kinds": ["*.apps"], "clusterKinds": ["Namespace"]},
+        "createNamespaces": [units, relay],
+        "ingress": {"enabled": true, "className": "nginx", "host": "r.example", "tlsSecret": "t", "annotations": {"a": "b"}},
+        "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
+        "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+        "callbackHosts": ["a.example", "b.example:8443"],
+        "imagePullSecrets": [{"name": "x"}], "priorityClassName": "high", "nodeSelector": {"a": "b"},
+        "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "podAnnotations": {"a": "b"},
+        "unschedulable": 1_000_000, "reach": "http://10.0.0.1:1",
+    });
+    let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
+    let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
+    let all = template(&namespaces.values(&everything)).unwrap();
+    for (text, lines) in [
+        (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
+        (&all, &["{protocol: TCP, port: 8443}", "UNSCHEDULABLE, value: \"1000000\"", "enforce: baseline"]),
+        (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
+    ] {
+        for line in lines {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        run(cluster, "kubectl", &["apply", "--dry-run=server", "--filename=-"], text).unwrap();
+        for broad in ["\"*\"", "- '*'", "cluster-admin", "- escalate", "- impersonate"] {
+            assert!(!text.contains(broad), "{broad}\n{text}");
+        }
+    }
+    for (wrong, why) in [
+        (json!({"image": ""}), "/image"),
+        (json!({"callbackHosts": ["https://a"]}), "/callbackHosts/0"),
+        (json!({"signing": {}}), "/signing"),
+        (json!({"signing": {"existingSecret": "s", "secret": "whsec_aaaa"}}), "/signing"),
+        (json!({"allowed": {"kinds": ["*"]}}), "/allowed/kinds/0"),
+        (json!({"allowed": {"Kinds": []}}), "'Kinds' not allowed"),
+        (json!({"ingress": {"enabled": true}}), "ingress.host"),
+        (json!({"units": relay}), "nobody's"),
+        (json!({"allowed": {"namespaces": {relay: []}}}), "nobody's"),
+    ] {
+        let refused = template(&namespaces.values(&wrong)).unwrap_err();
+        assert!(refused.contains(why), "{wrong}: {refused}");
+    }
+    namespaces.close().await;
+}
+
+/// A script from the request to the callback, by a relay in a pod; what its account may do, and what it may not.
+#[tokio::test(flavor = "multi_thread")]
+async fn installed() {
+    let (cluster, namespaces) = (cluster().await, Namespaces::new("chart").await);
+    let Namespaces { client, units, relay } = &namespaces;
+    image();
+    let (plane, callbacks) = Plane::start_at(&cluster.host).await;
+    let host = callbacks.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
+    let secret = Secret::from_bytes(&[7; 32]).unwrap();
+    let values = namespaces.values(&json!({
+        "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeat": 1,
+        "allowed": {"kinds": ["Job.batch", "ConfigMap"]},
+    }));
+    let install = [
+        "install",
+        "ebb",
+        "infra/relay/chart",
+        "--values=-",
+        "--wait",
+        "--timeout=150s",
+        "--namespace",
+        relay,
+    ];
+    run(cluster, "helm", &install, &values.to_string()).unwrap_or_else(|error| {
+        panic!("{error}\n{:?}", run(cluster, "kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
+    });
+
+    // The account may do what the chart's file says, and nothing else anywhere.
+    let ours = || kubeconfig_of(cluster, relay, "ebb-relay");
+    let expected = rights::rights();
+    let anywhere = rights::each(&expected.cluster);
+    for (namespace, rules) in
+        [(relay.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])]
+    {
+        let anybody = rights::of(kubeconfig_of(cluster, "default", "default"), namespace).await;
+        let own: BTreeSet<_> = rights::of(ours(), namespace).await.difference(&anybody).cloned().collect();
+        let rules: BTreeSet<_> = rights::each(rules).union(&anywhere).cloned().collect();
+        assert_eq!(own, rules.difference(&anybody).cloned().collect(), "{namespace}");
+    }
+
+    let service = async |name: &str, port: u16| {
+        let api: Api<Service> = Api::namespaced(client.clone(), relay);
+        let address = api.get(name).await.unwrap().spec.unwrap().cluster_ip.unwrap();
+        format!("http://{address}:{port}")
+    };
+    let (batches, reports) = (service("ebb-relay", 8080).await, service("ebb-relay-reports", 8081).await);
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = async |request: Request| {
+        let batch = json!(Batch { v: 1, cluster: None, requests: vec![request] });
+        // kube-proxy hears of the pod a moment after us.
+        let (status, body) = until("the relay", async || post(&http, &batches, &batch, &secret).await).await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Answers>(&body).unwrap().answers.remove(0)
+    };
+    let ensure = async |unit: &str, work: Objects| {
+        let request = requests::ensure(&name(unit, 1), &callbacks, work);
+        ask(Request::Ensure(Box::new(request))).await
+    };
+    let result = async |unit: &str| {
+        let logs = || run(cluster, "kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
+        let what = format!("the result of {unit}\n{:?}", logs());
+        until(&what, async || plane.taken(&token(&name(unit, 1))).into_iter().next()).await
+    };
+
+    let unit = name("script", 1);
+    let script = Script::new(&unit, "printf %s hunter2 >/tmp/kept; echo done").output("kept", true);
+    let answer = ensure("script", script.objects(&unit)).await;
+    assert!(matches!(answer, Answer::State(WorkState::Running { .. })), "{answer:?}");
+    let ended = result("script").await;
+    assert_eq!(
+        (ended.status, ended.log.as_deref()),
+        (CallbackStatus::Succeeded, Some("done\n")),
+        "{ended:?}"
+    );
+    let secrets: Api<KubeSecret> = Api::namespaced(client.clone(), units);
+    let kept = &ended.secrets["kept"];
+    assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
+    assert_eq!(ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
+    // A pod that could see the other port would find no way to ask for work at its own.
+    let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
+    assert_eq!(closed.status(), 404);
+
+    // Allowed, and not granted.
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
+    let work = Objects {
+        life: "life-2".to_owned(),
+        apply: vec![map],
+        until: Until::Ready(vec![]),
+        ..Objects::default()
+    };
+    let Answer::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
+    let account =
+        format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
+    assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");
+    let label = json!({"ebb.dev/aggregate-to-relay": "true"});
+    let grant =
+        json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::further("", "configmaps")]});
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    roles.create(&PostParams::default(), &serde_json::from_value(grant).unwrap()).await.unwrap();
+    let taken = until("the grant", async || match ensure("map", work.clone()).await {
+        Answer::Refused(_) => None,
+        other => Some(other),
+    });
+    assert!(matches!(taken.await, Answer::State(_)));
+    assert_eq!(result("map").await.status, CallbackStatus::Succeeded);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), units);
+    until("the map to go", async || maps.get_opt("map").await.unwrap().is_none().then_some(())).await;
+    let elsewhere = rights::of(ours(), "default").await;
+    assert!(!elsewhere.iter().any(|(_, resource, ..)| resource == "configmaps"), "{elsewhere:?}");
+    roles.delete(relay, &DeleteParams::default()).await.unwrap();
+
+    run(cluster, "helm", &["uninstall", "ebb", "--wait", "--namespace", relay], "").unwrap();
+    for role in roles.list(&ListParams::default()).await.unwrap() {
+        assert!(!role.metadata.name.unwrap().contains(relay.as_str()));
+    }
+    namespaces.close().await;
+}
