@@ -73,8 +73,12 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
             ebb_engine::View::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
-        // Of a run that its target has left behind nobody waits for anything.
-        let awaited = table.targets.values().any(|target| target.moment == Some(run.moment()));
+        // A target that has moved on, and does not wait for the run to be closed, needs nothing of it any more.
+        let awaited =
+            table.targets.values().filter(|target| target.moment == Some(run.moment())).any(|target| {
+                let held = target.tell.as_ref().is_some_and(|tell| tell.held_by == Some(run.moment()));
+                held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
+            });
         if awaited && open.is_empty() && wait > SOON_MS {
             return Some(format!("nothing of {run} moves any more, and it is closed in {wait} ms"));
         }
