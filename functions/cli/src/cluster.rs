@@ -8,7 +8,7 @@ use ebb_local::Kubernetes;
 /// Options of a real cluster. Without them scripts are processes of this machine.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "A real cluster")]
-pub(crate) struct Args {
+pub(crate) struct ClusterArgs {
     /// Runs units in this cluster instead of as processes of this machine
     #[arg(long, value_name = "FILE", requires = "reach", requires = "runner_image")]
     kubeconfig: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     allowed: Option<PathBuf>,
 }
 
-impl Args {
+impl ClusterArgs {
     /// The cluster, if one is given.
     pub(crate) fn kubernetes(self) -> Option<Kubernetes> {
         Some(Kubernetes {

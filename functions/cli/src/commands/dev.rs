@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
     table: String,
     #[command(flatten)]
-    cluster: cluster::Args,
+    cluster: cluster::ClusterArgs,
 }
 
 impl Args {

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
     #[command(flatten)]
-    cluster: cluster::Args,
+    cluster: cluster::ClusterArgs,
     #[command(flatten)]
     output: Output,
 }
