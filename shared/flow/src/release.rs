@@ -1,7 +1,7 @@
 //! The sensitive outputs of lives that are over: their clusters let go of them.
 //!
-//! Noted in the write that makes the target gone, and done when the target is due next: nobody waits for it, least of all
-//! whoever is told that the target is gone. A relay that is out of reach is asked again, for as long as it takes.
+//! Noted in the write that makes the target gone, and done after the platform was told, or when the target is due next:
+//! nobody waits for it. A relay that is out of reach is asked again, for as long as it takes.
 
 use ebb_engine::TargetPhase;
 use ebb_spec::plan::Plan;

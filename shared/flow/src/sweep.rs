@@ -425,10 +425,12 @@ pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowE
         drive(env, work).await?;
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    if target.due.is_some_and(|due| due <= env.now()) {
+    // The first look at a target that is gone is that which tells it.
+    let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
+    if releases || target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();
         after.release = release::release(env.relay.as_ref(), &target).await;
-        after.due = finish::due(env, &target);
+        after.due = finish::due(env, &after);
         after.version += 1;
         let transition = Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
         env.store.move_target(&transition).await?;

@@ -109,6 +109,8 @@ pub struct Stack {
     outcomes: Arc<Outcomes>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    /// The relay of a cluster ends last: what the others finish may ask it.
+    last: (watch::Sender<bool>, Option<JoinHandle<()>>),
     _lock: keys::Lock,
 }
 
@@ -137,13 +139,12 @@ impl Stack {
         let store = Store::new(dynamo, StoreBucket::new(bucket, BUCKET));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
         let inside = Arc::new(Client::new(Policy::with_loopback()).map_err(StackError::part("HTTP"))?);
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = Vec::new();
+        let mut last = (watch::channel(false).0, None);
         let (relay, processes): (Arc<dyn Relay>, _) = match &settings.kubernetes {
             Some(cluster) => {
-                let opened = kubernetes::open(cluster, inside.clone(), GRACE, stopped.clone()).await;
+                let opened = kubernetes::open(cluster, inside.clone(), GRACE, last.0.subscribe()).await;
                 let (relay, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
-                tasks.push(task);
+                last.1 = Some(task);
                 (Arc::new(relay), None)
             }
             None => {
@@ -177,11 +178,24 @@ impl Stack {
         let server = Server { env: Arc::clone(&env), store: store.clone(), access };
         let router = ebb_flow::http::all(server).merge(platform::router(Arc::clone(&outcomes)));
 
-        tasks.push(tokio::spawn(serve(listener, router, stopped.clone())));
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
         tasks.push(tokio::spawn(queue::work(Arc::clone(&env), messages, stopped.clone())));
         tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), Arc::clone(&store), stopped)));
         connection.write(state)?;
-        Ok(Self { connection, s3, relay: processes, env, store, meter, outcomes, stop, tasks, _lock: lock })
+        Ok(Self {
+            connection,
+            s3,
+            relay: processes,
+            env,
+            store,
+            meter,
+            outcomes,
+            stop,
+            tasks,
+            last,
+            _lock: lock,
+        })
     }
 
     /// Where the functions answer.
@@ -235,6 +249,10 @@ impl Stack {
         for task in self.tasks.drain(..) {
             // A task that panicked has said so.
             task.await.ok();
+        }
+        self.last.0.send_replace(true);
+        if let Some(relay) = self.last.1.take() {
+            relay.await.ok();
         }
     }
 }

@@ -3,9 +3,12 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+#[path = "../../../functions/relay/tests/it/cluster.rs"]
+mod cluster;
 mod crowd;
 mod interrupt;
 mod kill;
+mod kubernetes;
 mod place;
 mod platform;
 mod postgres;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::cluster::{Cluster, RUNNER};
 use crate::program;
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
@@ -45,8 +46,8 @@ pub(crate) fn shared_folder() -> TempDir {
 /// Somebody's working directory; the state is in `.ebb`.
 pub(crate) struct Place {
     folder: TempDir,
-    /// Arguments of `ebb dev` that say where the table is.
-    table: Vec<String>,
+    /// Arguments of `ebb dev` that say where things are, the table or the cluster.
+    elsewhere: Vec<String>,
 }
 
 /// Tells the tables of one DynamoDB apart.
@@ -70,14 +71,21 @@ impl Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: shared_folder(), table: vec![] }
+        Self { folder: shared_folder(), elsewhere: vec![] }
     }
 
     /// One whose table is in the DynamoDB at `endpoint`.
     pub(crate) fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
         let table = ["--dynamodb", endpoint, "--table", &table].map(str::to_owned);
-        Self { folder: shared_folder(), table: table.into() }
+        Self { folder: shared_folder(), elsewhere: table.into() }
+    }
+
+    /// One whose units run in a cluster.
+    pub(crate) fn in_cluster(cluster: &Cluster) -> Self {
+        let kubeconfig = cluster.kubeconfig.to_str().unwrap();
+        let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
+        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -170,7 +178,7 @@ impl Place {
         let before = log.metadata().unwrap().len();
         let (port, s3_port) = (port.to_string(), s3_port.to_string());
         let mut command = self.command(&["dev", "--port", &port, "--s3-port", &s3_port, "--state", ".ebb"]);
-        command.args(&self.table);
+        command.args(&self.elsewhere);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         loop {

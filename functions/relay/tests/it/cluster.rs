@@ -1,10 +1,8 @@
-//! The cluster that all tests share, and the images in it.
+//! The cluster that all tests share, and the images in it. The stories of the whole have this file, too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use tokio::sync::OnceCell;
 
 /// A shell and the small tools; every cluster has it.
@@ -50,7 +48,8 @@ fn up() -> Cluster {
 
 /// The root of the repository.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down")
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    above.into_iter().find(|folder| folder.join("template.yaml").is_file()).expect("it is in the repository")
 }
 
 /// What a chore says; it has to succeed.
@@ -66,23 +65,4 @@ pub(crate) fn xtask(arguments: &[&str]) -> String {
         arguments.join(" ")
     );
     said.into_owned()
-}
-
-/// A client of it. Each test has a runtime of its own, so each has a client of its own.
-pub(crate) async fn client() -> Client {
-    client_of(Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap()).await
-}
-
-/// How a service account reaches it.
-pub(crate) fn kubeconfig_of(cluster: &Cluster, namespace: &str, account: &str) -> Kubeconfig {
-    let mut kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig).unwrap();
-    let administrator = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
-    administrator.impersonate = Some(format!("system:serviceaccount:{namespace}:{account}"));
-    kubeconfig
-}
-
-/// A client of it as somebody else.
-pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
 }

@@ -12,7 +12,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, client, cluster, kubeconfig_of, root, xtask};
+use crate::client::{client, kubeconfig_of};
+use crate::cluster::{Cluster, cluster, root, xtask};
 use crate::plane::Plane;
 use crate::requests::{self, Script, name, token};
 use crate::rights;

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod cancels;
+mod client;
 mod cluster;
 mod doors;
 mod installed;

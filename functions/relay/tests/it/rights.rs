@@ -12,7 +12,8 @@ use kube::config::Kubeconfig;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::{client_of, root};
+use crate::client::client_of;
+use crate::cluster::root;
 use crate::world::until;
 
 /// What the chart's file says.

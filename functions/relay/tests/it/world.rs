@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::cluster::{Cluster, client, cluster, kubeconfig_of};
+use crate::client::{client, kubeconfig_of};
+use crate::cluster::{Cluster, cluster};
 use crate::plane::Plane;
 use crate::requests::{self, Script, token};
 use crate::rights;

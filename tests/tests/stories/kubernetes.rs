@@ -1,0 +1,100 @@
+//! The example of a page in a real cluster: pods, objects, a password that never leaves it, and a control plane that is
+//! killed with its relay.
+
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::cluster::{BUSYBOX, Cluster, cluster};
+use crate::place::{Place, example, until};
+use crate::s3::value;
+
+const SANDBOX: &str = "page-pr-3";
+const UNITS: &str = "ebb-units";
+/// Where a relay keeps what it knows.
+const RECORDS: &str = "ebb-relay";
+
+/// What `kubectl get` lists.
+fn list(cluster: &Cluster, namespace: &str, kinds: &str) -> Vec<Value> {
+    let mut kubectl = Command::new(cluster.programs.join("kubectl"));
+    kubectl.arg("--kubeconfig").arg(&cluster.kubeconfig).args(["-n", namespace, "get", kinds, "-o", "json"]);
+    let said = kubectl.output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let list: Value = serde_json::from_slice(&said.stdout).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+/// What there is of units, by kind and name.
+fn of_units(cluster: &Cluster) -> Vec<String> {
+    let items = list(cluster, UNITS, "jobs,pods,secrets,configmaps,deployments,replicasets,services");
+    let names = items.iter().map(|item| format!("{}/{}", item["kind"], item["metadata"]["name"]));
+    // Every namespace has it.
+    names.filter(|name| !name.contains("kube-root-ca.crt")).map(|name| name.replace('"', "")).collect()
+}
+
+/// The files below `folder` that hold `bytes`.
+fn holding(folder: &Path, bytes: &[u8], found: &mut Vec<String>) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let read = entries.map(|path| match path.is_dir() {
+        true => holding(&path, bytes, found),
+        false => {
+            // Some are gone by now.
+            let text = std::fs::read(&path).unwrap_or_default();
+            if text.windows(bytes.len()).any(|part| part == bytes) {
+                found.push(path.display().to_string());
+            }
+            1
+        }
+    });
+    read.collect::<Vec<_>>().into_iter().sum()
+}
+
+#[tokio::test]
+async fn a_page_is_served_and_nothing_of_it_is_left() {
+    let cluster = cluster().await;
+    let place = Place::in_cluster(cluster);
+    let busybox = format!("busybox={BUSYBOX}");
+    let mut dev = place.dev().await;
+    let before = of_units(cluster);
+    place.ebb(&["plugin", "apply", "-f", &example("kubernetes/plugin.yaml"), "--set", &busybox]).await.done();
+    let ran = place.ebb(&["sandbox", "apply", "-f", &example("kubernetes/sandbox.yaml")]).await.done();
+    assert_eq!(value(&ran.stdout, "page.page"), r#""a page, 32 characters\n""#, "{ran:#?}");
+    assert!(value(&ran.stdout, "page.url").starts_with("http://"), "{ran:#?}");
+    let uid = place.get(SANDBOX).await.info.uid;
+
+    let secrets = list(cluster, UNITS, "secrets");
+    let password = secrets.iter().find_map(|secret| secret["data"]["password"].as_str());
+    let password = STANDARD.decode(password.expect("the password is there")).unwrap();
+    assert_eq!(password.len(), 32);
+    let found = |bytes: &[u8]| {
+        let mut found = Vec::new();
+        assert!(holding(place.path(), bytes, &mut found) > 10, "there is something to search");
+        found
+    };
+    // What the page says is not sensitive, and would be found.
+    assert_ne!(found(b"32 characters"), [""; 0]);
+    assert_eq!(found(&password), [""; 0]);
+    let log = place.ebb(&["logs", SANDBOX, "page/visit"]).await.done();
+    assert!(log.stdout.contains("a page, 32 characters"), "{log:#?}");
+
+    place.ebb(&["sandbox", "delete", SANDBOX, "--wait=false"]).await.done();
+    dev.kill().await;
+    let there = of_units(cluster);
+    assert!(there.iter().any(|name| name.starts_with("Deployment/")), "{there:?}");
+    dev = place.dev_again().await;
+    until("the end of the sandbox", async || {
+        let gone = place.outcomes(&uid).last().is_some_and(|told| told == "dev.ebb.target.gone.v1");
+        (gone && of_units(cluster) == before).then_some(())
+    })
+    .await;
+    let kept = list(cluster, RECORDS, "secrets");
+    let kept = kept.iter().filter_map(|record| record["data"].as_object());
+    let result = kept.flat_map(|data| data.values()).filter_map(Value::as_str).find(|text| {
+        STANDARD.decode(text).is_ok_and(|text| text.windows(password.len()).any(|part| part == password))
+    });
+    assert_eq!(result, None);
+    dev.stop().await;
+}
