@@ -82,6 +82,34 @@ pub(crate) fn all(order: Order) -> anyhow::Result<()> {
     }
 }
 
+/// A cluster for as long as this lives; one that was up before stays up.
+pub(crate) struct Borrowed {
+    was_up: bool,
+}
+
+impl Borrowed {
+    /// Brings it up, with helm.
+    ///
+    /// # Errors
+    /// When it cannot be had; says why.
+    pub(crate) fn up() -> anyhow::Result<Self> {
+        up::privileged()?;
+        let borrowed = Self { was_up: Room::find().is_some() };
+        up::all(&[Extra::Helm])?;
+        Ok(borrowed)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if !self.was_up
+            && let Err(error) = down()
+        {
+            eprintln!("the cluster stays up: {error:#}");
+        }
+    }
+}
+
 fn found() -> anyhow::Result<Room> {
     Room::find().context("there is no cluster here: `cargo xtask cluster up`")
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, line};
 use crate::summary::Summary;
-use crate::{dynamodb_local, packages, runner};
+use crate::{cluster, dynamodb_local, packages, runner};
 
 /// Installs what is missing, runs all tests and ends with one line that sums them up.
 ///
@@ -18,6 +18,7 @@ pub(crate) fn all() -> anyhow::Result<()> {
     dynamodb_local::fetch()?;
     // Its tests would build it too, while others run.
     runner::all()?;
+    let _cluster = cluster::Borrowed::up().context("the tests need a cluster")?;
     let mut summary = Summary::default();
     // A failure in one crate says nothing of the others: the whole picture in one go.
     let all = tests(&["--workspace", "--no-fail-fast"], &mut summary);

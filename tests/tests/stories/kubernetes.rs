@@ -30,9 +30,12 @@ fn list(cluster: &Cluster, namespace: &str, kinds: &str) -> Vec<Value> {
 /// What there is of units, by kind and name.
 fn of_units(cluster: &Cluster) -> Vec<String> {
     let items = list(cluster, UNITS, "jobs,pods,secrets,configmaps,deployments,replicasets,services");
-    let names = items.iter().map(|item| format!("{}/{}", item["kind"], item["metadata"]["name"]));
     // Every namespace has it.
-    names.filter(|name| !name.contains("kube-root-ca.crt")).map(|name| name.replace('"', "")).collect()
+    items.iter().map(name).filter(|name| !name.contains("kube-root-ca.crt")).collect()
+}
+
+fn name(item: &Value) -> String {
+    format!("{}/{}", item["kind"], item["metadata"]["name"]).replace('"', "")
 }
 
 /// The files below `folder` that hold `bytes`.
@@ -66,8 +69,11 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     let uid = place.get(SANDBOX).await.info.uid;
 
     let secrets = list(cluster, UNITS, "secrets");
-    let password = secrets.iter().find_map(|secret| secret["data"]["password"].as_str());
-    let password = STANDARD.decode(password.expect("the password is there")).unwrap();
+    let of_life = secrets.iter().filter(|secret| !before.contains(&name(secret)));
+    let password =
+        of_life.flat_map(|secret| secret["data"].as_object()).flat_map(|data| data.values()).next();
+    let password = password.and_then(Value::as_str).expect("the password is there");
+    let password = STANDARD.decode(password).unwrap();
     assert_eq!(password.len(), 32);
     let found = |bytes: &[u8]| {
         let mut found = Vec::new();
@@ -77,7 +83,7 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     // What the page says is not sensitive, and would be found.
     assert_ne!(found(b"32 characters"), [""; 0]);
     assert_eq!(found(&password), [""; 0]);
-    let log = place.ebb(&["logs", SANDBOX, "page/visit"]).await.done();
+    let log = place.ebb(&["logs", SANDBOX, "--step", "visit"]).await.done();
     assert!(log.stdout.contains("a page, 32 characters"), "{log:#?}");
 
     place.ebb(&["sandbox", "delete", SANDBOX, "--wait=false"]).await.done();
