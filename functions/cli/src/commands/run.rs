@@ -41,9 +41,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
     #[command(flatten)]
-    cluster: cluster::ClusterArgs,
-    #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    cluster: cluster::ClusterArgs,
 }
 
 /// What `-o` writes.

@@ -13,7 +13,12 @@ use crate::requests::{Script, name, token};
 use crate::world::{World, until};
 
 fn script(unit: &WorkName) -> Script {
-    let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s {0} > /tmp/kept; sleep 2", unit.unit);
+    script_that(unit, "sleep 2")
+}
+
+/// A script that does something after it has written its outputs.
+fn script_that(unit: &WorkName, then: &str) -> Script {
+    let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s {0} > /tmp/kept; {then}", unit.unit);
     Script::new(unit, &text).output("out", false).output("kept", true)
 }
 
@@ -102,10 +107,11 @@ async fn while_it_runs_and_reports() {
 async fn while_all_of_it_happens() {
     let mut world = World::new("away", &["--patience", "1"]).await;
     let [told, lost, gone, ended] = ["told", "lost", "gone", "ended"].map(|unit| name(unit, 1));
-    world
-        .run(&told, Script::new(&told, "echo told; sleep 3; printf 1 > /tmp/out").output("out", false))
-        .await;
-    world.run(&lost, script(&lost)).await;
+    // However slow the machine is, these end when no relay is there.
+    let alone = world.until_alone();
+    let told_script = Script::new(&told, &format!("echo told; {alone}; printf 1 > /tmp/out"));
+    world.run(&told, told_script.output("out", false)).await;
+    world.run(&lost, script_that(&lost, &alone)).await;
     world.run(&gone, Script::new(&gone, "sleep 1000")).await;
     world.run(&ended, Script::new(&ended, "echo begun; sleep 1000")).await;
     world.printed(&ended, "begun").await;
