@@ -108,10 +108,9 @@ async fn while_all_of_it_happens() {
     let mut world = World::new("away", &["--patience", "1"]).await;
     let [told, lost, gone, ended] = ["told", "lost", "gone", "ended"].map(|unit| name(unit, 1));
     // However slow the machine is, these end when no relay is there.
-    let alone = world.until_alone();
-    let told_script = Script::new(&told, &format!("echo told; {alone}; printf 1 > /tmp/out"));
+    let told_script = Script::new(&told, "echo told; sleep 20; printf 1 > /tmp/out");
     world.run(&told, told_script.output("out", false)).await;
-    world.run(&lost, script_that(&lost, &alone)).await;
+    world.run(&lost, script_that(&lost, "sleep 20")).await;
     world.run(&gone, Script::new(&gone, "sleep 1000")).await;
     world.run(&ended, Script::new(&ended, "echo begun; sleep 1000")).await;
     world.printed(&ended, "begun").await;

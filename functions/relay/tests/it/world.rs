@@ -137,12 +137,6 @@ impl World {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// What a shell waits with until the relay is not there.
-    pub(crate) fn until_alone(&self) -> String {
-        let (host, port) = (&self.cluster.host, self.port);
-        format!("while wget -qO /dev/null -T 5 http://{host}:{port}/healthz; do sleep 0.2; done")
-    }
-
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
