@@ -32,7 +32,9 @@ pub(crate) fn all() -> anyhow::Result<()> {
 /// Runs `cargo test`, shows what it prints, and adds its counts to `summary`.
 fn tests(arguments: &[&str], summary: &mut Summary) -> anyhow::Result<()> {
     let mut command = cargo();
-    command.arg("test").args(arguments).stdout(Stdio::piped());
+    // The whole workspace is built before its first test runs: stories need not build the program once more, which they
+    // would do with other features of others' packages.
+    command.arg("test").args(arguments).env("EBB_IS_BUILT", "1").stdout(Stdio::piped());
     let shown = line(&command);
     let before = summary.passed;
     let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;

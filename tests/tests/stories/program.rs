@@ -6,8 +6,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// Where `ebb` is. `cargo test --workspace` has built it beside the tests; whoever runs only this crate's tests gets
-/// it built here when it is missing or older than its sources.
+/// Whoever has just built `ebb` beside the tests says so by this variable.
+const IS_BUILT: &str = "EBB_IS_BUILT";
+
+/// Where `ebb` is. `cargo test --workspace` has built it beside the tests, and `cargo xtask test` says so; whoever runs
+/// only this crate's tests gets it built here when it is missing or older than its sources.
 pub(crate) fn ebb() -> &'static Path {
     static EBB: OnceLock<PathBuf> = OnceLock::new();
     EBB.get_or_init(|| {
@@ -15,7 +18,7 @@ pub(crate) fn ebb() -> &'static Path {
         let own = std::env::current_exe().unwrap();
         let folder = own.parent().and_then(Path::parent).unwrap();
         let program = folder.join("ebb");
-        if !is_fresh(&program) {
+        if std::env::var_os(IS_BUILT).is_none() && !is_fresh(&program) {
             build(folder);
         }
         assert!(program.is_file(), "cargo has built ebb, but not as {}", program.display());
