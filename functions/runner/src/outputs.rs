@@ -1,14 +1,13 @@
 //! Reading what a script has left at its declared paths.
 
 use std::collections::BTreeMap;
-use std::fs::{Metadata, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::limits::{OUTPUT, OUTPUTS};
+use ebb_wire::limits::OUTPUTS;
 use ebb_wire::relay::ScriptOutput;
 use ebb_wire::script::OutputTrouble;
 use nix::errno::Errno;
@@ -48,26 +47,5 @@ fn read(path: &str) -> Result<Vec<u8>, OutputTrouble> {
             _ => invalid(format!("cannot be read: {error}")),
         }
     })?;
-    let unreadable = |error: io::Error| invalid(format!("cannot be read: {error}"));
-    let about = file.metadata().map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(invalid(format!("is a {}, not a file", kind(&about))));
-    }
-    if about.len() > OUTPUT as u64 {
-        return Err(OutputTrouble::TooLarge(about.len()));
-    }
-    let mut bytes = Vec::new();
-    file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() > OUTPUT { Err(OutputTrouble::TooLarge(bytes.len() as u64)) } else { Ok(bytes) }
-}
-
-fn kind(about: &Metadata) -> &'static str {
-    let kind = about.file_type();
-    if kind.is_dir() {
-        "folder"
-    } else if kind.is_fifo() {
-        "FIFO"
-    } else {
-        "device"
-    }
+    OutputTrouble::or_bytes(file)
 }

@@ -1,5 +1,9 @@
 //! What everyone who runs scripts decides in the same way and says in the same words, on a machine or in a pod.
 
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -115,6 +119,25 @@ pub enum OutputTrouble {
 }
 
 impl OutputTrouble {
+    /// The bytes of an output's file, which was opened without waiting: a FIFO has no writer any more.
+    ///
+    /// # Errors
+    /// When it is no file, has more bytes than [`OUTPUT`], or cannot be read.
+    pub fn or_bytes(file: File) -> Result<Vec<u8>, Self> {
+        let unreadable = |error: io::Error| Self::Invalid(format!("cannot be read: {error}"));
+        let about = file.metadata().map_err(unreadable)?;
+        if !about.is_file() {
+            return Err(Self::Invalid(format!("is a {}, not a file", kind(&about))));
+        }
+        if about.len() > OUTPUT as u64 {
+            return Err(Self::TooLarge(about.len()));
+        }
+        let mut bytes = Vec::new();
+        // It may grow.
+        file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() > OUTPUT { Err(Self::TooLarge(bytes.len() as u64)) } else { Ok(bytes) }
+    }
+
     /// The failure of the unit.
     pub fn failure(&self, output: &ScriptOutput) -> Callback {
         let (name, path) = (&output.name, &output.path);
@@ -136,6 +159,17 @@ impl OutputTrouble {
             ),
         };
         Callback::failed(code, &message)
+    }
+}
+
+fn kind(about: &Metadata) -> &'static str {
+    let kind = about.file_type();
+    if kind.is_dir() {
+        "folder"
+    } else if kind.is_fifo() {
+        "FIFO"
+    } else {
+        "device"
     }
 }
 

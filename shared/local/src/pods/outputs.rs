@@ -1,12 +1,11 @@
 //! Reading what a script has left at its declared paths.
 
 use std::fs::File;
-use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::limits::{OUTPUT, OUTPUTS};
+use ebb_wire::limits::OUTPUTS;
 use ebb_wire::relay::{ScriptOutput, WorkName};
 use ebb_wire::script::OutputTrouble;
 use ebb_wire::value::SecretRef;
@@ -63,17 +62,7 @@ fn read(place: &Path, root: &Path) -> Result<Vec<u8>, OutputTrouble> {
         Errno::ENXIO => invalid("is a socket, not a file".to_owned()),
         error => invalid(format!("cannot be read: {error}")),
     })?;
-    let unreadable = |error: io::Error| invalid(format!("cannot be read: {error}"));
-    let about = file.metadata().map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(invalid(format!("is a {}, not a file", kind(&about))));
-    }
-    if about.len() > OUTPUT as u64 {
-        return Err(OutputTrouble::TooLarge(about.len()));
-    }
-    let mut bytes = Vec::new();
-    file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() > OUTPUT { Err(OutputTrouble::TooLarge(bytes.len() as u64)) } else { Ok(bytes) }
+    OutputTrouble::or_bytes(file)
 }
 
 /// Opens without waiting (a FIFO has no writer any more) and without leaving the private root.
@@ -87,17 +76,5 @@ fn open_plain(place: &Path, root: &Path) -> Result<File, Errno> {
         // Kernels before 5.6, and some sandboxes.
         Err(Errno::ENOSYS) => open(place, flags, Mode::empty()).map(File::from),
         opened => opened.map(File::from),
-    }
-}
-
-fn kind(about: &std::fs::Metadata) -> &'static str {
-    use std::os::unix::fs::FileTypeExt as _;
-    let kind = about.file_type();
-    if kind.is_dir() {
-        "folder"
-    } else if kind.is_fifo() {
-        "FIFO"
-    } else {
-        "device"
     }
 }
