@@ -20,6 +20,7 @@ mod runner;
 mod summary;
 mod test;
 mod tools;
+mod turns;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of the repository")]
@@ -87,6 +88,18 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Many works at once on a relay that lets few of them run at one time, and a script that writes a large log
+    Turns {
+        /// How many
+        #[arg(long, default_value_t = 500)]
+        works: u32,
+        /// How many may run at one time
+        #[arg(long, default_value_t = 20)]
+        at_once: u32,
+        /// MiB of log
+        #[arg(long, default_value_t = 1024)]
+        log: u32,
+    },
     /// Builds the program that is copied into pods, and says how large it is and that it is static
     Runner,
     /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
@@ -111,6 +124,7 @@ fn main() -> ExitCode {
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
+        Chore::Turns { works, at_once, log } => turns::all(works, at_once, log),
         Chore::Runner => runner::all(),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };
