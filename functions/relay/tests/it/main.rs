@@ -6,6 +6,7 @@ mod cancels;
 mod client;
 mod cluster;
 mod doors;
+mod escalations;
 mod heavy;
 mod installed;
 mod jobs;
