@@ -56,6 +56,8 @@ impl Inner {
         documents: &[SecretDocument],
     ) -> Result<Next, Error> {
         let is_new = held.record.work.as_ref().is_some_and(|work| work.applied.is_empty());
+        // Who waits for a turn is asked when it comes.
+        let is_new = is_new && self.turns.before(&held.record.name).is_none();
         match if is_new { self.rival(&held.record.name).await? } else { Rival::None } {
             Rival::None => {}
             Rival::Higher => {

@@ -94,9 +94,10 @@ pub struct Ensure<W = Work> {
     pub v: u32,
     /// Which work.
     pub name: WorkName,
-    /// Milliseconds after which this request must not start anything any more.
+    /// Milliseconds after which this request must not be taken any more. What a relay knows by then it may begin later, when
+    /// others have ended: a cancellation finds it.
     pub not_after_ms: u64,
-    /// Milliseconds that the work may take.
+    /// Milliseconds that the work may take from when it may begin.
     pub timeout_ms: u64,
     /// Where the result goes.
     pub callback: Destination,
