@@ -14,7 +14,7 @@ use crate::requests::{Script, name, token};
 use crate::world::{World, until};
 
 /// Works that one relay starts and the other cancels.
-const TORN: u32 = 24;
+const TORN: u32 = 12;
 
 /// Both are asked for the same works at the same moment.
 #[tokio::test(flavor = "multi_thread")]
