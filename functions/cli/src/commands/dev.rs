@@ -46,7 +46,7 @@ impl Args {
             s3_port: Some(self.s3_port),
             platform: self.platform.map(|url| url.to_string()),
             dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
-            kubernetes: self.cluster.kubernetes(),
+            ..self.cluster.settings()?
         })
         .await?;
         output::print(&format!(
