@@ -29,8 +29,11 @@ impl Inner {
     /// The last of what a container has printed; empty if it cannot be had any more.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        let what = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
-        // The API cuts at the front or by lines; of bytes at the end it knows nothing.
+        // The API cuts at the front or by lines; of bytes at the end it knows nothing. So many lines have as many bytes
+        // or more, and what was printed before them nobody has to read.
+        let lines = i64::try_from(LOG_TAIL).ok();
+        let container = Some(container.to_owned());
+        let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
         let Ok(stream) = api.log_stream(&pod.name_any(), &what).await else { return String::new() };
         futures::pin_mut!(stream);
         let mut tail = Vec::new();
