@@ -9,6 +9,7 @@ mod crowd;
 mod interrupt;
 mod kill;
 mod kubernetes;
+mod logs;
 mod place;
 mod platform;
 mod postgres;
