@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ebb_local::{Kubernetes, Settings, Stack};
+use ebb_local::{Containers, Kubernetes, Settings, Stack};
 use url::Url;
 
 use crate::client::Client;
@@ -72,6 +72,10 @@ impl Machine {
 }
 
 /// Settings of a server that serves one command.
-pub(crate) fn for_one_run(state: PathBuf, kubernetes: Option<Kubernetes>) -> Settings {
-    Settings { state, port: None, s3_port: None, platform: None, dynamodb: None, kubernetes }
+pub(crate) fn for_one_run(
+    state: PathBuf,
+    kubernetes: Option<Kubernetes>,
+    containers: Option<Containers>,
+) -> Settings {
+    Settings { state, port: None, s3_port: None, platform: None, dynamodb: None, kubernetes, containers }
 }

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::embedded::{Bucket, S3Server, Table};
 use crate::kubernetes::{self, Kubernetes};
-use crate::pods::{Options, ProcessRelay};
+use crate::pods::{Containers, Options, ProcessRelay};
 
 pub use keys::{Connection, KeysError};
 pub use platform::Outcomes;
@@ -54,6 +54,8 @@ pub struct Settings {
     pub dynamodb: Option<External>,
     /// The cluster in which units run; `None`: scripts are processes of this machine, and objects are refused.
     pub kubernetes: Option<Kubernetes>,
+    /// What runs scripts as containers of their image; `None`: they are processes of this machine. Not with a cluster.
+    pub containers: Option<Containers>,
 }
 
 /// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
@@ -153,6 +155,7 @@ impl Stack {
                     extra_env: script_environment(&s3.endpoint()),
                     callback_url: Some(callback_url(&url)),
                     program: None,
+                    containers: settings.containers.clone(),
                 };
                 let relay = ProcessRelay::open(state, options).map_err(StackError::part("the relay"))?;
                 (Arc::new(relay.clone()), Some(relay))

@@ -5,6 +5,7 @@
 
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
+mod containers;
 mod crowd;
 mod interrupt;
 mod kill;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::cluster::{Cluster, RUNNER};
+use crate::containers::Engine;
 use crate::program;
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
@@ -85,6 +86,13 @@ impl Place {
     pub(crate) fn in_cluster(cluster: &Cluster) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
         let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
+        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
+    }
+
+    /// One whose scripts are containers of an engine.
+    pub(crate) fn with_containers(engine: &Engine) -> Self {
+        let runner = program::runner().to_str().unwrap();
+        let there = ["--pods", "docker", "--docker", &engine.url, "--runner", runner];
         Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
     }
 

@@ -9,7 +9,7 @@ use url::Url;
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::machine::Machine;
-use crate::{cluster, output, server};
+use crate::{cluster, output, pods, server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,6 +34,8 @@ pub(crate) struct Args {
     table: String,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten)]
+    pods: pods::PodsArgs,
 }
 
 impl Args {
@@ -47,6 +49,7 @@ impl Args {
             platform: self.platform.map(|url| url.to_string()),
             dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
             kubernetes: self.cluster.kubernetes(),
+            containers: self.pods.containers()?,
         })
         .await?;
         output::print(&format!(

@@ -20,7 +20,7 @@ use crate::output::{self, Output};
 use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
 use crate::progress::screen::Screen;
 use crate::progress::words;
-use crate::{cluster, offline, server, timing, why};
+use crate::{cluster, offline, pods, server, timing, why};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,6 +44,8 @@ pub(crate) struct Args {
     output: Output,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten)]
+    pods: pods::PodsArgs,
 }
 
 /// What `-o` writes.
@@ -96,8 +98,8 @@ impl Args {
             }
         }
         let interrupts = Interrupts::listen()?;
-        let machine =
-            Machine::start(machine::for_one_run(self.state.clone(), self.cluster.kubernetes())).await?;
+        let (cluster, containers) = (self.cluster.kubernetes(), self.pods.containers()?);
+        let machine = Machine::start(machine::for_one_run(self.state.clone(), cluster, containers)).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
         let then = if self.then_delete { Then::Delete } else { Then::Keep };
