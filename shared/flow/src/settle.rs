@@ -155,7 +155,7 @@ async fn settle_one(
             }
             match env.relay.cancel(cluster, &name, env.settings.grace).await {
                 Ok(WorkState::Tombstoned) => Ended::Cancelled("killed when the run was cancelled".to_owned()),
-                Ok(WorkState::Ended(callback)) => match complete::ended(*callback, complete::From::Relay) {
+                Ok(WorkState::Ended(callback)) => match complete::ended(*callback) {
                     Some(ended) => ended,
                     None => return Ok(false),
                 },
