@@ -48,7 +48,8 @@ fn every_test_in_the_table_of_threats_runs() {
             continue;
         };
         let attributes = before.rsplit("\n\n").next().unwrap_or_default();
-        if !(attributes.contains("#[test]") || attributes.contains("::test]") || listed(path, &function)) {
+        let is_test = ["#[test]", "::test]", "::test("].iter().any(|text| attributes.contains(text));
+        if !(is_test || listed(path, &function)) {
             wrong.push(format!("{path}: nothing runs {function}"));
         }
     }

@@ -3,11 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use ebb_local::Kubernetes;
+use ebb_local::{Containers, Kubernetes, Relays, Settings, Units};
 
-/// Options of a real cluster. Without them scripts are processes of this machine.
+use crate::exit::Trouble;
+
+/// Options of real clusters. Without them scripts are processes of this machine.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "A real cluster")]
+#[command(next_help_heading = "Real clusters")]
 pub(crate) struct ClusterArgs {
     /// Runs units in this cluster instead of as processes of this machine
     #[arg(long, value_name = "FILE", requires = "reach", requires = "runner_image")]
@@ -30,11 +32,39 @@ pub(crate) struct ClusterArgs {
     /// What units may do in the cluster, as YAML; without it what needs no rights outside of their namespace
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     allowed: Option<PathBuf>,
+    /// Runs units in clusters whose relays are installed there: a JSON file of NAME: {url, secret, uid, runnerImage}
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    clusters: Option<PathBuf>,
+    /// Networks in which those relays are, separated by commas, if they are not public
+    #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true, requires = "clusters")]
+    relay_networks: String,
+    /// The address of this machine at which the server listens and at which those relays call back
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    listen: IpAddr,
 }
 
 impl ClusterArgs {
+    /// What they say of a server; without them its units are `containers`, or else processes of this machine.
+    ///
+    /// # Errors
+    /// When nobody could be told to call back there.
+    pub(crate) fn settings(self, containers: Option<Containers>) -> Result<Settings, Trouble> {
+        if self.listen.is_unspecified() {
+            return Err(Trouble::broken(format!("--listen {} is no address to call back at", self.listen))
+                .next("give one address of this machine"));
+        }
+        let relays = self
+            .clusters
+            .clone()
+            .map(|clusters| Units::Relays(Relays { clusters, networks: self.relay_networks.clone() }));
+        let listen = Some(self.listen);
+        let units = relays.or_else(|| self.kubernetes().map(Units::Cluster));
+        let units = units.or(containers.map(Units::Containers)).unwrap_or_default();
+        Ok(Settings { listen, units, ..Settings::default() })
+    }
+
     /// The cluster, if one is given.
-    pub(crate) fn kubernetes(self) -> Option<Kubernetes> {
+    fn kubernetes(self) -> Option<Kubernetes> {
         Some(Kubernetes {
             kubeconfig: self.kubeconfig?,
             context: self.context,

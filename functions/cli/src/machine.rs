@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ebb_local::{Kubernetes, Settings, Stack};
+use ebb_local::{Settings, Stack};
 use url::Url;
 
 use crate::client::Client;
@@ -69,9 +69,4 @@ impl Machine {
     pub(crate) async fn stop(self) {
         self.stack.stop().await;
     }
-}
-
-/// Settings of a server that serves one command.
-pub(crate) fn for_one_run(state: PathBuf, kubernetes: Option<Kubernetes>) -> Settings {
-    Settings { state, port: None, s3_port: None, platform: None, dynamodb: None, kubernetes }
 }

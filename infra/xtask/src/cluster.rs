@@ -13,7 +13,7 @@ use servers::Server;
 mod build;
 mod check;
 mod folder;
-mod images;
+pub(crate) mod images;
 mod keys;
 mod kubectl;
 mod network;

@@ -11,6 +11,7 @@ mod check;
 mod cluster;
 mod dynamodb_local;
 mod fuzz;
+mod images;
 mod kills;
 mod mutants;
 mod packages;
@@ -70,6 +71,8 @@ enum Chore {
     },
     /// Tries the promises about hostile input with inputs that coverage guides; needs a C++ compiler
     Fuzz(fuzz::Arguments),
+    /// Builds the relay and the runner and writes an image of each, as an archive to load
+    Images(images::Arguments),
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
     #[command(disable_help_flag = true)]
     Counts {
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
+        Chore::Images(arguments) => images::all(&arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
         Chore::Turns { works, at_once, log } => turns::all(works, at_once, log),
         Chore::Runner => runner::all(),

@@ -8,7 +8,7 @@ use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, elf};
 
-use crate::run::{cargo, command, root, run};
+use crate::run::{cargo, command, folder, run};
 
 /// Every pod copies it before it starts: less than a second, even on a slow disk.
 const LARGEST: u64 = 3_000_000;
@@ -18,12 +18,7 @@ const LARGEST: u64 = 3_000_000;
 /// # Errors
 /// When it does not compile, needs a loader or a library, or is too large.
 pub(crate) fn all() -> anyhow::Result<()> {
-    let target = host()?;
-    // Of glibc, so that no target has to be installed. A named target keeps the flag away from what runs at compile time.
-    let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
-    let options = ["build", "--quiet", "--package", "ebb-runner", "--profile", "runner", "--target", &target];
-    run(cargo().args(options).env(flags, "-C target-feature=+crt-static").env_remove("RUSTFLAGS"))?;
-    let program = folder().join(&target).join("runner/ebb-runner");
+    let program = built()?;
     let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
     let kind = check(&bytes).with_context(|| program.display().to_string())?;
     let size = bytes.len() as u64;
@@ -34,6 +29,19 @@ pub(crate) fn all() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Builds the runner. Gives where it is.
+///
+/// # Errors
+/// When it does not compile.
+pub(crate) fn built() -> anyhow::Result<PathBuf> {
+    let target = host()?;
+    // Of glibc, so that no target has to be installed. A named target keeps the flag away from what runs at compile time.
+    let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
+    let options = ["build", "--quiet", "--package", "ebb-runner", "--profile", "runner", "--target", &target];
+    run(cargo().args(options).env(flags, "-C target-feature=+crt-static").env_remove("RUSTFLAGS"))?;
+    Ok(folder().join(&target).join("runner/ebb-runner"))
+}
+
 /// The platform that we build on and for.
 fn host() -> anyhow::Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -41,10 +49,6 @@ fn host() -> anyhow::Result<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc does not say for which platform it builds")
-}
-
-fn folder() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
 /// Says what kind of program it is.

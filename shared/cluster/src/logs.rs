@@ -1,7 +1,8 @@
 //! The tail of a container's log.
 
-use ebb_wire::limits::LOG_TAIL;
+use ebb_wire::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_wire::relay::WorkName;
+use ebb_wire::script::end_of;
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -45,20 +46,30 @@ impl Inner {
             }
         }
         let text = String::from_utf8_lossy(&tail).into_owned();
-        ebb_wire::script::end_of(text, LOG_TAIL)
+        end_of(text, LOG_TAIL)
     }
 
-    /// The last of what a work has printed so far.
+    /// The last of what a work has printed so far, as much as fits into an answer.
     ///
     /// # Errors
     /// When its pods cannot be listed.
     pub(crate) async fn log_of(&self, name: &WorkName, work: &Work) -> Result<String, Error> {
         let Some(container) = work.container() else { return Ok(String::new()) };
         match self.pods(name, work).await?.last() {
-            Some(pod) => Ok(self.log(pod, container).await),
+            Some(pod) => Ok(fitting(of_script(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
     }
+}
+
+/// The end of a log that can be read in an answer: a control character is six bytes in JSON.
+fn fitting(mut log: String) -> String {
+    let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
+    while size(&log) > RESPONSE_BODY - 1024 {
+        let most = log.len() / 2;
+        log = end_of(log, most);
+    }
+    log
 }
 
 /// A log without what the runner itself has said at its end, as its report would have it.
@@ -87,6 +98,13 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(of_script(log), expected, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn it_fits_into_an_answer() {
+        for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
+            assert_eq!(fitting(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
         }
     }
 }

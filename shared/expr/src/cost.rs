@@ -1,11 +1,12 @@
 //! An upper bound of what an evaluation may take, from the tree and the sizes of what it is given.
 //!
-//! Loops multiply, and so does `replace`; a chain of `map`s that doubles its elements grows exponentially. The bound is
-//! coarse: it takes every selection to be as large as what it was selected from.
+//! Loops multiply, and so does `replace`; a chain of `map`s that doubles its elements grows exponentially. What is
+//! selected by names alone is as large as it is; any other selection is taken to be as large as what it was selected from.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::objects::Key;
 
 /// What compiling a pattern of [`crate::MAX_PATTERN`] bytes takes, in values touched.
 const PATTERN: u64 = 5_000;
@@ -17,14 +18,14 @@ struct Bound {
     cost: u64,
 }
 
-/// Values that the evaluation of `tree` touches at most, given the sizes of its variables.
-pub(crate) fn bound(tree: &IdedExpr, sizes: &HashMap<&str, u64>) -> u64 {
-    let mut bound = Bounder { sizes, local: Vec::new() };
+/// Values that the evaluation of `tree` over these variables touches at most.
+pub(crate) fn bound(tree: &IdedExpr, variables: &BTreeMap<&str, cel::Value>) -> u64 {
+    let mut bound = Bounder { variables, local: Vec::new() };
     bound.of(tree).cost
 }
 
 /// The size of a value: what it holds, long texts counting more than once.
-pub(crate) fn size(value: &cel::Value) -> u64 {
+fn size(value: &cel::Value) -> u64 {
     match value {
         cel::Value::List(items) => items.iter().map(size).fold(1, u64::saturating_add),
         cel::Value::Map(map) => {
@@ -37,17 +38,30 @@ pub(crate) fn size(value: &cel::Value) -> u64 {
 }
 
 struct Bounder<'a> {
-    sizes: &'a HashMap<&'a str, u64>,
+    variables: &'a BTreeMap<&'a str, cel::Value>,
     local: Vec<(&'a str, u64)>,
 }
 
 impl<'a> Bounder<'a> {
+    /// The value of a variable, or of what is selected from one by names alone.
+    fn named(&self, expr: &IdedExpr) -> Option<&'a cel::Value> {
+        match &expr.expr {
+            Expr::Ident(name) if self.local.iter().all(|(local, _)| local != name) => {
+                self.variables.get(name.trim_start_matches('.'))
+            }
+            Expr::Select(select) if !select.test => match self.named(&select.operand)? {
+                cel::Value::Map(map) => map.map.get(&Key::from(select.field.as_str())),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn of(&mut self, expr: &'a IdedExpr) -> Bound {
         match &expr.expr {
             Expr::Ident(name) => {
                 let local = self.local.iter().rev().find(|(local, _)| local == name).map(|(_, size)| *size);
-                let name = name.trim_start_matches('.');
-                Bound { size: local.or_else(|| self.sizes.get(name).copied()).unwrap_or(1), cost: 1 }
+                Bound { size: local.or_else(|| self.named(expr).map(size)).unwrap_or(1), cost: 1 }
             }
             Expr::Literal(literal) => Bound {
                 size: match literal {
@@ -59,7 +73,8 @@ impl<'a> Bounder<'a> {
             },
             Expr::Select(select) => {
                 let operand = self.of(&select.operand);
-                Bound { cost: operand.cost.saturating_add(1), ..operand }
+                let size = self.named(expr).map_or(operand.size, size);
+                Bound { size, cost: operand.cost.saturating_add(1) }
             }
             Expr::Call(call) => {
                 let operands = call.target.as_deref().into_iter().chain(&call.args);

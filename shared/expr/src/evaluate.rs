@@ -1,6 +1,6 @@
 //! The evaluation of an expression within its bounds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::{Context, Env};
@@ -35,9 +35,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 /// # Errors
 /// [`Failure`]; the same expression and variables give the same.
 pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) -> Result<Made, Failure> {
-    let sizes: HashMap<&str, u64> =
-        variables.iter().map(|(name, value)| (*name, cost::size(value))).collect();
-    let cost = cost::bound(&expression.tree, &sizes);
+    let cost = cost::bound(&expression.tree, &variables);
     if cost > MAX_COST {
         return Err(Failure::TooCostly(cost));
     }

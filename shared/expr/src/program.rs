@@ -145,6 +145,9 @@ mod tests {
         let large = json!({"text": "x".repeat(600_000), "many": vec![1; 2_000]});
         let refused = |text| Program::new(text).unwrap().holds(&[("object", &large)]).unwrap_err();
         assert_eq!(refused("object.text + object.text"), Error::TooLarge(1_200_002));
+        let ready = "object.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
+        let much_else = json!({"much": vec![1; 20_000], "conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(Program::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
         let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
         assert!(matches!(costly, Error::TooCostly(cost) if cost > crate::MAX_COST), "{costly:?}");
     }

@@ -2,7 +2,7 @@
 //! as any relay is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,9 +62,10 @@ pub struct Kubernetes {
 
 type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens the relay of a cluster and serves it until `stopped`. Work that goes on is found again by the next one.
+/// Opens the relay of a cluster and serves it until `stopped`; it calls back at `functions`. Work that goes on is found again by the next one.
 pub(crate) async fn open(
     cluster: &Kubernetes,
+    functions: IpAddr,
     call: Arc<dyn Call>,
     grace: Duration,
     stopped: watch::Receiver<bool>,
@@ -77,7 +78,7 @@ pub(crate) async fn open(
     let listener = TcpListener::bind(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
     let settings = Settings {
         allowed: allowed(cluster)?,
-        callback_hosts: BTreeSet::from([Ipv4Addr::LOCALHOST.to_string()]),
+        callback_hosts: BTreeSet::from([functions.to_string()]),
         ..Settings::new(OWN, &cluster.units, &format!("http://{}", cluster.reach))
     };
     let relay = Relay::open(client, settings).await?;

@@ -4,16 +4,16 @@
 mod keys;
 mod platform;
 mod queue;
+mod units;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::http::{Access, Role, Server};
-use ebb_flow::ports::Relay;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
 use ebb_outbound::{Client, Policy};
@@ -24,11 +24,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::embedded::{Bucket, S3Server, Table};
-use crate::kubernetes::{self, Kubernetes};
 use crate::pods::{Options, ProcessRelay};
 
 pub use keys::{Connection, KeysError};
 pub use platform::Outcomes;
+pub use units::{Relays, Units};
 
 /// Name of the table.
 const TABLE: &str = "ebb";
@@ -40,11 +40,13 @@ const SWEEP: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How to start a [`Stack`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The folder of all state.
     pub state: PathBuf,
-    /// Port of the functions on the loopback interface; `None`: the one of the last start if it is free, else any.
+    /// The address at which the functions listen, and which callbacks are told; `None`: the loopback interface.
+    pub listen: Option<IpAddr>,
+    /// Port of the functions; `None`: the one of the last start if it is free, else any.
     pub port: Option<u16>,
     /// Port of the S3 endpoint for scripts, likewise.
     pub s3_port: Option<u16>,
@@ -52,8 +54,8 @@ pub struct Settings {
     pub platform: Option<String>,
     /// Where the table is; `None`: in the folder of all state.
     pub dynamodb: Option<External>,
-    /// The cluster in which units run; `None`: scripts are processes of this machine, and objects are refused.
-    pub kubernetes: Option<Kubernetes>,
+    /// What runs the units.
+    pub units: Units,
 }
 
 /// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
@@ -125,7 +127,8 @@ impl Stack {
         let kept = keys::Kept::open(state)?;
         let last = Connection::read(state).ok().flatten();
         let port = settings.port.or_else(|| last.as_ref().and_then(Connection::port));
-        let listener = bind(port, settings.port.is_some()).await?;
+        let listen = settings.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let listener = bind(listen, port, settings.port.is_some()).await?;
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
         let url = format!("http://{address}");
 
@@ -138,26 +141,18 @@ impl Stack {
         let meter = Arc::new(Meter::new());
         let store = Store::new(dynamo, StoreBucket::new(bucket, BUCKET));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
-        let inside = Arc::new(Client::new(Policy::with_loopback()).map_err(StackError::part("HTTP"))?);
+        let inside = Arc::new(reaching(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
-        let (relay, processes): (Arc<dyn Relay>, _) = match &settings.kubernetes {
-            Some(cluster) => {
-                let opened = kubernetes::open(cluster, inside.clone(), GRACE, last.0.subscribe()).await;
-                let (relay, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
-                last.1 = Some(task);
-                (Arc::new(relay), None)
-            }
-            None => {
-                let options = Options {
-                    call: inside.clone(),
-                    extra_env: script_environment(&s3.endpoint()),
-                    callback_url: Some(callback_url(&url)),
-                    program: None,
-                };
-                let relay = ProcessRelay::open(state, options).map_err(StackError::part("the relay"))?;
-                (Arc::new(relay.clone()), Some(relay))
-            }
+        let options = Options {
+            call: inside.clone(),
+            extra_env: script_environment(&s3.endpoint()),
+            callback_url: Some(callback_url(&url)),
+            program: None,
+            containers: None,
         };
+        let stopped = last.0.subscribe();
+        let opened = units::open(&settings.units, state, listen, options, stopped).await?;
+        last.1 = opened.task;
 
         let connection = kept.connection(&url, &s3.endpoint());
         let outcomes = Arc::new(Outcomes::open(state, kept.platform_keys()?)?);
@@ -167,11 +162,11 @@ impl Stack {
             store: store.clone(),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandom),
-            relay,
+            relay: opened.relay,
             outside: inside.clone(),
             platform: inside,
             queue: Arc::new(queue),
-            settings: flow_settings(&kept, &url, platform)?,
+            settings: flow_settings(&kept, &url, platform, &settings.units)?,
             warm: Warm::default(),
         });
         let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
@@ -186,7 +181,7 @@ impl Stack {
         Ok(Self {
             connection,
             s3,
-            relay: processes,
+            relay: opened.processes,
             env,
             store,
             meter,
@@ -257,6 +252,12 @@ impl Stack {
     }
 }
 
+/// Reaches this machine, also where the functions listen.
+fn reaching(listen: IpAddr) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+    let whole = if listen.is_ipv4() { 32 } else { 128 };
+    Ok(Client::new(Policy::with_loopback().and_networks(&format!("{listen}/{whole}"))?)?)
+}
+
 /// The table, made if it was not there.
 async fn table(settings: &Settings) -> Result<Dynamo, Box<dyn std::error::Error + Send + Sync>> {
     let (client, name) = match &settings.dynamodb {
@@ -271,12 +272,12 @@ fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {
     move |source| StackError::Io { what: what.to_owned(), source }
 }
 
-/// Binds a port of the loopback interface. One that was not asked for by the user gives way when it is taken.
-async fn bind(port: Option<u16>, asked: bool) -> Result<TcpListener, StackError> {
-    let what = format!("port {} of 127.0.0.1", port.unwrap_or(0));
-    let first = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)))).await;
+/// Binds a port. One that was not asked for by the user gives way when it is taken.
+async fn bind(listen: IpAddr, port: Option<u16>, asked: bool) -> Result<TcpListener, StackError> {
+    let what = format!("port {} of {listen}", port.unwrap_or(0));
+    let first = TcpListener::bind(SocketAddr::from((listen, port.unwrap_or(0)))).await;
     match first {
-        Err(_) if !asked => TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await,
+        Err(_) if !asked => TcpListener::bind(SocketAddr::from((listen, 0))).await,
         other => other,
     }
     .map_err(io_error(&what))
@@ -315,7 +316,18 @@ fn callback_url(url: &str) -> String {
     format!("{url}/v1/callbacks")
 }
 
-fn flow_settings(kept: &keys::Kept, url: &str, platform: String) -> Result<FlowSettings, StackError> {
+fn flow_settings(
+    kept: &keys::Kept,
+    url: &str,
+    platform: String,
+    units: &Units,
+) -> Result<FlowSettings, StackError> {
+    let landing = match units {
+        // Within one process and over the loopback interface nothing is under way for longer.
+        Units::Processes | Units::Containers(_) | Units::Cluster(_) => Millis(500),
+        // What a relay is asked for is under way for as long as its answer is waited for.
+        Units::Relays(_) => Millis(16_000),
+    };
     Ok(FlowSettings {
         callback_url: callback_url(url),
         source: url.to_owned(),
@@ -324,8 +336,7 @@ fn flow_settings(kept: &keys::Kept, url: &str, platform: String) -> Result<FlowS
         webhook_keys: kept.webhook_keys()?,
         unit_secret: kept.unit_secret()?,
         token_keys: kept.token_keys()?,
-        // Within one process and over the loopback interface nothing is under way for longer.
-        landing: Millis(500),
+        landing,
         grace: GRACE,
         answer: Duration::from_secs(20),
         first_look: Millis(60_000),

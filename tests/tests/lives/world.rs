@@ -251,8 +251,7 @@ impl World {
         let receiver = Receiver::start().await;
         let platform = platform.map(|path| format!("{}{path}", receiver.url()));
         let state = folder.path().join("state");
-        let settings =
-            Settings { state, port: None, s3_port: None, platform, dynamodb: None, kubernetes: None };
+        let settings = Settings { state, platform, ..Settings::default() };
         let stack = Some(Stack::start(settings.clone()).await.unwrap());
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { stack, receiver, http, settings, folder }

@@ -103,8 +103,14 @@ fn example(name: &str, plugins: &[&str]) -> (Design, String) {
 #[test]
 fn every_example_is_tried() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
+    // Objects need a cluster: the stories have those.
+    let objects = |folder: &Path| {
+        let plugin = std::fs::read_to_string(folder.join("plugin.yaml"));
+        plugin.is_ok_and(|text| text.lines().any(|line| line.trim() == "object:"))
+    };
+    let tried = folders.map(|entry| entry.unwrap().path()).filter(|folder| !objects(folder));
     let names: BTreeSet<String> =
-        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        tried.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     let tried = ["postgres", "s3", "webhooks", "wired"].map(str::to_owned);
     assert_eq!(names, tried.into(), "an example that no test below tries");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebb_local::Settings;
 use ebb_spec::model::Plugin;
 use ebb_wire::api::{Phase, RunDetail, TargetDetail, UnitState};
 use ebb_wire::cloudevents::Asked;
@@ -15,12 +16,12 @@ use crate::documents::{self, SetArgs, TargetDocument};
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::lifecycle::{ask, explain, fresh_uid, lives, named};
-use crate::machine::{self, Machine};
+use crate::machine::Machine;
 use crate::output::{self, Output};
 use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
 use crate::progress::screen::Screen;
 use crate::progress::words;
-use crate::{cluster, offline, server, timing, why};
+use crate::{cluster, offline, pods, server, timing, why};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,6 +45,8 @@ pub(crate) struct Args {
     output: Output,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten)]
+    pods: pods::PodsArgs,
 }
 
 /// What `-o` writes.
@@ -96,8 +99,8 @@ impl Args {
             }
         }
         let interrupts = Interrupts::listen()?;
-        let machine =
-            Machine::start(machine::for_one_run(self.state.clone(), self.cluster.kubernetes())).await?;
+        let units = self.cluster.settings(self.pods.containers()?)?;
+        let machine = Machine::start(Settings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
         let then = if self.then_delete { Then::Delete } else { Then::Keep };

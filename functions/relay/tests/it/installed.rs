@@ -19,7 +19,7 @@ use crate::requests::{self, Script, name, token};
 use crate::rights;
 use crate::world::{post, until};
 
-const RELAY: &str = "ebb.test/relay:1";
+const RELAY: &str = "ebb.test/ebb-relay:1";
 
 /// helm or kubectl, as the administrator; gives what it prints.
 pub(crate) fn run(
@@ -41,24 +41,14 @@ pub(crate) fn run(
     if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
-/// Makes an image of the relay under test: the program, the libraries that it is linked with, and CA certificates.
+/// Imports an image of the relay under test.
 fn image() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_ebb-relay"));
-    let linked = Command::new("ldd").arg(program).output().unwrap();
-    let linked = String::from_utf8(linked.stdout).unwrap();
-    let libraries = linked.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in libraries.chain(["/etc/ssl/certs/ca-certificates.crt"]) {
-        let to = folder.path().join(file.trim_start_matches('/'));
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(file, to).unwrap();
-    }
-    let to = folder.path().join("ebb-relay");
-    let stripped = Command::new("strip").arg("-o").args([&to, program]).status();
-    if !stripped.is_ok_and(|status| status.success()) {
-        std::fs::copy(program, to).unwrap();
-    }
-    xtask(&["cluster", "image", RELAY, folder.path().to_str().unwrap(), "--", "/ebb-relay"]);
+    let (folder, program) = (tempfile::tempdir().unwrap(), env!("CARGO_BIN_EXE_ebb-relay"));
+    let to = folder.path().to_str().unwrap();
+    let (repository, tag) = RELAY.rsplit_once("/ebb-relay:").unwrap();
+    let named = ["--repository", repository, "--tag", tag];
+    xtask(&[&["images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
+    xtask(&["cluster", "image", RELAY, &format!("{to}/ebb-relay.tar")]);
 }
 
 struct Namespaces {

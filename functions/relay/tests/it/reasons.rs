@@ -60,7 +60,7 @@ async fn of_pods() {
             OutOfMemory,
             "memory",
         ),
-        ("slow", "echo slow; sleep 1000", |_| {}, 15_000, Timeout, "longer than 15000 ms"),
+        ("slow", "echo slow; sleep 1000", |_| {}, 25_000, Timeout, "longer than 25000 ms"),
         (
             "mute",
             "#",

@@ -118,7 +118,10 @@ fn busybox(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Writes the archive `to` (as `docker save` does) of an image `name` whose only layer is the folder `root`.
-fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
     let parts = to.with_extension("parts");
     folder::remove(&parts)?;
     fs::create_dir_all(&parts)?;

@@ -1,0 +1,88 @@
+//! What runs the units.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ebb_flow::cluster::{ClusterRelay, Clusters};
+use ebb_flow::ports::Relay;
+use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_outbound::{Client, Policy};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{GRACE, StackError};
+use crate::kubernetes::{self, Kubernetes};
+use crate::pods::{Containers, Options, ProcessRelay};
+
+/// What runs the units.
+#[derive(Clone, Debug, Default)]
+pub enum Units {
+    /// Scripts are processes of this machine, and objects are refused.
+    #[default]
+    Processes,
+    /// Scripts are containers of their image on this machine, and objects are refused.
+    Containers(Containers),
+    /// A cluster whose relay runs in this process.
+    Cluster(Kubernetes),
+    /// Clusters whose relays run elsewhere.
+    Relays(Relays),
+}
+
+/// Relays that run elsewhere.
+#[derive(Clone, Debug)]
+pub struct Relays {
+    /// A file as [`Clusters::parse`] reads it.
+    pub clusters: PathBuf,
+    /// Networks of the relays that are not public, separated by commas; the loopback interface is always open.
+    pub networks: String,
+}
+
+/// What was opened.
+pub(super) struct Opened {
+    /// What the functions ask.
+    pub(super) relay: Arc<dyn Relay>,
+    /// The same, if it is the one of processes.
+    pub(super) processes: Option<ProcessRelay>,
+    /// What serves it, if it is the one of a cluster.
+    pub(super) task: Option<JoinHandle<()>>,
+}
+
+/// Opens what runs the units. `state` is for what processes leave, the functions listen at `listen`, `options` are for
+/// processes, their `call` for all that is on this machine; a relay of this process ends when `stopped` says so.
+pub(super) async fn open(
+    units: &Units,
+    state: &Path,
+    listen: IpAddr,
+    options: Options,
+    stopped: watch::Receiver<bool>,
+) -> Result<Opened, StackError> {
+    match units {
+        Units::Processes | Units::Containers(_) => {
+            let containers = match units {
+                Units::Containers(containers) => Some(containers.clone()),
+                _ => None,
+            };
+            let options = Options { containers, ..options };
+            let relay = ProcessRelay::open(state, options).map_err(StackError::part("the relay"))?;
+            Ok(Opened { relay: Arc::new(relay.clone()), processes: Some(relay), task: None })
+        }
+        Units::Cluster(cluster) => {
+            let opened = kubernetes::open(cluster, listen, options.call, GRACE, stopped).await;
+            let (relay, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
+            Ok(Opened { relay: Arc::new(relay), processes: None, task: Some(task) })
+        }
+        Units::Relays(relays) => {
+            let relay = elsewhere(relays).map_err(StackError::part("what asks the relays"))?;
+            Ok(Opened { relay: Arc::new(relay), processes: None, task: None })
+        }
+    }
+}
+
+fn elsewhere(relays: &Relays) -> Result<ClusterRelay, Box<dyn std::error::Error + Send + Sync>> {
+    let file = relays.clusters.display();
+    let text = std::fs::read_to_string(&relays.clusters).map_err(|error| format!("{file}: {error}"))?;
+    let clusters = Clusters::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+    let call = Arc::new(Client::new(Policy::with_loopback().and_networks(&relays.networks)?)?);
+    Ok(ClusterRelay::new(clusters, call, Arc::new(SystemClock), Arc::new(SystemRandom), GRACE))
+}
