@@ -1,7 +1,7 @@
 //! A relay that is open.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
@@ -38,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) http: reqwest::Client,
     /// The uid of `kube-system`.
     pub(crate) cluster: String,
+    pub(crate) opened: Instant,
     pub(crate) ends: tokio::sync::watch::Receiver<()>,
 }
 
@@ -72,6 +73,7 @@ impl Relay {
             tasks: Tasks::default(),
             http,
             cluster,
+            opened: Instant::now(),
             ends,
         });
         for record in inner.store.list(None).await? {

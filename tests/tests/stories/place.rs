@@ -88,6 +88,14 @@ impl Place {
         Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
     }
 
+    /// One whose units run in clusters that others connect.
+    pub(crate) fn with_clusters(clusters: &serde_json::Value) -> Self {
+        let elsewhere = ["--clusters", "clusters.json"].map(str::to_owned).into();
+        let place = Self { folder: shared_folder(), elsewhere };
+        place.write("clusters.json", &clusters.to_string());
+        place
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }

@@ -9,6 +9,7 @@ mod doors;
 mod installed;
 mod jobs;
 mod killed;
+mod listed;
 mod objects;
 mod plane;
 mod reasons;
