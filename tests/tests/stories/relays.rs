@@ -40,6 +40,7 @@ preStart:
         printf said >/tmp/out/word
     outputs:
       word: {file: /tmp/out/word}
+outputs: {word: "${units.slow.outputs.word}"}
 "#;
 
 fn sandbox(name: &str, cluster: &str) -> String {
