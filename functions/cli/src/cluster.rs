@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use ebb_local::{Kubernetes, Relays, Settings, Units};
+use ebb_local::{Containers, Kubernetes, Relays, Settings, Units};
 
 use crate::exit::Trouble;
 
@@ -44,11 +44,11 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// What they say of a server.
+    /// What they say of a server; without them its units are `containers`, or else processes of this machine.
     ///
     /// # Errors
     /// When nobody could be told to call back there.
-    pub(crate) fn settings(self) -> Result<Settings, Trouble> {
+    pub(crate) fn settings(self, containers: Option<Containers>) -> Result<Settings, Trouble> {
         if self.listen.is_unspecified() {
             return Err(Trouble::broken(format!("--listen {} is no address to call back at", self.listen))
                 .next("give one address of this machine"));
@@ -58,7 +58,8 @@ impl ClusterArgs {
             .clone()
             .map(|clusters| Units::Relays(Relays { clusters, networks: self.relay_networks.clone() }));
         let listen = Some(self.listen);
-        let units = relays.or_else(|| self.kubernetes().map(Units::Cluster)).unwrap_or_default();
+        let units = relays.or_else(|| self.kubernetes().map(Units::Cluster));
+        let units = units.or(containers.map(Units::Containers)).unwrap_or_default();
         Ok(Settings { listen, units, ..Settings::default() })
     }
 

@@ -11,6 +11,7 @@ mod lifecycle;
 mod machine;
 mod offline;
 mod output;
+mod pods;
 mod progress;
 mod server;
 mod target;

@@ -33,7 +33,8 @@ pub(crate) fn full_name(plugin: &Plugin) -> String {
 
 /// Whether every resource's plugin is among these.
 pub(crate) fn complete(sandbox: &Sandbox, plugins: &[Plugin]) -> bool {
-    sandbox.resources.iter().all(|resource| candidate(resource, plugins).is_some())
+    let known = |resource| candidate(resource, plugins).is_some() || compile::is_built_in(resource);
+    sandbox.resources.iter().all(known)
 }
 
 fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [Plugin]) -> Option<&'a Plugin> {
@@ -52,6 +53,7 @@ pub(crate) fn plan(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Planned, Tro
             Some(plugin) => {
                 chosen.push((resource.name.value.clone(), plugin, version(plugin), load::digest(plugin)))
             }
+            None if compile::is_built_in(resource) => {}
             None => {
                 let wanted = match &resource.version {
                     Some(version) => format!("{}@{version}", resource.plugin.value),

@@ -26,7 +26,14 @@ async fn main() -> anyhow::Result<()> {
     let recorded = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
     let counted = relay.clone();
     let metrics = async move || {
-        metrics::gauge!("ebb_relay_works").set(u32::try_from(counted.works()).unwrap_or(u32::MAX));
+        let (running, waiting) = counted.turns();
+        for (name, count) in [
+            ("ebb_relay_works", counted.works()),
+            ("ebb_relay_works_running", running),
+            ("ebb_relay_works_waiting", waiting),
+        ] {
+            metrics::gauge!(name).set(u32::try_from(count).unwrap_or(u32::MAX));
+        }
         recorded.render()
     };
     let reports = ebb_cluster::http::reports(relay.clone());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub(crate) struct Options {
     /// Hosts that results may be sent to, as HOST or HOST:PORT
     #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
     callback_hosts: Vec<String>,
+    /// Works that may run containers at one time; the others wait, and lives take turns
+    #[arg(long, env = "EBB_RELAY_AT_ONCE", default_value = "100")]
+    at_once: NonZeroUsize,
     /// Seconds between two heartbeats of a runner
     #[arg(long, env = "EBB_RELAY_HEARTBEAT", default_value_t = 15)]
     heartbeat: u64,
@@ -95,6 +99,7 @@ impl Options {
         Ok(Settings {
             allowed,
             callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
+            at_once: self.at_once,
             heartbeat: Duration::from_secs(self.heartbeat),
             runner_patience: Duration::from_secs(self.patience),
             trouble: Duration::from_secs(self.trouble),

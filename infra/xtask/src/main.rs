@@ -21,6 +21,7 @@ mod runner;
 mod summary;
 mod test;
 mod tools;
+mod turns;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of the repository")]
@@ -90,6 +91,18 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Many works at once on a relay that lets few of them run at one time, and a script that writes a large log
+    Turns {
+        /// How many
+        #[arg(long, default_value_t = 500)]
+        works: u32,
+        /// How many may run at one time
+        #[arg(long, default_value_t = 20)]
+        at_once: u32,
+        /// MiB of log
+        #[arg(long, default_value_t = 1024)]
+        log: u32,
+    },
     /// Builds the program that is copied into pods, and says how large it is and that it is static
     Runner,
     /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
@@ -115,6 +128,7 @@ fn main() -> ExitCode {
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
         Chore::Images(arguments) => images::all(&arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
+        Chore::Turns { works, at_once, log } => turns::all(works, at_once, log),
         Chore::Runner => runner::all(),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };

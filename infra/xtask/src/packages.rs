@@ -19,7 +19,7 @@ pub(crate) struct Package {
 }
 
 /// What the tests need.
-pub(crate) const OF_TESTS: [Package; 5] = [
+pub(crate) const OF_TESTS: [Package; 7] = [
     Package {
         name: "curl",
         why: "the scripts of the S3 example",
@@ -30,6 +30,12 @@ pub(crate) const OF_TESTS: [Package; 5] = [
         why: "the images that the runner is tried in",
         present: || works(command("/bin/busybox").arg("true")),
     },
+    Package {
+        name: "podman",
+        why: "containers through Docker's API",
+        present: || works(command("podman").arg("--version")),
+    },
+    Package { name: "runc", why: "starts containers", present: || works(command("runc").arg("--version")) },
     Package { name: "postgresql", why: "the server of the database example", present: postgresql },
     Package {
         name: "default-jre-headless",

@@ -63,6 +63,7 @@ impl Inner {
                 if !Place::of(manifest).is_job() {
                     return never("a container's end is awaited, and the first object is no Job");
                 }
+                one_pod(&manifest["spec"]).map_err(Refusal::Never)?;
                 label(&mut manifest["spec"]["template"]["metadata"], &labels);
             }
         }
@@ -188,6 +189,26 @@ fn expressions(work: &Objects) -> Result<(), String> {
         }
     }
     texts.into_iter().try_for_each(|text| rules::check(text).map_err(|why| format!("`{text}`: {why}")))
+}
+
+/// That the Job whose container is awaited has one pod and never another: a work is one place among those that run.
+fn one_pod(spec: &Value) -> Result<(), String> {
+    let why = "a Job whose container is awaited has one pod, and is tried once";
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        let fits = match field.as_str() {
+            "activeDeadlineSeconds" | "template" => true,
+            "backoffLimit" => *value == 0,
+            "completions" | "parallelism" => *value == 1,
+            _ => false,
+        };
+        if !fits {
+            return Err(format!("spec.{field}: {why}"));
+        }
+    }
+    if spec["backoffLimit"].is_null() {
+        return Err(format!("spec.backoffLimit: {why}; write 0"));
+    }
+    Ok(())
 }
 
 /// Adds labels to metadata.

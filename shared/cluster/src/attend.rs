@@ -13,7 +13,7 @@ use crate::relay::Inner;
 use crate::store::{Held, now_ms};
 
 /// Between two looks at work that nothing was heard of: what watches have missed is found then.
-const LOOK: Duration = Duration::from_secs(30);
+pub(crate) const LOOK: Duration = Duration::from_secs(30);
 /// Between two tries of what failed: the first pause, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
@@ -60,18 +60,32 @@ impl Inner {
     /// Does the next thing that has to be done for a work.
     async fn step(self: &Arc<Self>, name: &WorkName) -> Result<Next, Error> {
         let lock = self.tasks.lock(&name.unit).await;
-        let Some(mut held) = self.store.get(name).await? else { return Ok(Next::Leave) };
-        match held.record.phase {
+        let Some(mut held) = self.store.get(name).await? else {
+            self.leave_place(name);
+            return Ok(Next::Leave);
+        };
+        if held.record.may_run() {
+            self.turns.hold(name);
+        }
+        let next = match held.record.phase {
             Phase::Starting => self.start(&mut held, &[]).await,
             Phase::Running => self.wait(&mut held).await,
             Phase::Ending { .. } => self.end(&mut held).await,
             Phase::Ended => {
                 drop(lock);
-                self.report(&held).await
+                self.leave_place_once_over(&held).await?;
+                return self.report(&held).await;
             }
-            Phase::Taken => self.tidy(&mut held).await,
+            Phase::Taken => {
+                self.leave_place_once_over(&held).await?;
+                self.tidy(&mut held).await
+            }
             Phase::Tombstone { .. } => Ok(Next::Leave),
+        }?;
+        if next == Next::Leave {
+            self.leave_place(name);
         }
+        Ok(next)
     }
 
     /// Calls back; a result that was taken is noted as such.

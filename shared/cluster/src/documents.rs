@@ -20,6 +20,13 @@ const LARGEST: usize = 1 << 20;
 /// Names that begin so are ours.
 const OURS: &str = ebb_podspec::OURS;
 
+/// Whether a life may have what is in a Secret: nobody else's scripts, inputs and outputs.
+pub(crate) fn is_readable(secret: &Value, life: &str) -> bool {
+    let label = |key: &str| secret["metadata"]["labels"][key].as_str();
+    let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));
+    !is_ours || (label(PART) == Some(OUTPUT) && label(LIFE) == Some(life))
+}
+
 impl Inner {
     /// The manifest of a Secret with its document filled in.
     ///
@@ -79,9 +86,7 @@ impl Inner {
             return never("the namespace is not allowed");
         }
         let Some(secret) = self.read(&place).await? else { return never("there is no such Secret") };
-        let label = |key: &str| secret["metadata"]["labels"][key].as_str();
-        let is_of_life = label(PART) == Some(OUTPUT) && label(LIFE) == Some(&work.objects.life);
-        if from.name.starts_with(OURS) && !is_of_life {
+        if !is_readable(&secret, &work.objects.life) {
             return never("it is not this life's");
         }
         let value = secret["data"][&from.key].as_str().and_then(|text| STANDARD.decode(text).ok());

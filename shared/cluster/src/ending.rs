@@ -50,7 +50,7 @@ impl Inner {
         Ok(Next::Now)
     }
 
-    /// Notes that the work is to be ended.
+    /// Notes that the work is to be ended. One that waits for its turn is over at once.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -60,6 +60,10 @@ impl Inner {
         grace_ms: u64,
         result: Option<Callback>,
     ) -> Result<(), Error> {
+        if held.record.waits() && result.is_none() {
+            held.bury();
+            return self.store.save(held).await;
+        }
         let name = held.record.name.clone();
         if let Some(mut work) = held.record.work.take() {
             // What was applied and could not be noted any more.

@@ -3,8 +3,8 @@
 //! It speaks a few verbs ([`ebb_wire::relay`]) and knows work by their names alone: no unit kinds, retries or plugins.
 //!
 //! Flow of one work: [`Relay::batch`] checks what is asked for (`admit`) and makes its record, a Secret in the relay's own
-//! namespace (`record`). From then on one task looks after it (`attend`) and takes one step at a time: it applies
-//! (`start`), waits for a container (`ended`, judged by `pod`) or for objects (`ready`), ends what has to die
+//! namespace (`record`). From then on one task looks after it (`attend`) and takes one step at a time: when it is its turn
+//! (`turns`) it applies (`start`), waits for a container (`ended`, judged by `pod`) or for objects (`ready`), ends what has to die
 //! (`ending`), calls back (`callback`) and tidies up (`tidy`). What a step does follows from the record and from what the
 //! API server says at that time; watches (`watches`) only wake. So a relay that was killed goes on by listing its records.
 //!
@@ -30,12 +30,14 @@ mod record;
 mod relay;
 mod removal;
 mod reports;
+mod rivals;
 mod rules;
 mod settings;
 mod start;
 mod store;
 mod tasks;
 mod tidy;
+mod turns;
 mod verbs;
 mod watches;
 

@@ -1,7 +1,8 @@
 //! The tail of a container's log.
 
-use ebb_wire::limits::LOG_TAIL;
+use ebb_wire::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_wire::relay::WorkName;
+use ebb_wire::script::end_of;
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -29,8 +30,11 @@ impl Inner {
     /// The last of what a container has printed; empty if it cannot be had any more.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        let what = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
-        // The API cuts at the front or by lines; of bytes at the end it knows nothing.
+        // The API cuts at the front or by lines; of bytes at the end it knows nothing. So many lines have as many bytes
+        // or more, and what was printed before them nobody has to read.
+        let lines = i64::try_from(LOG_TAIL).ok();
+        let container = Some(container.to_owned());
+        let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
         let Ok(stream) = api.log_stream(&pod.name_any(), &what).await else { return String::new() };
         futures::pin_mut!(stream);
         let mut tail = Vec::new();
@@ -42,20 +46,30 @@ impl Inner {
             }
         }
         let text = String::from_utf8_lossy(&tail).into_owned();
-        ebb_wire::script::end_of(text, LOG_TAIL)
+        end_of(text, LOG_TAIL)
     }
 
-    /// The last of what a work has printed so far.
+    /// The last of what a work has printed so far, as much as fits into an answer.
     ///
     /// # Errors
     /// When its pods cannot be listed.
     pub(crate) async fn log_of(&self, name: &WorkName, work: &Work) -> Result<String, Error> {
         let Some(container) = work.container() else { return Ok(String::new()) };
         match self.pods(name, work).await?.last() {
-            Some(pod) => Ok(self.log(pod, container).await),
+            Some(pod) => Ok(fitting(of_script(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
     }
+}
+
+/// The end of a log that can be read in an answer: a control character is six bytes in JSON.
+fn fitting(mut log: String) -> String {
+    let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
+    while size(&log) > RESPONSE_BODY - 1024 {
+        let most = log.len() / 2;
+        log = end_of(log, most);
+    }
+    log
 }
 
 /// A log without what the runner itself has said at its end, as its report would have it.
@@ -84,6 +98,13 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(of_script(log), expected, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn it_fits_into_an_answer() {
+        for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
+            assert_eq!(fitting(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
         }
     }
 }

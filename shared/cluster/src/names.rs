@@ -55,6 +55,11 @@ pub(crate) fn continued(name: &WorkName, part: usize) -> String {
     format!("ebb-work.{}.{}.{part}", name.unit, name.attempt)
 }
 
+/// The Secret that holds a part of the documents of a work that waits.
+pub(crate) fn documents(name: &WorkName, part: usize) -> String {
+    format!("ebb-work.{}.{}.documents.{part}", name.unit, name.attempt)
+}
+
 /// What the names of sensitive outputs begin with.
 pub(crate) const OUTPUTS: &str = "ebb-output.";
 

@@ -11,6 +11,7 @@ use ebb_wire::relay::{ObjectOutput, ObjectOutputFrom, Until, WorkName};
 use serde_json::Value;
 
 use crate::attend::Next;
+use crate::documents;
 use crate::error::Error;
 use crate::record::{Place, Work};
 use crate::relay::Inner;
@@ -152,6 +153,9 @@ impl Inner {
         let first = work.manifests().next().and_then(|it| it.place.namespace.as_ref());
         let place = Place::secret(first.unwrap_or(&work.namespace), name);
         let secret = self.read(&place).await?.unwrap_or_default();
+        if !documents::is_readable(&secret, &work.objects.life) {
+            return Ok(Err((ReasonCode::Denied, format!("{place}: it is not this life's"))));
+        }
         let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
         Ok(found.map(Found::Bytes).ok_or((ReasonCode::OutputMissing, format!("{place} has no key {key:?}"))))
     }

@@ -15,6 +15,20 @@ pub(crate) struct Record {
     pub(crate) work: Option<Work>,
 }
 
+impl Record {
+    /// Whether it waits for its turn: nothing of it was applied.
+    pub(crate) fn waits(&self) -> bool {
+        let waits = |work: &Work| work.container().is_some() && !work.turn && work.applied.is_empty();
+        self.phase == Phase::Starting && self.work.as_ref().is_some_and(waits)
+    }
+
+    /// Whether something of it may run in a container now.
+    pub(crate) fn may_run(&self) -> bool {
+        let container = self.work.as_ref().is_some_and(|work| work.container().is_some());
+        container && self.phase.is_open() && !self.waits()
+    }
+}
+
 /// How far a work is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -73,9 +87,13 @@ pub(crate) struct Work {
     pub(crate) applied: Vec<Applied>,
     /// What proves a report.
     pub(crate) token: String,
+    /// From when on its time runs: when it was asked for, or when it got its turn.
     pub(crate) received_ms: u64,
     pub(crate) not_after_ms: u64,
     pub(crate) deadline_ms: u64,
+    /// Whether it has, or had, its turn. Asked of works with a container alone.
+    #[serde(default)]
+    pub(crate) turn: bool,
     /// Whether the result that is held was reported by the runner and waits for the container's end.
     #[serde(default)]
     pub(crate) reported: bool,
@@ -85,6 +103,15 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// It gets its turn. Since it was asked for in time, it has from now on what it had then.
+    pub(crate) fn begin(&mut self, now_ms: u64) {
+        let waited = now_ms.saturating_sub(self.received_ms);
+        for time in [&mut self.received_ms, &mut self.not_after_ms, &mut self.deadline_ms] {
+            *time = time.saturating_add(waited);
+        }
+        self.turn = true;
+    }
+
     /// The container whose end is waited for.
     pub(crate) fn container(&self) -> Option<&str> {
         match &self.objects.until {

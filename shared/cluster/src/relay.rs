@@ -1,5 +1,6 @@
 //! A relay that is open.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,12 @@ use kube::{Client, ResourceExt as _};
 use crate::attend;
 use crate::error::Error;
 use crate::kinds::Kinds;
+use crate::record::Record;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::tasks::Tasks;
 use crate::tidy;
+use crate::turns::Turns;
 use crate::watches::Watches;
 
 /// What one callback may take: the control plane starts what became ready before it answers.
@@ -35,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) kinds: Kinds,
     pub(crate) watches: Watches,
     pub(crate) tasks: Tasks,
+    pub(crate) turns: Turns,
     pub(crate) http: reqwest::Client,
     /// The uid of `kube-system`.
     pub(crate) cluster: String,
@@ -47,8 +51,8 @@ struct Ends(#[allow(dead_code)] tokio::sync::watch::Sender<()>);
 
 impl Relay {
     /// Opens the relay whose records are in `settings.own_namespace`, goes on with what runs, and sends results that
-    /// nobody has taken yet. Needs a tokio runtime. Only one at a time may be open on one namespace; a second one does
-    /// no harm but calls back twice.
+    /// nobody has taken yet. Needs a tokio runtime. One at a time is to be open on one namespace; a second one does no
+    /// harm, but calls back twice and has places of its own.
     ///
     /// # Errors
     /// When the cluster cannot be reached, or does not let it read what it has to.
@@ -64,6 +68,9 @@ impl Relay {
             .map_err(|error| Error::Own(format!("no client of HTTP can be made: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = Store::new(&client, &settings.own_namespace);
+        let mut records = store.list(None).await?;
+        records.retain(attend::is_needed);
+        let turns = turns(&mut records, settings.at_once);
         let inner = Arc::new(Inner {
             client,
             settings,
@@ -71,15 +78,14 @@ impl Relay {
             kinds: Kinds::default(),
             watches: Watches::default(),
             tasks: Tasks::default(),
+            turns,
             http,
             cluster,
             opened: Instant::now(),
             ends,
         });
-        for record in inner.store.list(None).await? {
-            if attend::is_needed(&record) {
-                inner.attend(&record.name);
-            }
+        for record in records {
+            inner.attend(&record.name);
         }
         tokio::spawn(tidy::forget(Arc::downgrade(&inner)));
         Ok(Self { inner, _tasks: Arc::new(Ends(sender)) })
@@ -95,6 +101,11 @@ impl Relay {
         self.inner.tasks.count()
     }
 
+    /// How many works have containers that may run, and how many wait for that.
+    pub fn turns(&self) -> (usize, usize) {
+        self.inner.turns.count()
+    }
+
     /// Whether the API server answers.
     ///
     /// # Errors
@@ -103,4 +114,18 @@ impl Relay {
         self.inner.client.apiserver_version().await?;
         Ok(())
     }
+}
+
+/// Who may run and who waits, by all records that somebody has to look after. What has a result may still run.
+fn turns(records: &mut [Record], most: NonZeroUsize) -> Turns {
+    records.sort_by_key(|record| record.work.as_ref().map(|work| work.received_ms));
+    let (mut placed, mut waiting) = (Vec::new(), Vec::new());
+    for record in records {
+        match &record.work {
+            Some(work) if record.waits() => waiting.push((record.name.clone(), work.objects.life.clone())),
+            Some(work) if work.container().is_some() => placed.push(record.name.clone()),
+            _ => {}
+        }
+    }
+    Turns::new(most, placed, waiting)
 }

@@ -59,7 +59,10 @@ impl Inner {
     }
 
     /// Ends a work that runs. No lock is held: the record is written on condition that it is as it was read.
-    async fn stop(self: &Arc<Self>, name: &WorkName) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub(crate) async fn stop(self: &Arc<Self>, name: &WorkName) -> Result<(), Error> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(()) };
         if matches!(held.record.phase, Phase::Starting | Phase::Running) {
             self.begin_end(&mut held, GRACE_MS, None).await?;

@@ -1,9 +1,13 @@
 //! What a relay is opened with.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use ebb_podspec::Allowed;
+
+/// About what one node takes: the kubelet's own limit is 110 pods, and some of them are the cluster's.
+const AT_ONCE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not 0");
 
 /// What a relay is opened with.
 #[derive(Clone, Debug)]
@@ -18,6 +22,8 @@ pub struct Settings {
     pub reach: String,
     /// Hosts that callbacks may go to, as `HOST` or `HOST:PORT`.
     pub callback_hosts: BTreeSet<String>,
+    /// How many works may run containers at one time. The others wait for their turn, in which lives follow one another.
+    pub at_once: NonZeroUsize,
     /// Between two heartbeats of a runner.
     pub heartbeat: Duration,
     /// How long a runner reports its end again and again.
@@ -39,6 +45,7 @@ impl Settings {
             allowed: Allowed::default(),
             reach: reach.trim_end_matches('/').to_owned(),
             callback_hosts: BTreeSet::new(),
+            at_once: AT_ONCE,
             heartbeat: Duration::from_secs(15),
             runner_patience: Duration::from_secs(600),
             trouble: Duration::from_secs(60),

@@ -3,17 +3,24 @@
 //! Each object's uid is in the record before the next one is applied. One that is there already and carries the work's
 //! labels was applied by a relay that was killed before it could note so; it is noted, and not applied again.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use ebb_wire::callback::{Callback, ReasonCode};
 use ebb_wire::relay::SecretDocument;
 use serde_json::{Value, json};
 
 use crate::admit::Refusal;
-use crate::attend::Next;
+use crate::attend::{self, Next};
 use crate::error::{Error, Refused, refused, said};
 use crate::objects::{self, Belongs};
 use crate::record::{Applied, Phase, Place, Work};
 use crate::relay::Inner;
+use crate::rivals::Rival;
 use crate::store::{Held, now_ms};
+
+/// Between two looks at lower tries that still end.
+const DYING: Duration = Duration::from_millis(200);
 
 /// What applying has come to.
 enum Done {
@@ -29,7 +36,42 @@ impl Inner {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn start(&self, held: &mut Held, documents: &[SecretDocument]) -> Result<Next, Error> {
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        held: &mut Held,
+        documents: &[SecretDocument],
+    ) -> Result<Next, Error> {
+        match self.start_once(held, documents).await {
+            Err(Error::Conflict) => {
+                self.disown(held).await?;
+                Err(Error::Conflict)
+            }
+            done => done,
+        }
+    }
+
+    async fn start_once(
+        self: &Arc<Self>,
+        held: &mut Held,
+        documents: &[SecretDocument],
+    ) -> Result<Next, Error> {
+        let is_new = held.record.work.as_ref().is_some_and(|work| work.applied.is_empty());
+        match if is_new { self.rival(&held.record.name).await? } else { Rival::None } {
+            Rival::None => {}
+            Rival::Higher => {
+                held.bury();
+                self.store.save(held).await?;
+                return Ok(Next::Leave);
+            }
+            Rival::Lower => {
+                self.keep_documents(held, documents).await?;
+                return Ok(Next::Wait(DYING));
+            }
+        }
+        if !self.has_turn(held, documents).await? {
+            // Woken when its turn comes.
+            return Ok(Next::Wait(attend::LOOK));
+        }
         match self.apply_all(held, documents).await? {
             Done::All => {
                 if let Some(work) = &mut held.record.work {
@@ -110,7 +152,11 @@ impl Inner {
         {
             return Ok(Some(manifest.clone()));
         }
-        let Some(document) = documents.get(number) else { return Ok(None) };
+        let kept = match documents {
+            [] => self.store.documents(held).await?,
+            given => given.to_vec(),
+        };
+        let Some(document) = kept.get(number) else { return Ok(None) };
         Ok(Some(self.document(&held.record.name, work, document).await?.1))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebb_wire::callback::Callback;
-use ebb_wire::relay::WorkName;
+use ebb_wire::relay::{SecretDocument, WorkName};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -17,6 +17,7 @@ use crate::record::{Phase, Record};
 
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";
+const OF_DOCUMENTS: &str = "documents";
 /// Bytes of a result in one Secret: Kubernetes takes 1 MiB of all values together.
 const PIECE: usize = 700 << 10;
 /// Bytes of a record without its result.
@@ -38,6 +39,8 @@ pub(crate) struct Held {
     pub(crate) result: Option<Vec<u8>>,
     /// Secrets that hold the rest of the result.
     pieces: usize,
+    /// Secrets that hold the documents of a work that waits for its turn.
+    pub(crate) documents: usize,
     uid: String,
     version: String,
 }
@@ -148,7 +151,14 @@ impl Store {
     /// # Errors
     /// [`Error::Conflict`] if there is one; [`Error::TooLarge`].
     pub(crate) async fn create(&self, record: Record) -> Result<Held, Error> {
-        let held = Held { record, result: None, pieces: 0, uid: String::new(), version: String::new() };
+        let held = Held {
+            record,
+            result: None,
+            pieces: 0,
+            documents: 0,
+            uid: String::new(),
+            version: String::new(),
+        };
         let made = self.secrets.create(&PostParams::default(), &write(&held)?).await;
         read(&made.map_err(written)?)
     }
@@ -163,7 +173,13 @@ impl Store {
         let result = held.result.as_deref().unwrap_or_default();
         held.pieces = result.len().saturating_sub(1) / PIECE;
         for (part, piece) in result.chunks(PIECE).enumerate().skip(1) {
-            self.piece(held, part, piece).await?;
+            self.piece(held, names::continued(&name, part), OF_RESULT, piece).await?;
+        }
+        if held.record.phase != Phase::Starting {
+            // First: of a record that says less nobody would find them.
+            for part in 1..=std::mem::take(&mut held.documents) {
+                gone(self.secrets.delete(&names::documents(&name, part), &DeleteParams::default()).await)?;
+            }
         }
         let saved = self.secrets.replace(&names::record(&name), &PostParams::default(), &write(held)?).await;
         held.version = saved.map_err(written)?.resource_version().unwrap_or_default();
@@ -173,8 +189,43 @@ impl Store {
         Ok(())
     }
 
-    async fn piece(&self, held: &Held, part: usize, piece: &[u8]) -> Result<(), Error> {
-        let name = names::continued(&held.record.name, part);
+    /// Writes down the documents of a work that waits for its turn; they go when it has begun.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub(crate) async fn keep_documents(
+        &self,
+        held: &mut Held,
+        documents: &[SecretDocument],
+    ) -> Result<(), Error> {
+        let name = held.record.name.clone();
+        let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error.to_string()))?;
+        for (part, piece) in (1..).zip(bytes.chunks(PIECE)) {
+            self.piece(held, names::documents(&name, part), OF_DOCUMENTS, piece).await?;
+        }
+        held.documents = bytes.len().div_ceil(PIECE);
+        self.save(held).await
+    }
+
+    /// The documents that were written down; none if none were, or they are gone.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) async fn documents(&self, held: &Held) -> Result<Vec<SecretDocument>, Error> {
+        let (name, mut bytes) = (&held.record.name, Vec::new());
+        for part in 1..=held.documents {
+            let Some(piece) = self.secrets.get_opt(&names::documents(name, part)).await? else {
+                return Ok(Vec::new());
+            };
+            bytes.extend(piece.data.unwrap_or_default().remove(OF_DOCUMENTS).unwrap_or_default().0);
+        }
+        if bytes.is_empty() {
+            return Ok(Vec::new());
+        }
+        serde_json::from_slice(&bytes).map_err(|error| damaged(name, &error.to_string()))
+    }
+
+    async fn piece(&self, held: &Held, name: String, key: &str, piece: &[u8]) -> Result<(), Error> {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -191,7 +242,7 @@ impl Store {
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         };
-        let data = Some(BTreeMap::from([(OF_RESULT.to_owned(), ByteString(piece.to_vec()))]));
+        let data = Some(BTreeMap::from([(key.to_owned(), ByteString(piece.to_vec()))]));
         let secret = Secret { metadata, data, ..Secret::default() };
         match self.secrets.create(&PostParams::default(), &secret).await {
             Err(error) if status(&error) == Some(409) => {
@@ -238,6 +289,8 @@ fn damaged(name: &WorkName, why: &str) -> Error {
 struct Written {
     #[serde(default)]
     pieces: usize,
+    #[serde(default)]
+    documents: usize,
     #[serde(flatten)]
     record: Record,
 }
@@ -246,12 +299,13 @@ fn read(secret: &Secret) -> Result<Held, Error> {
     let name = secret.name_any();
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
-    let Written { pieces, record } =
+    let Written { pieces, documents, record } =
         serde_json::from_slice(record).map_err(|error| Error::Damaged { name, why: error.to_string() })?;
     Ok(Held {
         record,
         result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
         pieces,
+        documents,
         uid: secret.uid().unwrap_or_default(),
         version: secret.resource_version().unwrap_or_default(),
     })
@@ -274,8 +328,12 @@ fn write(held: &Held) -> Result<Secret, Error> {
         resource_version: Some(held.version.clone()).filter(|version| !version.is_empty()),
         ..ObjectMeta::default()
     };
-    let record = serde_json::to_vec(&Written { pieces: held.pieces, record: held.record.clone() })
-        .map_err(|error| damaged(name, &error.to_string()))?;
+    let record = serde_json::to_vec(&Written {
+        pieces: held.pieces,
+        documents: held.documents,
+        record: held.record.clone(),
+    })
+    .map_err(|error| damaged(name, &error.to_string()))?;
     if record.len() > LARGEST {
         let size = record.len();
         return Err(Error::TooLarge(format!(

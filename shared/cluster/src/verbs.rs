@@ -18,6 +18,7 @@ use crate::names;
 use crate::record::{Phase, Record, Work};
 use crate::relay::{Inner, Relay};
 use crate::store::{Held, now_ms};
+use crate::turns::Turn;
 
 /// Units of one batch that are acted on at once.
 const AT_ONCE: usize = 16;
@@ -160,7 +161,9 @@ impl Inner {
             };
             let late = received.at.elapsed() >= not_after;
             let mut dying = false;
-            for other in others.iter().filter(|other| other.phase.is_open()) {
+            // One of this very name was made by another relay meanwhile: it is found the next time.
+            let lower = |other: &&Record| other.phase.is_open() && other.name.attempt < name.attempt;
+            for other in others.iter().filter(lower) {
                 dying = true;
                 self.begin_cancel(&other.name, GRACE_MS).await?;
             }
@@ -188,7 +191,7 @@ impl Inner {
             document.document = serde_json::Value::Null;
         }
         let token = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
-        let work = Work {
+        let mut work = Work {
             callback: request.callback.clone(),
             namespace: self.namespace(&objects),
             objects,
@@ -197,15 +200,24 @@ impl Inner {
             received_ms,
             not_after_ms: received_ms.saturating_add(request.not_after_ms),
             deadline_ms: received_ms.saturating_add(request.timeout_ms),
+            turn: false,
             reported: false,
             foreboding: None,
         };
+        let life = &work.objects.life;
+        if work.container().is_some() && self.turns.enter(&request.name, life) == Turn::Has {
+            work.turn = true;
+        }
         let record = Record { name: request.name.clone(), phase: Phase::Starting, work: Some(work) };
-        let mut held = self.store.create(record).await?;
-        let started = self.start(&mut held, &documents).await;
+        let made = async {
+            let mut held = self.store.create(record).await?;
+            self.start(&mut held, &documents).await?;
+            Ok::<_, Error>(held)
+        };
+        let made = made.await;
+        // Also of what has failed: it may have a record, and has a place or waits for one.
         self.attend(&request.name);
-        started?;
-        Ok(self.state(&held, None)?)
+        Ok(self.state(&made?, None)?)
     }
 
     /// Whatever is remembered of a name decides; a start that lacks its documents gets them.
@@ -238,6 +250,7 @@ impl Inner {
             return Ok(if is_past { WorkState::Tombstoned } else { WorkState::Unknown });
         };
         let log = match (&held.record.work, held.record.phase.is_open()) {
+            (Some(_), true) if held.record.waits() => Some(self.told_to_wait(name)),
             (Some(work), true) => Some(self.log_of(name, work).await?),
             _ => None,
         };

@@ -117,11 +117,17 @@ async fn take(
             return Ok(Taken::Accepted);
         }
     }
-    let ended = match parse_ended(callback, from) {
-        Ok(ended) => checked(unit, ended),
-        Err(reason) => return Ok(Taken::Malformed(reason)),
+    let ended = match (parse_ended(callback, from), from) {
+        (Ok(ended), _) => checked(unit, ended),
+        (Err(reason), From::Webhook) => return Ok(Taken::Malformed(reason)),
+        // It comes from a script by way of its relay, which could only send the same again and again.
+        (Err(reason), From::Relay) => unreadable(&reason),
     };
     if expired == Expiry::Over && !matches!(ended, Ended::Succeeded(_)) {
+        if from == From::Relay {
+            // Its unit has ended without it. Nobody will ask for it, so the relay need not keep it.
+            acknowledge(env, run, this).await;
+        }
         return Ok(Taken::Expired);
     }
     let memory = Memory::default();
@@ -149,10 +155,12 @@ async fn acknowledge(env: &Env, run: &Run, this: Try) {
     }
 }
 
-/// How a try ended by its callback; `None` for one that says nothing of an end, or cannot be read.
-pub fn ended(callback: Callback, from: From) -> Option<Ended> {
+/// How a try ended by what its relay has of it; `None` for what says nothing of an end.
+pub fn ended(callback: Callback) -> Option<Ended> {
     match callback.status {
-        CallbackStatus::Succeeded | CallbackStatus::Failed => parse_ended(callback, from).ok(),
+        CallbackStatus::Succeeded | CallbackStatus::Failed => {
+            Some(parse_ended(callback, From::Relay).unwrap_or_else(|reason| unreadable(&reason)))
+        }
         CallbackStatus::Accepted | CallbackStatus::Heartbeat | CallbackStatus::Again => None,
     }
 }
@@ -166,6 +174,11 @@ pub fn checked(unit: &UnitPlan, ended: Ended) -> Ended {
         },
         other => other,
     }
+}
+
+/// A result that is none has made something all the same: its unit has failed, and is undone.
+fn unreadable(reason: &str) -> Ended {
+    Ended::Failed(Failure::new(ReasonCode::OutputInvalid, &format!("its result cannot be read: {reason}")))
 }
 
 fn parse_ended(callback: Callback, from: From) -> Result<Ended, String> {

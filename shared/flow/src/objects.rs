@@ -15,8 +15,13 @@ pub(crate) fn applied(
     manifests: Vec<serde_json::Value>,
 ) -> Objects {
     let own = ReadyRules { ready: object.ready.clone(), fail: object.fail.clone() };
-    // The document's rules speak of the first; the others go by the contracts of their kinds.
-    let mut rules = vec![ReadyRules::default(); manifests.len()];
+    // The document's rules speak of the first; the others go by the contracts of their kinds. That nothing is waited
+    // for is said of all.
+    let others = match own.ready.as_deref().map(str::trim) {
+        Some("true") => ReadyRules { fail: None, ..own.clone() },
+        _ => ReadyRules::default(),
+    };
+    let mut rules = vec![others; manifests.len()];
     if let Some(first) = rules.first_mut() {
         *first = own;
     }

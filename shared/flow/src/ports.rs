@@ -27,7 +27,7 @@ pub enum RelayError {
     /// It cannot be reached, or is busy: whether it has seen the request is unknown.
     #[error("the relay does not answer: {0}")]
     Unreachable(String),
-    /// It refuses the work as it is written. Final.
+    /// It refuses the work as it is written, and nothing of it runs or will. Final.
     #[error("the relay refuses the work: {0}")]
     Refused(String),
 }

@@ -265,6 +265,9 @@ async fn find_plugins(
         let listed = plugins.list_versions(&name.value).await?;
         let versions: Vec<semver::Version> =
             listed.iter().filter_map(|item| item.version.parse().ok()).collect();
+        if versions.is_empty() && compile::is_built_in(resource) {
+            continue;
+        }
         if versions.is_empty() {
             let text = format!("no plugin {:?} is published", name.value);
             let published = plugins.list_plugins().await?;

@@ -150,9 +150,12 @@ async fn settle_one(
         Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
             let cluster = run.loaded.plan.target.cluster.as_deref();
             let name = dispatch::work_name(run, unit, attempt);
+            if let Kind::Pod(_) = plan.work {
+                keep_log(env, run, unit, attempt).await?;
+            }
             match env.relay.cancel(cluster, &name, env.settings.grace).await {
                 Ok(WorkState::Tombstoned) => Ended::Cancelled("killed when the run was cancelled".to_owned()),
-                Ok(WorkState::Ended(callback)) => match complete::ended(*callback, complete::From::Relay) {
+                Ok(WorkState::Ended(callback)) => match complete::ended(*callback) {
                     Some(ended) => ended,
                     None => return Ok(false),
                 },
@@ -183,6 +186,18 @@ async fn settle_one(
     let result = records::keep(env, run, unit, attempt, &ended, None).await?;
     env.store.put_result(&run.id, unit, attempt, &result).await?;
     Ok(true)
+}
+
+/// Keeps what a script has printed before it is killed: a relay knows nothing of it afterwards. Nothing waits for this.
+async fn keep_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+    let cluster = run.loaded.plan.target.cluster.as_deref();
+    let name = dispatch::work_name(run, unit, attempt);
+    if let Ok(WorkState::Running { log }) = env.relay.get(cluster, &name).await
+        && !log.is_empty()
+    {
+        env.store.put_object(&records::log_key(run, unit, attempt), log.into_bytes()).await?;
+    }
+    Ok(())
 }
 
 /// Stops the run of a target that is stopping, and begins to settle it at once.

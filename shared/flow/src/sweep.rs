@@ -368,7 +368,7 @@ async fn expire(
         let name = dispatch::work_name(run, this.unit, this.attempt);
         match env.relay.cancel(cluster, &name, env.settings.grace).await {
             Ok(WorkState::Ended(callback)) => {
-                if let Some(own) = complete::ended(*callback, complete::From::Relay) {
+                if let Some(own) = complete::ended(*callback) {
                     ended = own;
                 }
             }

@@ -133,11 +133,13 @@ pub async fn decide(
     Ok(Undo::Something { known, more })
 }
 
-/// Whether a try surely did nothing: skipped, or never sent because it could not be.
+/// Whether a try surely did nothing: skipped, or never sent because it could not be. What a sweep has sent may have been
+/// sent before, by whoever died then, and taken.
 fn is_skipped(record: &Record) -> bool {
     let unsent = |result: &TryResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);
         result.verdict == Verdict::Failed
+            && record.started.is_none()
             && matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable))
     };
     let nothing = |result: &TryResult| result.verdict == Verdict::Skipped || unsent(result);

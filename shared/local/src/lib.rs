@@ -6,4 +6,5 @@ pub mod pods;
 pub mod stack;
 
 pub use kubernetes::Kubernetes;
+pub use pods::Containers;
 pub use stack::{External, Relays, Settings, Stack, StackError, Units};

@@ -151,6 +151,7 @@ impl Stack {
             extra_env: script_environment(&s3.endpoint()),
             callback_url: Some(callback_url(&url)),
             program: None,
+            containers: None,
         };
         let stopped = last.0.subscribe();
         let opened = units::open(&settings.units, state, listen, options, store.clone(), stopped).await?;
@@ -328,7 +329,7 @@ fn flow_settings(
 ) -> Result<FlowSettings, StackError> {
     let landing = match units {
         // Within one process and over the loopback interface nothing is under way for longer.
-        Units::Processes | Units::Cluster(_) => Millis(500),
+        Units::Processes | Units::Containers(_) | Units::Cluster(_) => Millis(500),
         // What a relay is asked for is under way for as long as its answer is waited for.
         Units::Relays(_) => Millis(16_000),
     };

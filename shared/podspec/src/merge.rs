@@ -28,7 +28,7 @@ fn merge_maps(
     owner: Option<&str>,
 ) -> Map<String, Value> {
     match patch.get(DIRECTIVE).and_then(Value::as_str) {
-        Some("replace") => return plain_map(patch),
+        Some("replace") => return plain_map(patch, New::Whole),
         Some("delete") => return Map::new(),
         _ => {}
     }
@@ -81,7 +81,7 @@ fn merge_field(base: &mut Map<String, Value>, name: &str, value: &Value, owner: 
             };
             Some(Value::Array(merge_lists(old, new, key, owner)))
         }
-        _ => plain(value),
+        _ => plain(value, New::Field),
     };
     match merged {
         Some(merged) => drop(base.insert(name.to_owned(), merged)),
@@ -95,7 +95,7 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
     let added: Vec<_> =
         patch.iter().filter(|item| matches!(directive(item).as_deref(), None | Some("merge"))).collect();
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
-        return added.into_iter().filter_map(plain).collect();
+        return added.into_iter().filter_map(|item| plain(item, New::Whole)).collect();
     }
     let gone = |item: &Value| {
         patch.iter().any(|it| directive(it).as_deref() == Some("delete") && same_key(it, item, key))
@@ -111,7 +111,7 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
             }
             Some(_) => {}
             // Into nothing rather than as it is: its own directives do not stay.
-            None => merged.extend(plain(item)),
+            None => merged.extend(plain(item, New::Whole)),
         }
     }
     let order: Vec<Value> = added.into_iter().cloned().collect();
@@ -144,19 +144,32 @@ pub(crate) fn same_key(left: &Value, right: &Value, key: &str) -> bool {
     if key.is_empty() { left == right } else { left.get(key).is_some_and(|it| right.get(key) == Some(it)) }
 }
 
-/// A value without directives and without what is null; nothing if it is only a directive.
-fn plain(value: &Value) -> Option<Value> {
+/// Where something is that the base does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum New {
+    /// It is a field of something known: with `$patch: replace` it is nothing, as the API server has it.
+    Field,
+    /// It is, or is in, something that is new or replaces what was there: with `$patch: replace` it is what it says.
+    Whole,
+}
+
+/// A value without directives and without what is null; nothing if it is to be nothing.
+fn plain(value: &Value, new: New) -> Option<Value> {
+    let says = |item: &Value, directive: &str| item.get(DIRECTIVE).is_some_and(|it| it == directive);
     match value {
-        Value::Object(map) if map.contains_key(DIRECTIVE) && map[DIRECTIVE] != "merge" => None,
-        Value::Object(map) => Some(Value::Object(plain_map(map))),
-        Value::Array(items) => Some(items.iter().filter_map(plain).collect()),
+        Value::Object(_) if says(value, "delete") || (says(value, "replace") && new == New::Field) => None,
+        Value::Object(map) => Some(Value::Object(plain_map(map, new))),
+        // An item that replaces its list is no item.
+        Value::Array(items) => Some(
+            items.iter().filter(|item| !says(item, "replace")).filter_map(|item| plain(item, new)).collect(),
+        ),
         value => Some(value.clone()),
     }
 }
 
-fn plain_map(map: &Map<String, Value>) -> Map<String, Value> {
+fn plain_map(map: &Map<String, Value>, new: New) -> Map<String, Value> {
     let set = map.iter().filter(|(name, value)| !is_directive(name) && !value.is_null());
-    set.filter_map(|(name, value)| Some((name.clone(), plain(value)?))).collect()
+    set.filter_map(|(name, value)| Some((name.clone(), plain(value, new)?))).collect()
 }
 
 fn is_directive(name: &str) -> bool {

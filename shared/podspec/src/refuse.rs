@@ -42,7 +42,7 @@ fn judge(
     report: &mut Report,
 ) {
     let at = |part: &str| crate::refusal::below(path, part);
-    metadata::of_pod(&template["metadata"], namespace, &at("metadata"), report);
+    metadata::of_pod(&template["metadata"], &base["metadata"], namespace, &at("metadata"), report);
     pod::check(&template["spec"], namespace, allowed, &at("spec"), report);
     kept::check(&template["spec"], &base["spec"], &at("spec"), report);
     references::check(&template["spec"], &base["spec"], allowed, &at("spec"), report);

@@ -47,6 +47,10 @@ fn what_the_go_code_leaves_behind_is_followed() {
             json!({"containers": [{"name": "b", "env": [{"name": "Z"}]}, {"name": "a", "args": ["x"]}]}),
         ),
         (
+            "spec: {containers: [{name: b, env: [{$patch: replace}, {name: X}], resources: {$patch: replace, limits: {cpu: 1}}}]}",
+            json!({"containers": [{"name": "b", "env": [{"name": "X"}], "resources": {"limits": {"cpu": 1}}}, {"name": "a", "args": ["x"]}]}),
+        ),
+        (
             "spec: {volumes: [{name: v, $retainKeys: [name, emptyDir], emptyDir: {}}]}",
             json!({"containers": [{"name": "a", "args": ["x"]}], "volumes": [{"name": "v", "emptyDir": {}}]}),
         ),

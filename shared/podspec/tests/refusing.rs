@@ -9,7 +9,7 @@ mod base;
 fn allowed(level: Level) -> Allowed {
     let mut allowed: Allowed = serde_json::from_value(json!({
         "namespaces": {"units": ["deployer"], "other": ["admin"]},
-        "kinds": ["ConfigMap", "Secret", "Pod", "Service", "Deployment.apps", "CronJob.batch", "*.cache.example.org"],
+        "kinds": ["ConfigMap", "Secret", "Pod", "Service", "*.apps", "CronJob.batch", "*.cache.example.org"],
         "clusterKinds": ["Namespace"],
         "runtimeClasses": ["gvisor"],
         "priorityClasses": ["low"],
@@ -351,6 +351,30 @@ fn objects() {
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units, labels: {ebb.dev/run: r}}}",
                 "metadata.labels[ebb.dev/run]",
+            ),
+            (
+                "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units}, status: {a: b}}",
+                "status",
+            ),
+            (
+                "{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: a, namespace: units}}",
+                "data",
+            ),
+            (
+                "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, namespace: units}, spec: {template: {metadata: {labels: {ebb.dev/unit: victim}}}}}",
+                "spec.template.metadata.labels[ebb.dev/unit]",
+            ),
+            (
+                "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, namespace: units}, spec: {template: {spec: {$patch: replace}}}}",
+                "spec.template.spec.$patch",
+            ),
+            (
+                "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a, namespace: units}, spec: {jobTemplate: {metadata: {finalizers: [a/b]}}}}",
+                "spec.jobTemplate.metadata.finalizers",
+            ),
+            (
+                "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: a, namespace: units}, spec: {volumeClaimTemplates: [{metadata: {name: c, finalizers: [a/b]}}]}}",
+                "spec.volumeClaimTemplates[0].metadata.finalizers",
             ),
             (
                 "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: units}, spec: {externalIPs: [1.1.1.1]}}",

@@ -183,10 +183,12 @@ impl Callback {
     }
 
     /// Cuts the log, and in the end gives up on the outputs, so that the message is not larger than the control plane
-    /// takes: text with many control characters and binary outputs grow on their way into JSON.
+    /// takes: text with many control characters and binary outputs grow on their way into JSON. Without outputs the
+    /// whole tail fits, whatever is in it.
     #[must_use]
     pub fn fit(mut self) -> Self {
         let size = |result: &Self| serde_json::to_vec(result).map_or(0, |bytes| bytes.len());
+        let whole = self.log.clone();
         let mut room = LOG_TAIL;
         while size(&self) > CALLBACK_BODY && room > 1024 {
             room /= 2;
@@ -198,7 +200,7 @@ impl Callback {
         }
         let message =
             format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
-        Self { log: self.log, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
+        Self { log: whole, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
     }
 }
 
@@ -275,6 +277,7 @@ mod tests {
         assert!(serde_json::to_vec(&cut).unwrap().len() <= CALLBACK_BODY && cut.log.unwrap().len() > 1024);
         result.hold("more", vec![1; LOG_TAIL]);
         let failed = result.fit();
+        assert_eq!(failed.log.unwrap().len(), LOG_TAIL);
         assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
         assert!(failed.outputs.is_empty() && failed.binary.is_empty());
     }

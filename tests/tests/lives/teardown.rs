@@ -46,6 +46,9 @@ postStop:
     world.delete("a").await;
     let target = world.phase("a", Phase::Gone).await;
     assert!(!runs(&seconds));
+    // What it had said is kept.
+    let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/deaf")).await;
+    assert_eq!((log.status, log.body.as_str()), (200, "begun\n"));
     assert_eq!(find(&target, "preStart", "deaf").unwrap().state, UnitState::Cancelled);
     assert_eq!(find(&target, "preStart", "next").unwrap().state, UnitState::Blocked);
     assert_eq!(world.receiver.order(), ["POST /undo"]);

@@ -85,6 +85,8 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     assert_eq!(found(&password), [""; 0]);
     let log = place.ebb(&["logs", SANDBOX, "--step", "visit"]).await.done();
     assert!(log.stdout.contains("a page, 32 characters"), "{log:#?}");
+    let followed = place.ebb(&["logs", SANDBOX, "--step", "visit", "--follow"]).await.done();
+    assert_eq!(followed.stdout, log.stdout);
 
     place.ebb(&["sandbox", "delete", SANDBOX, "--wait=false"]).await.done();
     dev.kill().await;

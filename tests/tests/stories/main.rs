@@ -5,10 +5,12 @@
 
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
+mod containers;
 mod crowd;
 mod interrupt;
 mod kill;
 mod kubernetes;
+mod logs;
 mod place;
 mod platform;
 mod postgres;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::cluster::{Cluster, RUNNER};
+use crate::containers::Engine;
 use crate::program;
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
@@ -96,6 +97,13 @@ impl Place {
         place
     }
 
+    /// One whose scripts are containers of an engine.
+    pub(crate) fn with_containers(engine: &Engine) -> Self {
+        let runner = program::runner().to_str().unwrap();
+        let there = ["--pods", "docker", "--docker", &engine.url, "--runner", runner];
+        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -129,9 +137,10 @@ impl Place {
     pub(crate) fn start(&self, arguments: &[&str]) -> Started {
         let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let arguments = arguments.join(" ");
-        Started { child, stderr, seen: String::new(), arguments }
+        Started { child, stdout, said: String::new(), stderr, seen: String::new(), arguments }
     }
 
     /// What the server says of a sandbox, by `ebb sandbox get`.
@@ -241,6 +250,8 @@ fn port(url: &serde_json::Value) -> u16 {
 /// A command that runs.
 pub(crate) struct Started {
     child: Child,
+    stdout: BufReader<ChildStdout>,
+    said: String,
     stderr: BufReader<tokio::process::ChildStderr>,
     seen: String,
     arguments: String,
@@ -262,6 +273,21 @@ impl Started {
         tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
     }
 
+    /// Reads its standard output up to this line.
+    pub(crate) async fn says(&mut self, line: &str) {
+        let reading = async {
+            loop {
+                let begun = self.said.len();
+                let read = self.stdout.read_line(&mut self.said).await.unwrap();
+                assert!(read > 0, "no line {line:?} from `ebb {}`:\n{}", self.arguments, self.said);
+                if self.said[begun..].trim_end() == line {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
+    }
+
     /// Presses Ctrl-C.
     pub(crate) fn interrupt(&self) {
         signal(&self.child, Signal::SIGINT);
@@ -269,17 +295,17 @@ impl Started {
 
     /// Waits for its end.
     pub(crate) async fn end(mut self) -> Ran {
-        let mut stdout = String::new();
-        let mut pipe = self.child.stdout.take().unwrap();
         let ending = async {
-            let (out, err) =
-                tokio::join!(pipe.read_to_string(&mut stdout), self.stderr.read_to_string(&mut self.seen));
+            let (out, err) = tokio::join!(
+                self.stdout.read_to_string(&mut self.said),
+                self.stderr.read_to_string(&mut self.seen)
+            );
             out.and(err).unwrap();
             self.child.wait().await.unwrap()
         };
         let ended = tokio::time::timeout(PATIENCE, ending).await;
         let Ok(status) = ended else { panic!("`ebb {}` does not end:\n{}", self.arguments, self.seen) };
-        Ran { code: status.code(), stdout, stderr: self.seen }
+        Ran { code: status.code(), stdout: self.said, stderr: self.seen }
     }
 }
 

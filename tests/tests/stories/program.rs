@@ -35,6 +35,18 @@ fn built(name: &str) -> PathBuf {
     program
 }
 
+/// The runner as it is shipped: built here, so that it is never an old one.
+pub(crate) fn runner() -> &'static Path {
+    static RUNNER: OnceLock<PathBuf> = OnceLock::new();
+    RUNNER.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        let built = cargo.args(["xtask", "runner"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        let said = String::from_utf8(built.stdout).unwrap();
+        assert!(built.status.success(), "{said}{}", String::from_utf8_lossy(&built.stderr));
+        PathBuf::from(said.split_once(": ").expect("the path comes first").0)
+    })
+}
+
 /// Whether no source that cargo has noted beside the program is newer than it.
 fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();

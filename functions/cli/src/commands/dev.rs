@@ -9,7 +9,7 @@ use url::Url;
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::machine::Machine;
-use crate::{cluster, output, server};
+use crate::{cluster, output, pods, server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,6 +34,8 @@ pub(crate) struct Args {
     table: String,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten)]
+    pods: pods::PodsArgs,
 }
 
 impl Args {
@@ -46,7 +48,7 @@ impl Args {
             s3_port: Some(self.s3_port),
             platform: self.platform.map(|url| url.to_string()),
             dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
-            ..self.cluster.settings()?
+            ..self.cluster.settings(self.pods.containers()?)?
         })
         .await?;
         output::print(&format!(

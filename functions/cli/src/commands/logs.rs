@@ -1,5 +1,7 @@
 //! `ebb logs`.
 
+mod follow;
+
 use ebb_wire::api::{RunDetail, TargetDetail, UnitDetail};
 use serde::Serialize;
 
@@ -7,7 +9,7 @@ use crate::client::Client;
 use crate::exit::{Exit, Trouble};
 use crate::lifecycle::named;
 use crate::output::{self, Output};
-use crate::target::TargetArgs;
+use crate::target::{Target, TargetArgs};
 use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
@@ -26,6 +28,9 @@ pub(crate) struct Args {
     /// This try, from 1; without it the last one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
+    /// Print what is said from now on too, until the unit has ended; without --step until the sandbox's run has
+    #[arg(long, short, conflicts_with_all = ["attempt", "format"])]
+    follow: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -44,17 +49,13 @@ struct Log {
 impl Args {
     pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
         let target = self.target.target();
+        if self.follow {
+            return self.follow(client, &target).await;
+        }
         let seen = client.target(&target).await?.ok_or_else(|| super::unknown(&target))?;
         let chosen = self.chosen(&seen);
         if chosen.is_empty() {
-            let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
-            let keys: Vec<&str> = keys.collect();
-            let trouble = Trouble::failed(format!("no unit of {target} that has begun is meant by this"));
-            return Err(if keys.is_empty() {
-                trouble.next(format!("nothing has begun yet: ebb why {}", named(&target)))
-            } else {
-                trouble.next(format!("there is {}", keys.join(", ")))
-            });
+            return Err(nothing_meant(&target, &seen));
         }
         let mut logs = Vec::new();
         for (run, unit) in chosen {
@@ -70,8 +71,7 @@ impl Args {
             }
         }
         if logs.is_empty() {
-            return Err(Trouble::failed("no log is kept of this")
-                .next("only pods log; of a pod's try the log is kept once it has ended"));
+            return Err(no_log());
         }
         match self.output.format() {
             Some(_) => self.output.write(&logs, |_| String::new())?,
@@ -97,6 +97,23 @@ impl Args {
     }
 }
 
+/// There is no such unit, or it has not begun.
+fn nothing_meant(target: &Target, seen: &TargetDetail) -> Trouble {
+    let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
+    let keys: Vec<&str> = keys.collect();
+    let trouble = Trouble::failed(format!("no unit of {target} that has begun is meant by this"));
+    if keys.is_empty() {
+        trouble.next(format!("nothing has begun yet: ebb why {}", named(target)))
+    } else {
+        trouble.next(format!("there is {}", keys.join(", ")))
+    }
+}
+
+fn no_log() -> Trouble {
+    Trouble::failed("no log is kept of this")
+        .next("only pods log; of a pod's try the log is kept once it has ended")
+}
+
 /// One log as it is, several with a line before each.
 fn text(logs: &[Log]) -> String {
     if let [log] = logs {
@@ -104,10 +121,15 @@ fn text(logs: &[Log]) -> String {
     }
     let mut text = String::new();
     for log in logs {
-        text.push_str(&format!("==> {} {} try {} <==\n", log.event, log.unit, log.attempt));
+        text.push_str(&heading(&log.event, &log.unit, log.attempt));
         text.push_str(&clean(&log.log));
     }
     text
+}
+
+/// What is said before a log where there are several.
+fn heading(event: &str, unit: &str, attempt: u32) -> String {
+    format!("==> {event} {unit} try {attempt} <==\n")
 }
 
 fn clean(log: &str) -> String {

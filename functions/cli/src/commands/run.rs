@@ -21,7 +21,7 @@ use crate::output::{self, Output};
 use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
 use crate::progress::screen::Screen;
 use crate::progress::words;
-use crate::{cluster, offline, server, timing, why};
+use crate::{cluster, offline, pods, server, timing, why};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -45,6 +45,8 @@ pub(crate) struct Args {
     output: Output,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten)]
+    pods: pods::PodsArgs,
 }
 
 /// What `-o` writes.
@@ -97,8 +99,8 @@ impl Args {
             }
         }
         let interrupts = Interrupts::listen()?;
-        let settings = Settings { state: self.state.clone(), ..self.cluster.settings()? };
-        let machine = Machine::start(settings).await?;
+        let units = self.cluster.settings(self.pods.containers()?)?;
+        let machine = Machine::start(Settings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
         let then = if self.then_delete { Then::Delete } else { Then::Keep };

@@ -22,7 +22,12 @@ use crate::world::{post, until};
 const RELAY: &str = "ebb.test/ebb-relay:1";
 
 /// helm or kubectl, as the administrator; gives what it prints.
-fn run(cluster: &Cluster, program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+pub(crate) fn run(
+    cluster: &Cluster,
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<String, String> {
     let mut command = Command::new(cluster.programs.join(program));
     command.args(arguments).env("KUBECONFIG", &cluster.kubeconfig).current_dir(root());
     for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {

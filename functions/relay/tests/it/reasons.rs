@@ -60,7 +60,7 @@ async fn of_pods() {
             OutOfMemory,
             "memory",
         ),
-        ("slow", "echo slow; sleep 1000", |_| {}, 8_000, Timeout, "longer than 8000 ms"),
+        ("slow", "echo slow; sleep 1000", |_| {}, 25_000, Timeout, "longer than 25000 ms"),
         (
             "mute",
             "#",

@@ -56,6 +56,11 @@ pub(crate) async fn post(
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
+/// A port that is free now, and a relay's again after every start: pods know it.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
+}
+
 pub(crate) struct World {
     pub(crate) plane: Plane,
     pub(crate) client: Client,
@@ -74,6 +79,14 @@ pub(crate) struct World {
 impl World {
     /// A relay with a further option or two.
     pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
+        let level = if title == "denied" { "baseline" } else { "restricted" };
+        let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
+        let allowed = |units: &str| json!({"level": level, "namespaces": {units: []}, "kinds": kinds});
+        Self::allowing(title, options, |units| allowed(units).to_string()).await
+    }
+
+    /// With a list of what is allowed, as YAML, that is made for the namespace of units.
+    pub(crate) async fn allowing(title: &str, options: &[&str], allowed: impl Fn(&str) -> String) -> Self {
         let (cluster, client) = (cluster().await, client().await);
         let (plane, url) = Plane::start().await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
@@ -89,20 +102,37 @@ impl World {
         rights::effective(relay, &units).await;
         let secret = Secret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
-        let allowed = json!({
-            "level": if title == "denied" { "baseline" } else { "restricted" },
-            "namespaces": {units.as_str(): []},
-            "kinds": ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"],
-        });
-        std::fs::write(folder.path().join("allowed.yaml"), allowed.to_string()).unwrap();
-        // Free now, and ours again after every start: pods know it.
-        let port = std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        std::fs::write(folder.path().join("allowed.yaml"), allowed(&units)).unwrap();
+        let port = free_port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut world =
             Self { plane, client, units, cluster, url, folder, port, relay: None, secret, http, options };
         world.start().await;
         world
+    }
+
+    /// Another relay on the same namespaces, as nobody should have it; it serves the same control plane. Not to be closed.
+    pub(crate) async fn twin(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["kubeconfig", "secret", "allowed.yaml"] {
+            std::fs::copy(self.folder.path().join(file), folder.path().join(file)).unwrap();
+        }
+        let mut twin = Self {
+            plane: self.plane.clone(),
+            client: self.client.clone(),
+            units: self.units.clone(),
+            cluster: self.cluster,
+            url: self.url.clone(),
+            folder,
+            port: free_port(),
+            relay: None,
+            secret: self.secret.clone(),
+            http: self.http.clone(),
+            options: self.options.clone(),
+        };
+        twin.start().await;
+        twin
     }
 
     pub(crate) async fn start(&mut self) {
@@ -135,6 +165,11 @@ impl World {
     /// What the relay has said.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The relay's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.relay.as_ref().unwrap().id().unwrap()
     }
 
     pub(crate) fn port(&self) -> u16 {

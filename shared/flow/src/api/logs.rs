@@ -34,9 +34,14 @@ pub async fn log(
             return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
         }
         let cluster = run.loaded.plan.target.cluster.as_deref();
-        if let Ok(WorkState::Running { log }) = env.relay.get(cluster, &work_name(&run, unit, attempt)).await
-        {
-            return Ok(Some(log));
+        let log = match env.relay.get(cluster, &work_name(&run, unit, attempt)).await {
+            Ok(WorkState::Running { log }) => Some(log),
+            // Its result is on the way.
+            Ok(WorkState::Ended(result)) => result.log,
+            Ok(WorkState::Unknown | WorkState::Tombstoned) | Err(_) => None,
+        };
+        if log.is_some() {
+            return Ok(log);
         }
     }
     Ok(None)

@@ -104,6 +104,16 @@ impl ClusterRelay {
         }
     }
 
+    /// The state of work that may be there. A refusal says nothing of that: only that no such cluster is connected (any
+    /// more) is final.
+    async fn standing(&self, cluster: Option<&str>, verb: Verb) -> Result<WorkState, RelayError> {
+        self.named(cluster)?;
+        let state = self.state(cluster, verb).await;
+        state.map_err(|error| match error {
+            RelayError::Refused(reason) | RelayError::Unreachable(reason) => RelayError::Unreachable(reason),
+        })
+    }
+
     async fn done(&self, cluster: Option<&str>, verb: Verb) -> Result<(), RelayError> {
         match self.ask(self.named(cluster)?, verb, ACKNOWLEDGE_TIMEOUT).await?.0 {
             Answer::Done => Ok(()),
@@ -181,11 +191,11 @@ impl Relay for ClusterRelay {
         grace: Duration,
     ) -> Result<WorkState, RelayError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.state(cluster, Verb::Cancel { name: name.clone(), grace_ms }).await
+        self.standing(cluster, Verb::Cancel { name: name.clone(), grace_ms }).await
     }
 
     async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        self.state(cluster, Verb::Get(name.clone())).await
+        self.standing(cluster, Verb::Get(name.clone())).await
     }
 
     async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError> {

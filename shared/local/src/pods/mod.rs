@@ -5,10 +5,13 @@
 //! lives. [`ProcessRelay::open`] after a crash therefore finds everything again.
 //!
 //! Images, namespaces and pod templates are not looked at: scripts run with what this machine has, see [`isolation`]
-//! for what is kept apart. Linux only.
+//! for what is kept apart. With [`Containers`] they run as containers of their image, each with a supervisor all the
+//! same; namespaces and pod templates are not looked at either. Linux only.
 //!
 //! A program that opens a relay calls [`supervise_if_asked`] first thing in `main`, before any thread exists.
 
+mod contained;
+mod containers;
 mod deliver;
 mod folder;
 pub mod isolation;
@@ -27,6 +30,7 @@ mod work;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use containers::Containers;
 pub use once::{Once, run_once};
 pub use relay::{Options, ProcessRelay};
 pub use supervisor::supervise_if_asked;
@@ -55,6 +59,9 @@ pub enum PodsError {
         "{0:?} is no name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
     )]
     SecretName(String),
+    /// A container cannot be removed.
+    #[error("containers: {0}")]
+    Containers(String),
     /// No supervisor process can be started.
     #[error("cannot start a supervisor: {0}")]
     Spawn(io::Error),

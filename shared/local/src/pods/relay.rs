@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
-use super::{PodsError, deliver, folder, logs, start, strays, supervisor};
+use super::{Containers, PodsError, deliver, folder, logs, start, strays, supervisor};
 
 /// What lower tries get between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
@@ -40,6 +40,8 @@ pub struct Options {
     pub callback_url: Option<String>,
     /// The program to run as supervisor, whose `main` calls [`super::supervise_if_asked`]; `None`: this one.
     pub program: Option<PathBuf>,
+    /// What runs scripts as containers of their image; `None`: they are processes of this machine.
+    pub containers: Option<Containers>,
 }
 
 /// A relay that runs work as processes of this machine. Clones are the same relay; when the last one is dropped the
@@ -91,7 +93,8 @@ impl ProcessRelay {
         let state = state.canonicalize().map_err(|error| PodsError::io(state, error))?;
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let extra_env = options.extra_env.clone();
-        let around = Surroundings { state: state.clone(), path, extra_env, life: Life::Own };
+        let containers = options.containers.clone();
+        let around = Surroundings { state: state.clone(), path, extra_env, life: Life::Own, containers };
         let watches = Mutex::new(HashMap::new());
         let inner = Arc::new(Inner { pods: state.join("pods"), options, around, watches });
         for unit in folder::names(&inner.pods)? {
@@ -102,6 +105,13 @@ impl ProcessRelay {
                     inner.watch(&name);
                 }
             }
+        }
+        if let Some(containers) = inner.options.containers.clone() {
+            tokio::spawn(async move {
+                if let Err(error) = containers.sweep(&state).await {
+                    tracing::warn!(%error, "containers that are left over stay");
+                }
+            });
         }
         Ok(Self { open: Arc::new(Open(inner)) })
     }
@@ -296,6 +306,9 @@ impl Inner {
     /// Says what became of work whose supervisor ended without saying so, after killing what it may have left. The
     /// caller holds the unit's lock.
     async fn settle_vanished(&self, work: &Work) -> Result<(), PodsError> {
+        if let Some(containers) = &self.options.containers {
+            containers.remove(work).await.map_err(|error| PodsError::Containers(error.to_string()))?;
+        }
         let (mark, value) = work.mark();
         let left = tokio::task::spawn_blocking(move || strays::kill_marked(mark, &value)).await.unwrap_or(0);
         if left > 0 {

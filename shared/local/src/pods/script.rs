@@ -119,7 +119,8 @@ impl Prepared {
     }
 }
 
-fn value(input: &ScriptInput, state: &Path) -> Result<Option<Vec<u8>>, String> {
+/// The value of an input; that of a secret is looked up.
+pub(super) fn value(input: &ScriptInput, state: &Path) -> Result<Option<Vec<u8>>, String> {
     let secret = match &input.value {
         None => return Ok(None),
         Some(Value::Secret(secret)) => secret,

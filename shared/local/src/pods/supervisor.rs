@@ -22,6 +22,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, setsid};
 
 use super::PodsError;
+use super::contained;
 use super::folder;
 use super::logs::{self, LogWriter};
 use super::outputs;
@@ -65,7 +66,7 @@ enum End {
 }
 
 /// What becomes of work.
-enum Outcome {
+pub(super) enum Outcome {
     Result(Box<Callback>),
     Tombstone,
 }
@@ -73,6 +74,7 @@ enum Outcome {
 fn supervise(work: &Work) -> i32 {
     // Fails only if it is the leader of a session already, which is what we want.
     let _ = setsid();
+    let around = folder::read_json::<Surroundings>(&work.surroundings()).unwrap_or(None);
     let outcome = match set_child_subreaper(true) {
         Err(error) => failed(ReasonCode::Lost, &format!("no subreaper: {error}")),
         Ok(()) => run(work).unwrap_or_else(|error| failed(ReasonCode::Lost, &error.to_string())),
@@ -83,6 +85,11 @@ fn supervise(work: &Work) -> i32 {
         Outcome::Result(result) => folder::write_json(&work.result(), &result.fit()),
         Outcome::Tombstone => work.bury(),
     };
+    if written.is_ok()
+        && let Some(containers) = around.and_then(|around| around.containers)
+    {
+        contained::remove(work, &containers);
+    }
     match written {
         Ok(()) => 0,
         Err(error) => {
@@ -112,6 +119,9 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
             ReasonCode::Lost,
             "the script could not be started within the time allowed for that",
         ));
+    }
+    if let Some(containers) = &around.containers {
+        return contained::run(work, request, &around, containers);
     }
     let mut prepared = match script::prepare(work, &request.work, &around) {
         Ok(prepared) => prepared,

@@ -11,7 +11,7 @@ use ebb_wire::callback::Callback;
 use ebb_wire::relay::{Ensure, Script, WorkName};
 use serde::{Deserialize, Serialize};
 
-use super::{PodsError, folder};
+use super::{Containers, PodsError, folder};
 
 /// The folder of one work.
 #[derive(Clone, Debug)]
@@ -31,6 +31,9 @@ pub(super) struct Surroundings {
     pub(super) extra_env: Vec<(String, String)>,
     /// What becomes of the script when the program that started the supervisor ends.
     pub(super) life: Life,
+    /// What runs scripts as containers; `None`: they are processes of this machine.
+    #[serde(default)]
+    pub(super) containers: Option<Containers>,
 }
 
 /// Whether work outlives the program that asked for it.

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::{GRACE, StackError};
 use crate::kubernetes::{self, Kubernetes};
-use crate::pods::{Options, ProcessRelay};
+use crate::pods::{Containers, Options, ProcessRelay};
 
 /// What runs the units.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,8 @@ pub enum Units {
     /// Scripts are processes of this machine, and objects are refused.
     #[default]
     Processes,
+    /// Scripts are containers of their image on this machine, and objects are refused.
+    Containers(Containers),
     /// A cluster whose relay runs in this process.
     Cluster(Kubernetes),
     /// Clusters whose relays run elsewhere.
@@ -61,7 +63,12 @@ pub(super) async fn open(
     stopped: watch::Receiver<bool>,
 ) -> Result<Opened, StackError> {
     match units {
-        Units::Processes => {
+        Units::Processes | Units::Containers(_) => {
+            let containers = match units {
+                Units::Containers(containers) => Some(containers.clone()),
+                _ => None,
+            };
+            let options = Options { containers, ..options };
             let relay = ProcessRelay::open(state, options).map_err(StackError::part("the relay"))?;
             let (clusters, processes) = (Arc::default(), Some(relay.clone()));
             Ok(Opened { relay: Arc::new(relay), clusters, processes, task: None })

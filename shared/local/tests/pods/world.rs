@@ -103,7 +103,7 @@ impl World {
 
 pub(crate) fn options(call: Arc<dyn Call>) -> Options {
     let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
-    Options { call, extra_env, callback_url: None, program: None }
+    Options { call, extra_env, callback_url: None, program: None, containers: None }
 }
 
 /// Polls until there is something.

@@ -2,21 +2,24 @@
 
 use serde_json::Value;
 
-use super::{judge, text};
+use super::{judge, metadata, text};
 use crate::Allowed;
-use crate::refusal::{Refusal, Report};
+use crate::refusal::{Refusal, Report, below};
 use crate::reserved::{DOMAIN, is_our_key, is_reserved};
 use crate::{fields, shape};
 
 /// What the API server or the garbage collector decides. A name that the server makes up would be another at each try.
-const NOT_GIVEN: [&str; 8] = [
+const NOT_GIVEN: [&str; 11] = [
     "creationTimestamp",
+    "deletionGracePeriodSeconds",
     "deletionTimestamp",
     "finalizers",
     "generateName",
+    "generation",
     "managedFields",
     "ownerReferences",
     "resourceVersion",
+    "selfLink",
     "uid",
 ];
 
@@ -47,7 +50,13 @@ pub fn object(manifest: &Value, allowed: &Allowed) -> Vec<Refusal> {
     let kind = text(manifest, "kind");
     let namespace = text(&manifest["metadata"], "namespace");
     place(kind, group, namespace, allowed, &mut report);
-    metadata(&manifest["metadata"], &mut report);
+    own(&manifest["metadata"], &mut report);
+    if !manifest["status"].is_null() {
+        report.refuse("status", "the cluster says how an object is", "take it out");
+    }
+    if group == "apps" && kind == "ControllerRevision" {
+        report.refuse("data", "it holds pods that nobody judges", "use the object that is revised");
+    }
     if group.is_empty() && kind == "Secret" && CREDENTIALS.contains(&text(manifest, "type")) {
         let why = "the control plane would make a credential of it";
         report.refuse("type", why, "take it out; use a `serviceAccountName` that is allowed");
@@ -63,15 +72,55 @@ pub fn object(manifest: &Value, allowed: &Allowed) -> Vec<Refusal> {
                 ["labels", "annotations"].map(|part| (part.to_owned(), manifest["metadata"][part].clone()));
             let parts: Value = Value::Object(parts.into_iter().collect());
             let pod = serde_json::json!({"metadata": parts, "spec": manifest["spec"]});
-            shape::check(&pod, fields::ROOT, "", &mut report);
-            judge(&pod, &Value::Null, namespace, allowed, "", &mut report);
+            let base = serde_json::json!({"metadata": parts});
+            whole(&pod, "", &mut report);
+            judge(&pod, &base, namespace, allowed, "", &mut report);
         } else {
             let template = path.split('.').fold(manifest, |value, key| &value[key]);
-            shape::check(template, fields::ROOT, path, &mut report);
+            whole(template, path, &mut report);
             judge(template, &Value::Null, namespace, allowed, path, &mut report);
+            templates(manifest, namespace, &mut report);
         }
     }
     report.0
+}
+
+/// Templates of other things that carry metadata: of the Jobs of a CronJob, of the claims of a StatefulSet.
+fn templates(manifest: &Value, namespace: &str, report: &mut Report) {
+    let job = &manifest["spec"]["jobTemplate"]["metadata"];
+    metadata::of_pod(job, &Value::Null, namespace, "spec.jobTemplate.metadata", report);
+    for (at, claim) in super::items(&manifest["spec"], "volumeClaimTemplates", "spec") {
+        let mut unnamed = claim["metadata"].clone();
+        unnamed.as_object_mut().map(|it| it.remove("name"));
+        metadata::of_pod(&unnamed, &Value::Null, namespace, &format!("{at}.metadata"), report);
+    }
+}
+
+/// A template as it is to be, and no patch of one.
+fn whole(template: &Value, path: &str, report: &mut Report) {
+    shape::check(template, fields::ROOT, path, report);
+    directives(template, path, report);
+}
+
+fn directives(value: &Value, path: &str, report: &mut Report) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                let at = below(path, key);
+                if key.starts_with('$') {
+                    let help = "write what the template is to be";
+                    report.refuse(&at, "directives are for what is merged, and this is applied", help);
+                }
+                directives(inner, &at, report);
+            }
+        }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                directives(item, &format!("{path}[{number}]"), report);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn place(kind: &str, group: &str, namespace: &str, allowed: &Allowed, report: &mut Report) {
@@ -90,7 +139,7 @@ fn place(kind: &str, group: &str, namespace: &str, allowed: &Allowed, report: &m
     }
 }
 
-fn metadata(metadata: &Value, report: &mut Report) {
+fn own(metadata: &Value, report: &mut Report) {
     for field in NOT_GIVEN.into_iter().filter(|field| !metadata[field].is_null()) {
         report.refuse(format!("metadata.{field}"), "a manifest may not say it", "take it out");
     }

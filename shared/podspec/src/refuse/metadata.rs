@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::refusal::Report;
+use crate::reserved::{DOMAIN, is_our_key};
 
 /// Annotations and labels that other programs obey, by how they begin, and what those would do. Kubernetes' own are
 /// older spellings of fields that are judged in their place.
@@ -24,8 +25,9 @@ const OBEYED: [(&str, &str); 15] = [
     ("sidecar.istio.io/proxyImage", "it chooses the image of the mesh"),
 ];
 
-/// A pod template has labels and annotations, and may repeat its namespace.
-pub(super) fn of_pod(metadata: &Value, namespace: &str, path: &str, report: &mut Report) {
+/// A pod template, or that of a Job or a claim, has labels and annotations, and may repeat its namespace. What is ours in
+/// them is ours to give: the pods of a work are found by it.
+pub(super) fn of_pod(metadata: &Value, base: &Value, namespace: &str, path: &str, report: &mut Report) {
     for (key, value) in metadata.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
         let repeated = key == "namespace" && value == namespace;
         if !repeated && !["annotations", "labels"].contains(&key.as_str()) {
@@ -34,6 +36,17 @@ pub(super) fn of_pod(metadata: &Value, namespace: &str, path: &str, report: &mut
         }
     }
     obeyed(metadata, path, report);
+    for part in ["labels", "annotations"] {
+        for (key, value) in metadata[part].as_object().into_iter().flatten() {
+            if is_our_key(key) && base[part].get(key) != Some(value) {
+                report.refuse(
+                    format!("{path}.{part}[{key}]"),
+                    format!("`{DOMAIN}/` is ours"),
+                    "use another key",
+                );
+            }
+        }
+    }
 }
 
 /// Notes annotations and labels that other programs obey.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::items;
+use super::{items, metadata};
 use crate::refusal::Report;
 
 /// Sources that lead nowhere but to what is in the namespace. `csi` is missing from what the restricted level leaves: an
@@ -29,6 +29,9 @@ pub(super) fn check(volume: &Value, path: &str, report: &mut Report) {
             );
         }
     }
+    let claim = &volume["ephemeral"]["volumeClaimTemplate"]["metadata"];
+    let at = format!("{path}.ephemeral.volumeClaimTemplate.metadata");
+    metadata::of_pod(claim, &Value::Null, "", &at, report);
     for (at, source) in items(&volume["projected"], "sources", &format!("{path}.projected")) {
         for (kind, _) in source.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
             if !PROJECTED.contains(&kind.as_str()) {

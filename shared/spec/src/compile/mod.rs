@@ -7,6 +7,7 @@ mod assemble;
 mod canonical;
 pub mod defaults;
 mod edges;
+mod k8s_apply;
 mod order;
 mod params;
 mod places;
@@ -26,11 +27,13 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{Plugin, Sandbox};
 use crate::plan::Plan;
+use k8s_apply::BuiltIn;
 use reader::Report;
 use wires::Wires;
 
 pub use canonical::{PLAN_VERSION, PlanError};
 pub use edges::{Edge, Why, edges};
+pub use k8s_apply::is_built_in;
 pub use version::resolve_version;
 
 /// The plugin that a resource is bound to.
@@ -44,8 +47,8 @@ pub struct Bound<'a> {
     pub digest: &'a str,
 }
 
-/// Compiles a sandbox with the plugin of each of its resources (by the resource's name) to the plan that is frozen.
-/// Gives the plan and the warnings.
+/// Compiles a sandbox with the plugin of each of its resources (by the resource's name; one that [`is_built_in`] may be
+/// left out) to the plan that is frozen. Gives the plan and the warnings.
 ///
 /// # Errors
 /// Every semantic error of the sandbox and its plugins, in the order of files and places.
@@ -55,7 +58,8 @@ pub fn plan(
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let mut report = Report::new(&sandbox.source);
     let mut warnings = Vec::new();
-    let mut instances = sandbox::instances(&mut report, sandbox, plugins, &mut warnings);
+    let built_in = BuiltIn::of(&mut report, sandbox, plugins);
+    let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
     let (env, env_uses) = sandbox::env(&mut report, sandbox);
     if instances.len() == sandbox.resources.len() {
         sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use ebb_spec::compile::edges;
 use ebb_spec::plan::{Plan, UnitAt};
+use serde_json::json;
 
 use crate::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
 
@@ -104,4 +105,37 @@ fn objects_are_removed_last() {
     insta::assert_snapshot!("removals_across_resources", outline(&plan));
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     assert!(plan.events.iter().all(|event| event.graph().is_ok()));
+}
+
+const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";
+
+/// Signadot's own plugin is a unit of objects, whether its document is published or not.
+#[test]
+fn k8s_apply() {
+    let (plan, warnings) = compiled(APPLIED, &[]).unwrap();
+    assert_eq!(warnings, []);
+    let text = format!("{}\n{}", outline(&plan), serde_json::to_string_pretty(&plan).unwrap());
+    insta::assert_snapshot!(text);
+    // Its own document changes the version's name and digest, an author's plugin of this name is another one.
+    let document = |image: &str| {
+        format!(
+            "name: k8s-apply@1.2.0\nspec:\n  runner: {{image: {image}, namespace: tools}}\n  create:\n  - name: apply\n    script: \"#!/bin/sh\"\n    inputs: [{{name: data, valueFromSandbox: true, as: {{path: /tmp/in}}}}]\n"
+        )
+    };
+    for image in ["signadot/k8s-apply:v1.0.0", "docker.io/signadot/k8s-apply"] {
+        let (published, _) = compiled(APPLIED, &[&document(image)]).unwrap();
+        assert_eq!(
+            (&published.events, published.resources["objects"].plugin.as_str()),
+            (&plan.events, "k8s-apply@1.2.0")
+        );
+    }
+    let (other, _) = compiled(APPLIED, &[&document("alpine")]).unwrap();
+    assert_eq!(other.events[0].units[0].work.kind(), "pod");
+    // Ours may say it too, with an expression for when it is ready, and escapes as everywhere.
+    let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r, labels: {a: \"$${b}\"}}}\n";
+    let (plan, _) = compiled(ours, &[]).unwrap();
+    let work = serde_json::to_value(&plan.events[0].units[0].work).unwrap();
+    let manifest =
+        json!([{"apiVersion": "v1", "kind": "Route", "metadata": {"name": "r", "labels": {"a": "$${b}"}}}]);
+    assert_eq!(work["object"], json!({"manifest": manifest, "ready": "true"}));
 }

@@ -207,3 +207,43 @@ fn too_many_units() {
     let plain: Vec<String> = found.iter().map(Diagnostic::plain).collect();
     insta::assert_snapshot!(plain.join("\n"));
 }
+
+/// What is wrong with the manifests of `k8s-apply` is told where it stands in the sandbox.
+#[test]
+fn k8s_apply() {
+    let resource = |rest: &str| {
+        format!(
+            "name: s\nspec:\n  cluster: c\n  resources:\n  - name: objects\n    plugin: k8s-apply\n{rest}"
+        )
+    };
+    let data = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| format!("        {line}\n")).collect();
+        resource(&format!("    params:\n      data: |\n{}", lines.concat()))
+    };
+    let ours = |params: &str| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  o: {{plugin: k8s-apply, params: {params}}}\n"
+        )
+    };
+    let whole = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}";
+    sandbox(
+        "k8s_apply",
+        &[
+            resource("    params: {date: x}\n"),
+            resource("").replace("k8s-apply", "k8s-apply@2.0.0"),
+            data(&["# nothing", "---"]),
+            data(&[whole, "---", "", "apiVersion: v1", "kind: [", "metadata: {name: b}"]),
+            data(&["apiVersion: v1", "kind: ConfigMap", "kind: Secret"]),
+            data(&["", whole, "---", "- a", "---", "apiVersion: v1", "kind: List", "metadata: {name: l}"]),
+            data(&["apiVersion: v1", "metadata:", "  generateName: x-"]),
+            resource("    params:\n      data: \"apiVersion: v1\\nkind: ConfigMap\\nmetadata: {}\\n\"\n"),
+            resource(&format!("    params: {{data: '{whole}', ready: 'object.'}}\n")),
+            resource(
+                "    params: {data: '{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}'}\n  forks:\n  - forkOf: {kind: Deployment, name: d, namespace: n}\n    customizations:\n      env:\n      - {name: A, valueFrom: {resource: {name: objects, outputKey: provision.a}}}\n",
+            ),
+            ours("{data: 'name: ${target.name}'}"),
+            ours("{data: {apiVersion: v1}, ready: {a: b}}"),
+            ours("{data: {secret: s, key: k}}"),
+        ],
+    );
+}

@@ -92,14 +92,7 @@ fn work() -> WorkName {
     WorkName { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
 }
 
-#[tokio::test]
-async fn every_verb_is_signed_and_answered() {
-    let seen = Arc::new(Seen::default());
-    let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, Some("uid"));
-    let answers = |status: u16, answer: Value| {
-        let text = json!({"v": 1, "cluster": "uid", "answers": [answer]}).to_string();
-        *seen.answer.lock().unwrap() = (status, text);
-    };
+fn request() -> (Ensure, Objects) {
     let objects = Objects { life: "life".to_owned(), ..Objects::default() };
     let request = Ensure {
         v: 1,
@@ -109,6 +102,18 @@ async fn every_verb_is_signed_and_answered() {
         callback: Destination { url: "u".to_owned(), token: "t".to_owned() },
         work: Work::Objects(objects.clone()),
     };
+    (request, objects)
+}
+
+#[tokio::test]
+async fn every_verb_is_signed_and_answered() {
+    let seen = Arc::new(Seen::default());
+    let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, Some("uid"));
+    let answers = |status: u16, answer: Value| {
+        let text = json!({"v": 1, "cluster": "uid", "answers": [answer]}).to_string();
+        *seen.answer.lock().unwrap() = (status, text);
+    };
+    let (request, objects) = request();
     answers(200, json!({"state": {"running": {"log": "l"}}}));
     let running = WorkState::Running { log: "l".to_owned() };
     assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
@@ -165,9 +170,12 @@ async fn what_is_final_and_what_is_asked_again() {
         (503, "busy".to_owned(), false, "503: busy"),
     ] {
         *seen.answer.lock().unwrap() = (status, text);
-        let error = right.get(None, &work()).await.unwrap_err();
+        let error = right.ensure(None, request().0).await.unwrap_err();
         assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{status} {error}");
         assert!(error.to_string().contains(expected), "{status} {error}");
+        // What may run is not settled by that.
+        let error = right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
+        assert!(matches!(&error, RelayError::Unreachable(why) if why.contains(expected)), "{status} {error}");
     }
     let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", None);
     let gone = relay("http://127.0.0.1:1", SECRET, None);

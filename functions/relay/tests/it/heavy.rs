@@ -1,0 +1,64 @@
+//! Scripts that write more than anybody takes.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::limits::{LOG_TAIL, OUTPUT};
+
+use crate::cluster::cluster;
+use crate::requests::{Script, name};
+use crate::world::{World, until};
+
+/// MiB of log, unless `EBB_LOG_MIB` says otherwise.
+const LOG: usize = 48;
+
+/// MiB below a folder.
+fn size(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => size(&entry.path()),
+        Ok(about) if about.is_file() => about.len() >> 20,
+        _ => 0,
+    });
+    sizes.sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_and_a_log_that_are_too_large() {
+    let world = World::new("heavy", &[]).await;
+    let (output, log) = (name("output", 1), name("log", 1));
+    let script = Script::new(&output, "head -c 10485760 /dev/zero > /tmp/large").output("large", false);
+    world.run(&output, script).await;
+    let mib = std::env::var("EBB_LOG_MIB").map_or(LOG, |text| text.parse().expect("a number"));
+    let line = "x".repeat(127);
+    let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);
+    let mut script = Script::new(&log, &text);
+    script.spec.log_tail = LOG_TAIL;
+    let begun = Instant::now();
+    world.run(&log, script).await;
+    let (code, message) = world.reason(&output).await;
+    assert_eq!(code, ReasonCode::OutputTooLarge);
+    for told in ["\"large\"", &(10 << 20).to_string(), &OUTPUT.to_string()] {
+        assert!(message.contains(told), "{told}: {message}");
+    }
+    let result = world.result(&log).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    let numbers: String = (1..=60_000).map(|number| format!("{number}\n")).collect();
+    assert!(result.log.unwrap() == numbers[numbers.len() - LOG_TAIL..], "another end of the log");
+    // The files of a pod go with it.
+    let files = cluster().await.kubeconfig.with_file_name("pods");
+    let own = || {
+        let pods = std::fs::read_dir(files.join("pods")).unwrap().flatten();
+        let pods =
+            pods.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{}_", world.units)));
+        pods.map(|it| size(&it.path())).sum::<u64>()
+    };
+    let most = own();
+    until("the log to go", async || (own() == 0).then_some(())).await;
+    println!(
+        "{mib} MiB of log in {:.1?}, {most} MiB on the node when it was over, then none",
+        begun.elapsed()
+    );
+    world.close().await;
+}

@@ -1,0 +1,117 @@
+//! Overlays laid onto pod templates by us and by the API server: what comes out is the same, or both refuse it. Left out are
+//! the differences that `ebb_podspec::strategic` names.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::oneshot;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::client::client;
+
+#[derive(Deserialize)]
+struct Cases {
+    base: Value,
+    patches: BTreeMap<String, Value>,
+}
+
+/// A template as the API server has it, or the fields that it complains of.
+type Outcome = Result<Value, Vec<String>>;
+
+fn outcome(answer: Result<DynamicObject, kube::Error>, at: &str) -> Outcome {
+    match answer {
+        Ok(object) => {
+            let mut template = object.data.pointer(at).unwrap().clone();
+            template["metadata"].as_object_mut().map(|it| it.remove("creationTimestamp"));
+            Ok(template)
+        }
+        Err(kube::Error::Api(status)) if status.code == 422 => {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            let mut fields: Vec<_> =
+                causes.map(|cause| format!("{} {}", cause.reason, cause.field)).collect();
+            fields.sort();
+            Err(fields)
+        }
+        // What does not fit together in a patch it answers with 500.
+        Err(kube::Error::Api(status)) if status.message.contains(" in patch list") => Err(no_patch()),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+fn no_patch() -> Vec<String> {
+    vec!["no patch".to_owned()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_the_api_server_merges() {
+    let client = client().await;
+    let namespace = format!("merges-{:08x}", rand::random::<u32>());
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let made = json!({"metadata": {"name": namespace}});
+    namespaces.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let dry_patch = PatchParams { dry_run: true, ..PatchParams::default() };
+    let (mut wrong, mut count, mut refused) = (Vec::new(), 0, 0);
+    for (number, text) in [
+        include_str!("../../../../shared/podspec/tests/merges/cases.yaml"),
+        include_str!("merges/cases.yaml"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let cases: Cases = serde_saphyr::from_str(text).unwrap();
+        for (version, kind, at) in
+            [("v1", "PodTemplate", "/template"), ("apps/v1", "Deployment", "/spec/template")]
+        {
+            let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+            let kind = GroupVersionKind::gvk(group, version, kind);
+            let (resource, _) = oneshot::pinned_kind(&client, &kind).await.unwrap();
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+            let name = format!("base-{number}");
+            let mut base = cases.base.clone();
+            let mut manifest = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}});
+            if kind.kind == "Deployment" {
+                base["spec"]["restartPolicy"] = "Always".into();
+                manifest["spec"] =
+                    json!({"replicas": 0, "selector": {"matchLabels": {"app": "unit"}}, "template": base});
+            } else {
+                manifest["template"] = base;
+            }
+            let made =
+                api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+            let mut base = made.data.pointer(at).unwrap().clone();
+            base["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
+            for (title, patch) in &cases.patches {
+                let mut whole = json!({});
+                let mut inner = &mut whole;
+                for key in at.split('/').skip(1) {
+                    inner = &mut inner[key];
+                }
+                *inner = patch.clone();
+                let theirs = outcome(api.patch(&name, &dry_patch, &Patch::Strategic(whole)).await, at);
+                let ours = match ebb_podspec::strategic(&base, patch) {
+                    Ok(merged) => {
+                        let mut ours = made.clone();
+                        *ours.data.pointer_mut(at).unwrap() = merged;
+                        ours.metadata.resource_version = None;
+                        ours.metadata.managed_fields = None;
+                        // It fills in what is left out, as it does after it has merged.
+                        outcome(api.replace(&name, &dry, &ours).await, at)
+                    }
+                    Err(_) => Err(no_patch()),
+                };
+                count += 1;
+                refused += usize::from(theirs.is_err());
+                if ours != theirs {
+                    wrong.push(format!("{}, {title}\n  ours   {ours:?}\n  theirs {theirs:?}", kind.kind));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(refused * 4 < count, "{refused} of {count} are refused: they compare little");
+    namespaces.delete(&namespace, &DeleteParams::default()).await.unwrap();
+}

@@ -1,0 +1,236 @@
+//! More works than may run containers at one time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::relay::{Answer, BATCH, Request, WorkName, WorkState};
+use futures::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+
+use crate::requests::{Script, name, token};
+use crate::world::{World, until};
+
+/// Works that are asked for at once and places for them, unless `EBB_WORKS` and `EBB_AT_ONCE` say otherwise.
+const WORKS: (usize, usize) = (30, 6);
+/// Those of the life that comes last.
+const FEW: usize = 5;
+/// MiB that the relay may have in the middle and at the end beyond what it had before.
+const MORE_MEMORY: u64 = 64;
+
+/// What the API server said of an object: the revision, whose it is, its name, whether it may run.
+type Said = (u64, String, String, bool);
+
+#[derive(Clone, Default)]
+struct Observed(Arc<Mutex<Vec<Said>>>);
+
+impl Observed {
+    /// Follows all objects of a kind from now on.
+    fn follow<K>(&self, api: Api<K>, kind: &'static str, runs: fn(&K) -> bool)
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + Send + 'static,
+        K: serde::de::DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let said = self.0.clone();
+        tokio::spawn(async move {
+            let mut events = watcher(api, Config::default()).default_backoff().boxed();
+            while let Some(event) = events.next().await {
+                let (object, runs) = match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => (object.clone(), runs(&object)),
+                    Ok(Event::Delete(object)) => (object, false),
+                    _ => continue,
+                };
+                let revision = object.resource_version().unwrap().parse().unwrap();
+                let unit = object.labels()["ebb.dev/unit"].clone();
+                said.lock().unwrap().push((revision, unit, format!("{kind} {}", object.name_any()), runs));
+            }
+        });
+    }
+
+    /// In the order of the API server: the most works that could run at one time, and the works as they began.
+    fn told(&self) -> (usize, Vec<String>) {
+        let mut said = self.0.lock().unwrap().clone();
+        said.sort();
+        let (mut most, mut began) = (0, Vec::new());
+        let (mut running, mut known) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
+        for (_, unit, object, runs) in said {
+            let of_unit = running.entry(unit.clone()).or_default();
+            let is_job = object.starts_with("Job");
+            if is_job && known.insert(object.clone()) {
+                began.push(unit);
+                of_unit.insert(object);
+            } else if is_job && !runs || !is_job && !runs {
+                of_unit.remove(&object);
+            } else if !is_job && runs {
+                // From now on it says how its Job is.
+                of_unit.retain(|other| !other.starts_with("Job"));
+                of_unit.insert(object);
+            }
+            most = most.max(running.values().filter(|objects| !objects.is_empty()).count());
+        }
+        (most, began)
+    }
+}
+
+fn given(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// MiB that the relay has in memory.
+fn memory(world: &World) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// One life has asked for most of it before another asks for little; the relay is killed half way.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once() {
+    let (works, at_once) = (given("EBB_WORKS", WORKS.0), given("EBB_AT_ONCE", WORKS.1));
+    let mut world = World::new("turns", &["--at-once", &at_once.to_string()]).await;
+    let observed = Observed::default();
+    observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
+    observed.follow(world.api::<Pod>(), "Pod", |pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    });
+    let some = (works - FEW) / 5;
+    let counts = [("many", works - FEW - some), ("some", some), ("few", FEW)];
+    let units: Vec<(&str, WorkName)> = counts
+        .iter()
+        .flat_map(|&(life, count)| (0..count).map(move |at| (life, name(&format!("{life}-{at:03}"), 1))))
+        .collect();
+    let (begun, before) = (Instant::now(), memory(&world));
+    for chunk in units.chunks(BATCH) {
+        let requests = chunk.iter().map(|(life, unit)| {
+            let mut objects = Script::new(unit, "echo done").objects(unit);
+            objects.life = (*life).to_owned();
+            Request::Ensure(Box::new(world.ensure_of(unit, objects)))
+        });
+        for answer in world.ask_all(requests.collect()).await {
+            assert!(matches!(answer, Answer::State(WorkState::Running { .. })), "{answer:?}");
+        }
+    }
+    let (asked, mut killed) = (begun.elapsed(), None);
+    let ended =
+        |world: &World| units.iter().filter(|(_, unit)| !world.plane.taken(&token(unit)).is_empty()).count();
+    let mut progress = (0, Instant::now());
+    while progress.0 < works {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = ended(&world);
+        if now > progress.0 {
+            progress = (now, Instant::now());
+        }
+        assert!(progress.1.elapsed() < Duration::from_secs(150), "{progress:?}\n{}", world.log());
+        if killed.is_none() && now >= works / 2 {
+            killed = Some(memory(&world));
+            world.kill().await;
+            world.start().await;
+        }
+    }
+    let (middle, after) = (killed.unwrap(), memory(&world));
+    for (_, unit) in &units {
+        let result = world.result(unit).await;
+        assert_eq!((result.status, result.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")));
+    }
+    let (most, began) = observed.told();
+    let last_of_few = began.iter().rposition(|unit| unit.starts_with("few")).unwrap();
+    println!(
+        "{works} works of {} lives: asked for in {asked:.1?}, over after {:.1?}; {most} of {at_once} at one time; the last of the {FEW} that came last began as number {}; the relay had {before} MiB, {middle} MiB after half of them, {after} MiB at the end",
+        counts.len(),
+        begun.elapsed(),
+        last_of_few + 1,
+    );
+    assert_eq!((most, began.len()), (at_once, works));
+    // Those that had places before, and then one of each life in each round.
+    assert!(last_of_few < 2 * at_once + counts.len() * FEW, "{last_of_few}: {began:?}");
+    assert!(middle.max(after) <= before + MORE_MEMORY, "{before} {middle} {after}");
+    world.close().await;
+}
+
+/// What waits has a record and nothing else. It can be cancelled and asked for, outlasts a kill, and its time does not run.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting() {
+    let mut world = World::new("waiting", &["--at-once", "1"]).await;
+    let [runs, first, second, dropped] = ["runs", "first", "second", "dropped"].map(|unit| name(unit, 1));
+    world.run(&runs, Script::new(&runs, "echo begun; sleep 1000")).await;
+    world.printed(&runs, "begun").await;
+    let asked = Instant::now();
+    let request = |unit: &WorkName, text: &str, timeout_ms: u64| {
+        let mut request = world.ensure_of(unit, Script::new(unit, text).objects(unit));
+        (request.not_after_ms, request.timeout_ms) = (1_000, timeout_ms);
+        request
+    };
+    let own = request(&first, "echo first", 60_000);
+    for request in [own.clone(), request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {
+        world.ensure(request).await;
+    }
+    let waits = |log: &str, before: usize| {
+        log.contains("1 may run") && log.contains(&format!("{before} that wait are before"))
+    };
+    let told = async |world: &World, unit: &WorkName, before: usize| {
+        let state = world.get(unit).await;
+        assert!(matches!(&state, WorkState::Running { log } if waits(log, before)), "{unit:?}: {state:?}");
+    };
+    for (before, unit) in [&first, &second, &dropped].into_iter().enumerate() {
+        told(&world, unit, before).await;
+    }
+    let cancel = |unit: &WorkName| Request::Cancel { name: unit.clone(), grace_ms: 1_000 };
+    assert_eq!(world.state(cancel(&dropped)).await, WorkState::Tombstoned);
+    assert_eq!(world.get(&dropped).await, WorkState::Tombstoned);
+    assert!(matches!(world.ensure(own).await, Answer::State(WorkState::Running { .. })));
+    world.kill().await;
+    world.start().await;
+    told(&world, &first, 0).await;
+    told(&world, &second, 1).await;
+    // Longer than the second may take, and than both may have been under way.
+    tokio::time::sleep(Duration::from_millis(1_600).saturating_sub(asked.elapsed())).await;
+    let mut applied: Vec<String> = Vec::new();
+    applied.extend(
+        world.api::<Job>().list(&ListParams::default()).await.unwrap().iter().map(|it| it.name_any()),
+    );
+    let secrets = world.api::<Secret>().list(&ListParams::default()).await.unwrap();
+    applied.extend(secrets.iter().map(|it| it.name_any()));
+    assert_eq!(applied, ["ebb-runs-1", "ebb-runs-1"]);
+    until("the tombstone", async || {
+        (world.state(cancel(&runs)).await == WorkState::Tombstoned).then_some(())
+    })
+    .await;
+    assert_eq!(world.result(&first).await.log.as_deref(), Some("first\n"));
+    let turn = Instant::now();
+    let (code, message) = world.reason(&second).await;
+    assert!(code == ReasonCode::Timeout && message.contains("than 1500 ms"), "{code:?} {message}");
+    assert!(turn.elapsed() > Duration::from_millis(1_400), "{:?}", turn.elapsed());
+    assert!(world.plane.taken(&token(&dropped)).is_empty());
+    world.close().await;
+}
+
+/// One work is one pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pod_each() {
+    let world = World::new("one", &[]).await;
+    for (field, value) in [
+        ("parallelism", serde_json::json!(2)),
+        ("completions", serde_json::json!(2)),
+        ("backoffLimit", serde_json::json!(1)),
+        ("backoffLimit", serde_json::Value::Null),
+        ("podFailurePolicy", serde_json::json!({"rules": []})),
+        ("manualSelector", serde_json::json!(true)),
+    ] {
+        let unit = name("unit", 1);
+        let mut objects = Script::new(&unit, "#").objects(&unit);
+        objects.apply[0]["spec"][field] = value;
+        let answer = world.ensure(world.ensure_of(&unit, objects)).await;
+        let told = format!("spec.{field}: ");
+        assert!(matches!(&answer, Answer::Refused(why) if why.contains(&told)), "{field}: {answer:?}");
+    }
+    world.close().await;
+}

@@ -1,0 +1,112 @@
+//! Two relays for one cluster and its namespaces, which nobody should have: each work runs once, and nothing stays.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ebb_wire::callback::CallbackStatus;
+use ebb_wire::relay::{Answer, Request, WorkName, WorkState};
+use futures::future::{join, join_all};
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+
+use crate::requests::{Script, name, token};
+use crate::world::{World, until};
+
+/// Works that one relay starts and the other cancels.
+const TORN: u32 = 24;
+
+/// Both are asked for the same works at the same moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn asked_for_the_same() {
+    let world = World::new("twins", &[]).await;
+    let twin = world.twin().await;
+    let units: Vec<WorkName> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
+    join_all(units.iter().map(async |unit| {
+        let text = format!("echo {}; sleep 2", unit.unit);
+        let ensure =
+            async |of: &World| of.ensure(of.ensure_of(unit, Script::new(unit, &text).objects(unit))).await;
+        let (one, other) = join(ensure(&world), ensure(&twin)).await;
+        for answer in [one, other] {
+            assert!(matches!(answer, Answer::State(_)), "{answer:?}");
+        }
+    }))
+    .await;
+    let jobs = async || {
+        let jobs = world.api::<Job>().list(&ListParams::default()).await.unwrap();
+        jobs.iter().map(|job| job.uid().unwrap()).collect::<BTreeSet<_>>()
+    };
+    let mut made = jobs().await;
+    for unit in &units {
+        let result = world.result(unit).await;
+        assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+        assert_eq!(result.log, Some(format!("{}\n", unit.unit)));
+        made.extend(jobs().await);
+    }
+    assert_eq!(made.len(), units.len());
+    for unit in &units {
+        until("a tombstone", async || (twin.get(unit).await == WorkState::Tombstoned).then_some(())).await;
+        let all = world.plane.taken(&token(unit));
+        assert!(all.iter().all(|result| *result == all[0]), "{all:?}");
+    }
+    world.close().await;
+}
+
+/// One is told to cancel what the other starts, sooner or later.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_cancels_what_the_other_starts() {
+    let world = World::new("torn", &[]).await;
+    let twin = world.twin().await;
+    let ensure = async |unit: &WorkName| {
+        let begun = Instant::now();
+        world.ensure(world.ensure_of(unit, Script::new(unit, "sleep 1000").objects(unit))).await;
+        begun.elapsed()
+    };
+    let cancel = async |unit: &WorkName, after: Duration| {
+        tokio::time::sleep(after).await;
+        until("the tombstone", async || {
+            let state = twin.state(Request::Cancel { name: unit.clone(), grace_ms: 1_000 }).await;
+            (state == WorkState::Tombstoned).then_some(())
+        })
+        .await;
+    };
+    let first = name("first", 1);
+    ensure(&first).await;
+    cancel(&first, Duration::ZERO).await;
+    // One after the other, so that they take as long as the one before; the cancellation comes a little later each time.
+    let mut took = Duration::ZERO;
+    for number in 0..TORN {
+        let unit = name(&format!("unit-{number}"), 1);
+        (took, ()) = join(ensure(&unit), cancel(&unit, took * number / TORN)).await;
+        assert_eq!(world.get(&unit).await, WorkState::Tombstoned);
+        assert!(world.plane.taken(&token(&unit)).is_empty());
+    }
+    world.close().await;
+}
+
+/// One is asked for the first try, the other for the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn asked_for_two_tries() {
+    let world = World::new("rivals", &[]).await;
+    let twin = world.twin().await;
+    let units: Vec<_> = (0..6).map(|number| format!("unit-{number}")).collect();
+    join_all(units.iter().map(async |unit| {
+        let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
+        let ensure = async |of: &World, name: &WorkName, text: &str| {
+            let request = of.ensure_of(name, Script::new(name, text).objects(name));
+            until("an answer", async || match of.ensure(request.clone()).await {
+                Answer::State(state) => Some(state),
+                Answer::Failed(_) => None,
+                other => panic!("{other:?}"),
+            })
+            .await
+        };
+        join(ensure(&world, &first, "sleep 1000"), ensure(&twin, &second, "echo second")).await;
+        assert_eq!(world.result(&second).await.log.as_deref(), Some("second\n"));
+        until("the tombstone", async || (world.get(&first).await == WorkState::Tombstoned).then_some(()))
+            .await;
+        assert!(world.plane.taken(&token(&first)).is_empty());
+    }))
+    .await;
+    world.close().await;
+}

@@ -1,0 +1,312 @@
+//! A supervisor's script in a container instead of a process of its own.
+//!
+//! Flow: say `started` on disk; make the container with the runner in it; carry what it prints; wait until it has ended,
+//! its time is over or somebody cancels it. The runner reports how the script has ended to this process, over the
+//! loopback interface, which containers share. The container goes when the result is on disk.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::limits::LOG_TAIL;
+use ebb_wire::relay::{Ensure, Script, ScriptInput, WorkName};
+use ebb_wire::runner::{self, Ended, RelayAddress, Report, ReportState, Spec};
+use ebb_wire::value::{SecretRef, Value};
+use futures::StreamExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::containers::{self, Containers, Engine, FOLDER, Sight};
+use super::logs::{self, LogWriter};
+use super::script;
+use super::supervisor::Outcome;
+use super::work::{Cancel, Surroundings, Work};
+use super::{PodsError, folder, secrets};
+
+/// Between `SIGTERM` and `SIGKILL` of a script, unless who cancels it is less patient.
+const GRACE: Duration = Duration::from_secs(10);
+/// After the deadline, which the runner keeps, until we end it.
+const SLACK: Duration = Duration::from_secs(30);
+/// Between two looks at the folder, and at the container.
+const LOOK: Duration = Duration::from_millis(25);
+const INSPECT: Duration = Duration::from_millis(100);
+/// How long the last of the log may take on its way, and a report of a runner that has exited.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How often an engine that does not answer is asked again before the work is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why there is no container that runs.
+struct Trouble(ReasonCode, String);
+
+impl Trouble {
+    fn lost(what: &str) -> impl Fn(bollard::errors::Error) -> Self {
+        move |error| Self(ReasonCode::Lost, format!("{what}: {error}"))
+    }
+}
+
+/// Removes the container of a work whose result is on disk. What stays is swept when the state is opened again.
+pub(super) fn remove(work: &Work, containers: &Containers) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let Ok(runtime) = runtime
+        && let Err(error) = runtime.block_on(containers.remove(work))
+    {
+        let _ = writeln!(io::stderr(), "{}: {error}", containers::name(work));
+    }
+}
+
+/// Runs a script to its end.
+pub(super) fn run(
+    work: &Work,
+    request: &Ensure<Script>,
+    around: &Surroundings,
+    containers: &Containers,
+) -> Result<Outcome, PodsError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(PodsError::Spawn)?;
+    runtime.block_on(async {
+        let container = Container { work, request, around, name: containers::name(work) };
+        match container.begin(containers).await? {
+            Ok((engine, reports)) => Ok(container.attend(&engine, reports).await),
+            Err(Trouble(code, message)) => Ok(Outcome::Result(Box::new(Callback::failed(code, &message)))),
+        }
+    })
+}
+
+struct Container<'a> {
+    work: &'a Work,
+    request: &'a Ensure<Script>,
+    around: &'a Surroundings,
+    name: String,
+}
+
+type Reports = mpsc::UnboundedReceiver<Ended>;
+
+impl Container<'_> {
+    /// Starts it.
+    async fn begin(&self, containers: &Containers) -> Result<Result<(Engine, Reports), Trouble>, PodsError> {
+        let broken = |error| PodsError::io(&self.work.folder, error);
+        let runner = match fs::read(&containers.runner) {
+            Ok(runner) => runner,
+            Err(error) => {
+                let text = format!("the runner, {}: {error}", containers.runner.display());
+                return Ok(Err(Trouble(ReasonCode::NotStartable, text)));
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
+        let address = listener.local_addr().map_err(broken)?;
+        let token = format!("{:032x}", rand::random::<u128>());
+        let relay = RelayAddress {
+            url: format!("http://{address}/"),
+            token: token.clone(),
+            heartbeat_ms: 60_000,
+            patience_ms: 20_000,
+        };
+        let spec = match self.spec(relay) {
+            Ok(spec) => spec,
+            Err(why) => return Ok(Err(Trouble(ReasonCode::NotStartable, why))),
+        };
+        let reports = serve(listener, token);
+        folder::write_whole(&self.work.started(), b"")?;
+        let log = LogWriter::create(&self.work.folder).map_err(broken)?;
+        Ok(self.start(containers, &runner, &spec, log).await.map(|engine| (engine, reports)))
+    }
+
+    async fn start(
+        &self,
+        containers: &Containers,
+        runner: &[u8],
+        spec: &[u8],
+        log: LogWriter,
+    ) -> Result<Engine, Trouble> {
+        let unanswered = format!("no containers can be had at {}", containers.host);
+        let engine = containers.connect().await.map_err(Trouble::lost(&unanswered))?;
+        let image = &self.request.work.image;
+        let mut made = engine.create(self.work, image, runner, spec).await;
+        if made.as_ref().is_err_and(containers::is_missing) {
+            engine.pull(image).await.map_err(|error| {
+                Trouble(ReasonCode::ImagePull, format!("the image {image:?} cannot be had: {error}"))
+            })?;
+            made = engine.create(self.work, image, runner, spec).await;
+        }
+        made.map_err(Trouble::lost("the container cannot be made"))?;
+        let attached = engine.attach(&self.name).await;
+        let mut output = attached.map_err(Trouble::lost("the container's output cannot be had"))?.output;
+        tokio::spawn(async move {
+            let mut log = log;
+            while let Some(Ok(piece)) = output.next().await {
+                // A full disk must not stop the script.
+                let _ = log.push(piece.as_ref());
+            }
+        });
+        engine.start(&self.name).await.map_err(Trouble::lost("the container does not start"))?;
+        Ok(engine)
+    }
+
+    /// What the runner reads.
+    fn spec(&self, relay: RelayAddress) -> Result<Vec<u8>, String> {
+        let script = &self.request.work;
+        let mut inputs = Vec::with_capacity(script.inputs.len());
+        for input in &script.inputs {
+            let value = script::value(input, &self.around.state)
+                .map_err(|why| format!("input {:?}: {why}", input.name))?;
+            inputs.push(ScriptInput { value: value.map(Value::from_bytes), ..input.clone() });
+        }
+        let env = self.around.extra_env.iter().chain(&script.env).cloned();
+        let spec = Spec {
+            v: runner::VERSION,
+            text: script.text.clone(),
+            env: env.collect(),
+            inputs,
+            outputs: script.outputs.clone(),
+            deadline_ms: self.request.timeout_ms,
+            grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
+            log_tail: LOG_TAIL,
+            folder: format!("{FOLDER}/script"),
+            termination_log: format!("{FOLDER}/termination"),
+            relay: Some(relay),
+        };
+        serde_json::to_vec(&spec).map_err(|error| error.to_string())
+    }
+
+    /// Stays with it until it has ended.
+    async fn attend(&self, engine: &Engine, mut reports: Reports) -> Outcome {
+        let begun = Instant::now();
+        let deadline = begun.checked_add(Duration::from_millis(self.request.timeout_ms) + GRACE + SLACK);
+        let mut reported = None;
+        let mut killed_at: Option<Option<Instant>> = None;
+        let (mut looked, mut answered) = (begun, begun);
+        let sight = loop {
+            tokio::select! {
+                Some(ended) = reports.recv(), if reported.is_none() => reported = Some(ended),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let now = Instant::now();
+            if killed_at.is_none()
+                && let Some(asked) = folder::read_json::<Cancel>(&self.work.cancel()).unwrap_or(None)
+            {
+                // It may have ended already.
+                let _ = engine.terminate(&self.name).await;
+                killed_at = Some(now.checked_add(Duration::from_millis(asked.grace_ms)));
+            }
+            let is_late = killed_at.flatten().or(deadline).is_some_and(|until| now >= until);
+            if is_late && engine.remove(&self.name).await.is_ok() {
+                break Sight::Gone;
+            }
+            if now.duration_since(looked) >= INSPECT || reported.is_some() {
+                looked = now;
+                match engine.look(&self.name).await {
+                    Ok(Sight::Runs) => answered = now,
+                    Ok(over) => break over,
+                    Err(_) if now.duration_since(answered) < PATIENCE => {}
+                    Err(error) => {
+                        let message = format!("the container cannot be looked at any more: {error}");
+                        return Outcome::Result(Box::new(Callback::failed(ReasonCode::Lost, &message)));
+                    }
+                }
+            }
+        };
+        // What it has said last is on its way.
+        if reported.is_none() && sight != Sight::Gone {
+            reported = tokio::time::timeout(DRAIN, reports.recv()).await.unwrap_or(None);
+        }
+        let is_cancelled = killed_at.is_some();
+        let is_success =
+            reported.as_ref().is_some_and(|ended| ended.result.status == CallbackStatus::Succeeded);
+        // What came through before the signal took effect is known, which is better.
+        if is_cancelled && !is_success {
+            return Outcome::Tombstone;
+        }
+        let mut result = match reported {
+            Some(ended) => self.keep(ended),
+            None => unreported(&sight, deadline.is_some_and(|deadline| Instant::now() >= deadline)),
+        };
+        result.took_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+        result.log.get_or_insert_with(|| logs::tail_text(&self.work.folder, LOG_TAIL));
+        Outcome::Result(Box::new(result))
+    }
+
+    /// The result of a report; sensitive outputs stay on this machine.
+    fn keep(&self, ended: Ended) -> Callback {
+        let mut result = ended.result;
+        result.secrets.clear();
+        for (output, text) in ended.sensitive {
+            match keep_secret(self.around, &self.request.name, &output, &text) {
+                Ok(kept) => drop(result.secrets.insert(output, kept)),
+                Err(why) => {
+                    let message = format!("output {output:?} cannot be kept: {why}");
+                    return Callback { log: result.log, ..Callback::failed(ReasonCode::Lost, &message) };
+                }
+            }
+        }
+        result
+    }
+}
+
+fn keep_secret(
+    around: &Surroundings,
+    work: &WorkName,
+    output: &str,
+    text: &str,
+) -> Result<SecretRef, String> {
+    let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
+    let (name, key) = secrets::of_output(work, output);
+    secrets::put(&around.state, &name, &key, &bytes).map_err(|error| error.to_string())?;
+    Ok(SecretRef { cluster: None, namespace: None, name, key })
+}
+
+/// What is known of the end of a container whose runner has said nothing.
+fn unreported(sight: &Sight, is_late: bool) -> Callback {
+    match sight {
+        Sight::Ended { out_of_memory: true, .. } => {
+            Callback::failed(ReasonCode::OutOfMemory, "it needed more memory than it may have")
+        }
+        Sight::Ended { exit_code, .. } => {
+            Callback::failed(ReasonCode::Lost, &format!("it has ended with {exit_code} and without a result"))
+        }
+        _ if is_late => Callback::failed(ReasonCode::Timeout, "it took longer than it may, and did not end"),
+        _ => Callback::failed(ReasonCode::Lost, "its container is not there any more"),
+    }
+}
+
+/// Takes the runner's reports.
+fn serve(listener: TcpListener, token: String) -> Reports {
+    let (send, reports) = mpsc::unbounded_channel();
+    let known = Arc::new((format!("Bearer {token}"), send));
+    let routes = Router::new()
+        .route("/", post(take))
+        .layer(DefaultBodyLimit::max(runner::REPORT_BODY))
+        .with_state(known);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    reports
+}
+
+async fn take(
+    State(known): State<Arc<(String, mpsc::UnboundedSender<Ended>)>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    if headers.get(header::AUTHORIZATION).is_none_or(|given| given.as_bytes() != known.0.as_bytes()) {
+        return StatusCode::UNAUTHORIZED;
+    }
+    match serde_json::from_slice(&body) {
+        Ok(Report { v: runner::VERSION, state: ReportState::Ended(ended), .. }) => {
+            // Who has ended listens no more.
+            let _ = known.1.send(*ended);
+            StatusCode::NO_CONTENT
+        }
+        Ok(Report { v: runner::VERSION, .. }) => StatusCode::NO_CONTENT,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}

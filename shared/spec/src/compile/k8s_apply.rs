@@ -1,0 +1,251 @@
+//! Signadot's own plugin `k8s-apply`, which applies the manifests in its param `data`. The image that it names looks for
+//! objects that only Signadot makes, so here it is a unit of objects, and their removal is what ends them. Nobody has to
+//! publish it; Signadot's document of it, if it is published, means the same. A plugin of this name with another image
+//! is its author's.
+
+use std::collections::BTreeMap;
+
+use semver::Version;
+
+use super::Bound;
+use super::reader::Report;
+use crate::load;
+use crate::load::yaml::{self, Node, Value};
+use crate::model::{
+    At, Dialect, EventDoc, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText, Text, Tree, UnitDoc,
+    WorkDoc,
+};
+use crate::plan::Moment;
+use crate::template::{self, Piece};
+
+const NAME: &str = "k8s-apply";
+const IMAGE: &str = "signadot/k8s-apply";
+/// The only step of Signadot's document.
+const UNIT: &str = "provision";
+/// The manifests as text; required.
+const DATA: &str = "data";
+/// Ours: the `ready` of the unit, for what is not judged by the contract of its kind. Signadot ignores params that it
+/// does not know.
+const READY: &str = "ready";
+
+/// Whether a resource needs no published plugin.
+pub fn is_built_in(resource: &ResourceDoc) -> bool {
+    resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
+}
+
+/// What a version that nobody has given is.
+fn bare() -> Version {
+    Version::new(0, 0, 0)
+}
+
+/// What such resources are bound to, by the resource's name.
+pub(super) struct BuiltIn(BTreeMap<String, (Plugin, Version, String)>);
+
+impl BuiltIn {
+    /// Makes a plugin of each such resource; what is wrong with its params goes into the report.
+    pub(super) fn of(report: &mut Report, sandbox: &Sandbox, plugins: &BTreeMap<String, Bound<'_>>) -> Self {
+        let mut made = BTreeMap::new();
+        for resource in &sandbox.resources {
+            let published = plugins.get(&resource.name.value);
+            let means_it = match published {
+                Some(bound) => is_signadots(bound.plugin),
+                None => is_built_in(resource),
+            };
+            if !means_it {
+                continue;
+            }
+            let plugin = plugin(report, sandbox, resource);
+            let (version, digest) = match published {
+                Some(bound) => (bound.version.clone(), bound.digest.to_owned()),
+                None => (bare(), load::digest(&plugin)),
+            };
+            made.insert(resource.name.value.clone(), (plugin, version, digest));
+        }
+        Self(made)
+    }
+
+    /// The plugins with these in their places.
+    pub(super) fn among<'a>(&'a self, plugins: &BTreeMap<String, Bound<'a>>) -> BTreeMap<String, Bound<'a>> {
+        let mut all = plugins.clone();
+        all.extend(self.0.iter().map(|(name, (plugin, version, digest))| {
+            (name.clone(), Bound { plugin, version, digest: digest.as_str() })
+        }));
+        all
+    }
+}
+
+fn is_signadots(plugin: &Plugin) -> bool {
+    let image = |text: &str| {
+        let text = text.strip_prefix("docker.io/").unwrap_or(text);
+        text.strip_prefix(IMAGE).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))
+    };
+    plugin.dialect == Dialect::Signadot
+        && plugin.name.value == NAME
+        && plugin.runners.iter().all(|(_, runner)| image(&runner.image.value))
+}
+
+/// The plugin of one resource; without units if its params are wrong.
+fn plugin(report: &mut Report, sandbox: &Sandbox, resource: &ResourceDoc) -> Plugin {
+    let given = |name: &str| resource.params.iter().find(|(given, _)| given.value == name);
+    let ready = given(READY).and_then(|(_, value)| ready(report, value));
+    let data = match given(DATA) {
+        Some((name, value)) => text(report, name, value).map(|text| (name, At { value: text, at: value.at })),
+        None => {
+            let message = format!("resource `{}` needs param `{DATA}`", resource.name.value);
+            let help = "add `params: {data: …}`, a text with the manifests that are to be applied";
+            report.push(report.error("missing-param", resource.name.at, message).help(help));
+            None
+        }
+    };
+    let mut events = Vec::new();
+    if let Some((name, data)) = &data {
+        events.extend(manifests(report, data).map(|manifests| {
+            let unit = unit(name.at, At { value: Tree::List(manifests), at: data.at }, ready);
+            let event = At { value: "preStart".to_owned(), at: name.at };
+            EventDoc { name: event, moment: Moment::BeforeReady, units: vec![unit] }
+        }));
+    }
+    Plugin {
+        source: sandbox.source.clone(),
+        dialect: Dialect::Signadot,
+        name: resource.plugin.clone(),
+        version: None,
+        description: None,
+        expanded: data.map(|(_, data)| data.value).unwrap_or_default(),
+        params: Vec::new(),
+        runners: Vec::new(),
+        events,
+        outputs: Vec::new(),
+    }
+}
+
+fn unit(at: Pos, manifest: At<Tree>, ready: Option<At<Text>>) -> UnitDoc {
+    UnitDoc {
+        name: At { value: UNIT.to_owned(), at },
+        work: WorkDoc::Object { manifest, ready, fail: None },
+        when: None,
+        after: Vec::new(),
+        undoes: None,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        timeout_ms: None,
+        retry: None,
+    }
+}
+
+/// The text of a param, which is taken as it is.
+fn text(report: &mut Report, name: &At<String>, value: &At<ParamValue>) -> Option<String> {
+    let refused = |message: &str, help: &str| {
+        let message = format!("`{}` {message}", name.value);
+        report.error("param-value", value.at, message).help(help)
+    };
+    let wrong = match &value.value {
+        ParamValue::Tree(Tree::Text(Text::Literal(text))) => return Some(text.clone()),
+        ParamValue::Tree(Tree::Text(Text::Template(text))) => match template::split(text) {
+            Ok(pieces) if pieces.iter().all(|piece| matches!(piece, Piece::Literal(_))) => {
+                return Some(text.replace("$${", "${"));
+            }
+            _ => refused(
+                "is applied as it is, so nothing is put into it",
+                "write `$${` for a literal `${`; a plugin of yours with `object:` can have `${…}` in its manifest",
+            ),
+        },
+        ParamValue::Tree(_) => refused("has to be a text", "begin it with `data: |`"),
+        ParamValue::Secret { .. } => {
+            refused("cannot come from a Secret", "write the manifests into the document")
+        }
+    };
+    report.push(wrong);
+    None
+}
+
+fn ready(report: &mut Report, value: &At<ParamValue>) -> Option<At<Text>> {
+    match &value.value {
+        ParamValue::Tree(Tree::Text(text)) => Some(At { value: text.clone(), at: value.at }),
+        _ => {
+            let message = format!("`{READY}` has to be a text with an expression over `object`");
+            report.push(report.error("param-value", value.at, message).help("such as `ready: ${true}`"));
+            None
+        }
+    }
+}
+
+/// The manifests in a text. `None`: it has been reported what is wrong with them.
+fn manifests(report: &mut Report, data: &At<String>) -> Option<Vec<At<Tree>>> {
+    let source = SourceText::new(DATA, data.value.as_str());
+    let lines = Lines::of(&report.source, &source, data.at);
+    let nodes = match yaml::parse(&source) {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            let at = error.at.map_or(data.at, |at| lines.place(at));
+            let wrong = report.error("manifest", at, format!("`{DATA}` is no YAML: {}", error.message));
+            report.push(wrong.help(error.help.unwrap_or_else(|| "`---` separates manifests".to_owned())));
+            return None;
+        }
+    };
+    let nodes: Vec<Node> = nodes.into_iter().filter(|node| node.value != Value::Null).collect();
+    if nodes.is_empty() {
+        let wrong = report.error("manifest", data.at, format!("there is no manifest in `{DATA}`"));
+        report.push(wrong.help("write what is to be applied, `---` separates manifests"));
+        return None;
+    }
+    for node in &nodes {
+        if let Some(kind) = node.get("kind")
+            && kind.value == Value::String("List".to_owned())
+        {
+            let wrong = report.error("manifest", lines.place(kind.at), "a `List` is nothing that is applied");
+            report.push(wrong.help("write its items one by one, `---` separates them"));
+        }
+    }
+    Some(nodes.iter().map(|node| lines.tree(node)).collect())
+}
+
+/// Where the lines of a text stand in the document: its line, and how many characters are before it.
+struct Lines {
+    lines: Vec<Option<(u32, u32)>>,
+    /// Where the text begins, for lines that do not stand there as they are.
+    at: Pos,
+}
+
+impl Lines {
+    fn of(document: &SourceText, text: &SourceText, at: Pos) -> Self {
+        // A block begins at its first line that is not empty.
+        let empty = text.lines().take_while(|line| line.trim().is_empty()).count();
+        let lines = text.lines().zip(0..).map(|(line, number)| {
+            let there = (at.line + number).checked_sub(u32::try_from(empty).ok()?)?;
+            let written = document.line(there)?;
+            let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+            let blanks = |line: &str| line.chars().take_while(|c| c.is_whitespace()).count();
+            let before = if written.ends_with(line) {
+                written.chars().count() - line.chars().count()
+            } else if first(written) == first(line) {
+                // What `@{…}` stood for is longer or shorter.
+                blanks(written).saturating_sub(blanks(line))
+            } else {
+                return None;
+            };
+            Some((there, u32::try_from(before).ok()?))
+        });
+        Self { lines: lines.collect(), at }
+    }
+
+    fn place(&self, at: Pos) -> Pos {
+        match self.lines.get((at.line as usize).saturating_sub(1)) {
+            Some(&Some((line, before))) => Pos { line, column: before.saturating_add(at.column) },
+            _ => self.at,
+        }
+    }
+
+    /// The tree with its places in the document; its texts are no templates.
+    fn tree(&self, node: &Node) -> At<Tree> {
+        let value = match &node.value {
+            Value::String(text) => Tree::Text(Text::Literal(text.clone())),
+            Value::List(items) => Tree::List(items.iter().map(|item| self.tree(item)).collect()),
+            Value::Map(entries) => {
+                Tree::Map(entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Tree::Scalar(node.to_json()),
+        };
+        At { value, at: self.place(node.at) }
+    }
+}

@@ -1,0 +1,197 @@
+//! Scripts as containers of their image, by Podman, which serves Docker's API.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use ebb_wire::api::{Phase, UnitState};
+use tempfile::TempDir;
+
+use crate::place::{Place, shared_folder, until};
+
+/// An image with a shell and the small tools.
+const IMAGE: &str = "ebb.test/busybox:1";
+const TOOLS: [&str; 9] = ["sh", "cat", "head", "mkdir", "nc", "printf", "sleep", "true", "test"];
+
+/// A Podman with a storage of its own.
+pub(crate) struct Engine {
+    pub(crate) url: String,
+    folder: TempDir,
+    server: Child,
+}
+
+impl Engine {
+    fn start() -> Self {
+        let folder = shared_folder();
+        let path = folder.path().display();
+        // Nothing of it is shared with another one, and no journal is needed. Its own limits are too high for runc here.
+        let conf = format!(
+            "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \"nproc=4096:4096\"]\n[engine]\nevents_logger = \"file\"\nlock_type = \"file\"\ntmp_dir = \"{path}/tmp\"\n"
+        );
+        fs::write(folder.path().join("containers.conf"), conf).unwrap();
+        let url = format!("unix://{path}/socket");
+        let mut service = podman(folder.path());
+        service.args(["system", "service", "--time", "0", &url]);
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let server = service.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn();
+        let server =
+            server.expect("podman starts: install it (Debian: podman and runc), as `cargo xtask test` does");
+        let engine = Self { url, folder, server };
+        let root = engine.folder.path().join("image");
+        fs::create_dir_all(root.join("bin")).unwrap();
+        fs::create_dir_all(root.join("tmp")).unwrap();
+        fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+        TOOLS.iter().for_each(|tool| symlink("busybox", root.join("bin").join(tool)).unwrap());
+        let archive = engine.folder.path().join("image.tar");
+        let tar = Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".").status();
+        assert!(tar.unwrap().success());
+        engine.said(&["import", archive.to_str().unwrap(), IMAGE]);
+        engine
+    }
+
+    /// What a command of Podman's prints.
+    fn said(&self, arguments: &[&str]) -> String {
+        let said = podman(self.folder.path()).args(arguments).output().unwrap();
+        assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).unwrap()
+    }
+
+    /// Names and states of all containers.
+    fn containers(&self) -> Vec<String> {
+        let list = self.said(&["ps", "--all", "--format", "{{.Names}} {{.State}}"]);
+        list.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = podman(self.folder.path()).args(["rm", "--all", "--force", "--time", "0"]).output();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn podman(folder: &Path) -> Command {
+    let mut podman = Command::new("podman");
+    podman.env("CONTAINERS_CONF", folder.join("containers.conf")).env_remove("DOCKER_HOST");
+    for name in ["root", "runroot"] {
+        podman.arg(format!("--{name}")).arg(folder.join(name));
+    }
+    // Plain folders: a mount would hold this one.
+    podman.args(["--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager", "cgroupfs"]);
+    podman
+}
+
+const PLUGIN: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: boxed@1.0.0
+params: {port: {type: string}}
+runners: {shell: {image: "ebb.test/busybox:1"}}
+preStart:
+  make:
+    pod:
+      script: |
+        #!/bin/sh -eu
+        mkdir -p /data
+        printf %s "$EBB_KEY" >/data/name
+        printf 'not told' >/data/secret
+    outputs: {name: {file: /data/name}, secret: {file: /data/secret, sensitive: true}}
+  wait:
+    pod:
+      script: |
+        #!/bin/sh -eu
+        test "$(cat /in/secret)" = 'not told'
+        test ! -e /data
+        test ! -e /var
+        echo "for $NAME"
+        until nc 127.0.0.1 "$PORT" </dev/null 2>/dev/null; do sleep 0.05; done
+        printf over >/tmp/said
+    inputs:
+      name: ${units.make.outputs.name}
+      secret: {value: "${units.make.outputs.secret}", path: /in/secret}
+      port: ${params.port}
+    outputs: {said: {file: /tmp/said}}
+postStop:
+  drop: {undoes: make, pod: {script: "#!/bin/sh\ntest -n \"$NAME\""}, inputs: {name: "${units.make.outputs.name}"}}
+outputs: {name: "${units.make.outputs.name}", said: "${units.wait.outputs.said}"}
+---
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: deaf@1.0.0
+runners: {shell: {image: "ebb.test/busybox:1"}}
+preStart:
+  deaf: {pod: {script: "#!/bin/sh\ntrap '' TERM\necho begun\nwhile true; do sleep 1; done"}}
+---
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: large@1.0.0
+runners: {shell: {image: "ebb.test/busybox:1"}}
+preStart:
+  large:
+    pod: {script: "#!/bin/sh\nhead -c 1048577 /dev/zero >/large"}
+    outputs: {large: {file: /large}}
+outputs: {large: "${units.large.outputs.large}"}
+"##;
+
+fn sandbox(place: &Place, name: &str, params: &str) -> String {
+    let text = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: {name}, params: {params}}}}}\n"
+    );
+    place.write(&format!("{name}.yaml"), &text)
+}
+
+#[tokio::test]
+async fn scripts_run_in_their_images() {
+    let engine = Engine::start();
+    let place = Place::with_containers(&engine);
+    let dev = place.dev().await;
+    let plugin = place.write("plugin.yaml", PLUGIN);
+    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+
+    let deaf = sandbox(&place, "deaf", "{}");
+    place.ebb(&["sandbox", "apply", "-f", &deaf, "--wait=false"]).await.done();
+    let mut said = place.start(&["logs", "deaf", "--step", "deaf", "--follow"]);
+    said.says("begun").await;
+    // Its grace is over before the rest of this is.
+    place.ebb(&["sandbox", "delete", "deaf", "--wait=false"]).await.done();
+
+    let large = sandbox(&place, "large", "{}");
+    let failed = place.ebb(&["sandbox", "apply", "-f", &large]).await;
+    assert!(failed.code == Some(1) && failed.stderr.contains("has 1048577 bytes"), "{failed:#?}");
+
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let boxed = sandbox(&place, "boxed", &format!("{{port: \"{port}\"}}"));
+    place.ebb(&["sandbox", "apply", "-f", &boxed, "--wait=false"]).await.done();
+    let begun = until("the second container", async || {
+        let log = place.ebb(&["logs", "boxed", "--step", "wait"]).await.stdout;
+        log.strip_prefix("for ").map(|key| key.trim().to_owned())
+    })
+    .await;
+    dev.kill().await;
+    let running = engine.containers();
+    assert!(running.iter().any(|it| it.contains("-1-1 Up ")), "{running:?}");
+    let dev = place.dev_again().await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let target = until("the sandbox", async || {
+        let target = place.get("boxed").await;
+        (target.info.phase == Phase::Ready).then_some(target)
+    })
+    .await;
+    let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
+    assert_eq!((&outputs["name"]["value"], &outputs["said"]["value"]), (&begun.into(), &"over".into()));
+    assert!(target.runs[0].units.iter().all(|unit| unit.attempt == 1), "{target:#?}");
+    place.ebb(&["sandbox", "delete", "boxed"]).await.done();
+    let gone = until("the end of the deaf one", async || {
+        let target = place.get("deaf").await;
+        (target.info.phase == Phase::Gone).then_some(target)
+    })
+    .await;
+    assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled);
+    assert_eq!(said.end().await.done().stdout, "begun\n");
+    until("the end of all containers", async || engine.containers().is_empty().then_some(())).await;
+    dev.stop().await;
+}
