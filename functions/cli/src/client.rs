@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ebb_wire::api::{
-    Abandon, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, Skip,
-    TargetDetail, TargetInfo, TargetPage, Waived, Why,
+    Abandon, ClusterInfo, ClusterList, DeleteOrphans, OrphanList, OrphansDeleted, PlanPreview, PluginDetail,
+    PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, Skip, TargetDetail, TargetInfo, TargetPage,
+    Waived, Why,
 };
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::engine::Timestamp;
@@ -217,6 +218,23 @@ impl Client {
     ) -> Result<Option<Waived>, ClientError> {
         let path = ["targets", &target.kind, &target.name, "abandon"];
         found(self.read(self.request(Method::POST, &path).json(asked)).await)
+    }
+
+    /// The clusters that are connected.
+    pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, ClientError> {
+        let answer: ClusterList = self.read(self.get(&["clusters"])).await?;
+        Ok(answer.clusters)
+    }
+
+    /// What is left in clusters.
+    pub(crate) async fn orphans(&self) -> Result<OrphanList, ClientError> {
+        self.read(self.get(&["orphans"])).await
+    }
+
+    /// Deletes those of these orphans that are proven ours.
+    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<OrphansDeleted, ClientError> {
+        let body = DeleteOrphans { uids };
+        self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
 
     /// The log of one try of a unit, if there is one.

@@ -37,15 +37,31 @@ async fn main() -> anyhow::Result<()> {
         recorded.render()
     };
     let reports = ebb_cluster::http::reports(relay.clone());
-    let batches = ebb_cluster::http::batches(relay, keys).route("/metrics", get(metrics));
+    let office = options.office(&keys)?;
+    let mut routes = ebb_cluster::http::probes(relay.clone()).route("/metrics", get(metrics));
+    if office.is_none() {
+        routes = routes.merge(ebb_cluster::http::batches(relay.clone(), keys));
+    }
     let listener = listening(options.listen).await?;
     // For whoever has asked for any port.
     writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
-    let Some(address) = options.listen_reports else {
-        return serve(listener, batches.merge(reports)).await;
+    let polling = async {
+        match office {
+            Some(office) => ebb_cluster::poll(relay, office).await,
+            None => std::future::pending().await,
+        }
     };
-    let (batches, reports) = (serve(listener, batches), serve(listening(address).await?, reports));
-    tokio::try_join!(batches, reports).map(drop)
+    let serving = async {
+        let Some(address) = options.listen_reports else {
+            return serve(listener, routes.merge(reports)).await;
+        };
+        let (routes, reports) = (serve(listener, routes), serve(listening(address).await?, reports));
+        tokio::try_join!(routes, reports).map(drop)
+    };
+    tokio::select! {
+        served = serving => served,
+        polled = polling => Ok(polled?),
+    }
 }
 
 async fn listening(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use ebb_cluster::{Allowed, Settings};
+use ebb_cluster::{Allowed, Office, Settings};
 use ebb_wire::sign::Keys;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -18,7 +18,7 @@ use kube::{Client, Config};
 #[derive(Parser)]
 #[command(name = "ebb-relay", version)]
 pub(crate) struct Options {
-    /// Where it listens, for the control plane and for runners
+    /// Where it listens, for the control plane, for runners and for probes
     #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,
     /// Where it listens for runners instead, so that pods can be kept away from everything else
@@ -27,6 +27,12 @@ pub(crate) struct Options {
     /// Where pods reach it: http://ADDRESS:PORT, by IP address
     #[arg(long, env = "EBB_RELAY_REACH", value_parser = reach)]
     reach: String,
+    /// The URL of the control plane's api, which is asked for batches; then none are taken from outside
+    #[arg(long, env = "EBB_RELAY_POLL", value_name = "URL", value_parser = api)]
+    poll: Option<Api>,
+    /// The name that the control plane has for this cluster
+    #[arg(long, env = "EBB_RELAY_CLUSTER", value_name = "NAME")]
+    cluster: Option<String>,
     /// How to reach the cluster; without it, as a pod of it does
     #[arg(long, env = "EBB_RELAY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -71,6 +77,18 @@ impl Options {
         Keys::parse(&read(&self.secret)?).with_context(|| self.secret.display().to_string())
     }
 
+    /// Where batches are asked for, if they are.
+    ///
+    /// # Errors
+    /// When it is not said for which cluster.
+    pub(crate) fn office(&self, keys: &Keys) -> anyhow::Result<Option<Office>> {
+        let Some(Api(Some(url))) = self.poll.clone() else { return Ok(None) };
+        let cluster = self.cluster.clone().filter(|name| !name.is_empty());
+        let cluster =
+            cluster.context("--poll needs --cluster: the name that the control plane has for it")?;
+        Ok(Some(Office { url, cluster, keys: keys.clone() }))
+    }
+
     /// What the relay is opened with.
     ///
     /// # Errors
@@ -103,6 +121,19 @@ impl Options {
             None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
         };
         Ok(Client::try_from(config)?)
+    }
+}
+
+/// A URL, or nothing: a chart has one text for both.
+#[derive(Clone, Debug)]
+pub(crate) struct Api(Option<String>);
+
+fn api(text: &str) -> Result<Api, String> {
+    let is_url = text.starts_with("http://") || text.starts_with("https://");
+    match text {
+        "" => Ok(Api(None)),
+        url if is_url => Ok(Api(Some(url.to_owned()))),
+        _ => Err("it is https://HOST or http://HOST".to_owned()),
     }
 }
 

@@ -9,13 +9,15 @@ use crate::cluster::Set;
 use crate::run::{command, line, root, run, works};
 
 /// What stands in the manifests where `ebb cluster connect` fills something in: the arguments of helm.
-const PLACES: [&str; 8] = [
+const PLACES: [&str; 10] = [
     "name-of-cluster",
     "--namespace=namespace-of-relay",
     "--set=units=namespace-of-units",
     "--set=createNamespaces={namespace-of-relay,namespace-of-units}",
     "--set=image=image-of-relay",
     "--set=callbackHosts={host-of-control-plane:44443}",
+    "--set=poll.url=https://api-of-control-plane:44444",
+    "--set=poll.cluster=name-of-cluster",
     "--set=signing.secret=whsec_secret+of+relay",
     // The chart asks for what there is; nobody is asked here.
     "--kube-version=1.34.0",
@@ -23,7 +25,7 @@ const PLACES: [&str; 8] = [
 const HEAD: &str = "\
 # The relay of a cluster, as its chart renders it (`cargo xtask chart`). `ebb cluster connect` prints this with everything
 # filled in; whoever does it by hand replaces name-of-cluster, namespace-of-relay, namespace-of-units, image-of-relay,
-# host-of-control-plane, its port 44443, and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
+# host-of-control-plane, its port 44443, https://api-of-control-plane:44444 (nothing, for a relay that is asked) and its port, and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
 ";
 
 /// What is done with what was rendered.

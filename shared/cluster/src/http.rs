@@ -1,7 +1,7 @@
 //! What the relay answers over HTTP. It counts with `metrics`; whoever records that may show it.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -10,10 +10,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{Router, get, post};
 use ebb_wire::engine::Timestamp;
+use ebb_wire::mail::Outcome;
 use ebb_wire::relay::{Answer, Batch, Request, WorkName, WorkState};
 use ebb_wire::runner::REPORT_BODY;
 use ebb_wire::sign::{self, Keys};
 
+use crate::store::now_ms;
 use crate::{Relay, Reported};
 
 /// Bytes of a batch: what one function sends at once, documents included.
@@ -31,38 +33,54 @@ pub fn reports(relay: Relay) -> Router {
         .with_state(relay)
 }
 
-/// The routes of the control plane, whose batches are signed with one of `keys`, and of probes.
+/// The route of the control plane, whose batches are signed with one of `keys`.
 pub fn batches(relay: Relay, keys: Keys) -> Router {
     Router::new()
         .route("/v1/batch", post(batch).layer(DefaultBodyLimit::max(BATCH_BODY)))
-        .route("/healthz", get(|| async { StatusCode::OK }))
-        .route("/readyz", get(ready))
         .with_state(Arc::new(Served { relay, keys }))
 }
 
+/// The routes of probes.
+pub fn probes(relay: Relay) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { StatusCode::OK }))
+        .route("/readyz", get(ready))
+        .with_state(relay)
+}
+
 async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    let now = Timestamp(now_ms());
     // A repetition within the tolerance does no harm: names decide.
     if let Err(error) = sign::verify(&served.keys, &headers, &body, now) {
         metrics::counter!("ebb_relay_refused_batches_total").increment(1);
         return (StatusCode::UNAUTHORIZED, error.to_string()).into_response();
     }
-    let batch: Batch = match serde_json::from_slice(&body) {
+    match answer(&served.relay, &body, Duration::ZERO).await {
+        Outcome::Answers(answers) => Json(answers).into_response(),
+        Outcome::Status { status, said } => {
+            (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), said).into_response()
+        }
+    }
+}
+
+/// Answers a batch, however it came, that was under way for some time.
+pub(crate) async fn answer(relay: &Relay, body: &[u8], late: Duration) -> Outcome {
+    let not = |status: StatusCode, said: String| Outcome::Status { status: status.as_u16(), said };
+    let batch: Batch = match serde_json::from_slice(body) {
         Ok(batch) => batch,
-        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
     };
     let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
-    match served.relay.batch(batch).await {
+    match relay.batch(batch.after(late)).await {
         Ok(answers) => {
             for (verb, answer) in verbs.into_iter().zip(&answers.answers) {
                 let answer = answered(answer);
                 metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer)
                     .increment(1);
             }
-            Json(answers).into_response()
+            Outcome::Answers(answers)
         }
-        Err(other) => (StatusCode::CONFLICT, other.to_string()).into_response(),
+        Err(other) => not(StatusCode::CONFLICT, other.to_string()),
     }
 }
 
@@ -90,8 +108,8 @@ async fn report(
     answer
 }
 
-async fn ready(State(served): State<Arc<Served>>) -> Response {
-    match served.relay.check().await {
+async fn ready(State(relay): State<Relay>) -> Response {
+    match relay.check().await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     }
@@ -104,6 +122,9 @@ fn verb(request: &Request) -> &'static str {
         Request::Cancel { .. } => "cancel",
         Request::Acknowledge(_) => "acknowledge",
         Request::Release { .. } => "release",
+        Request::About => "about",
+        Request::List { .. } => "list",
+        Request::Discard(_) => "discard",
     }
 }
 
@@ -113,7 +134,7 @@ fn answered(answer: &Answer) -> &'static str {
         Answer::State(WorkState::Running { .. }) => "running",
         Answer::State(WorkState::Ended(_)) => "ended",
         Answer::State(WorkState::Tombstoned) => "tombstoned",
-        Answer::Done => "done",
+        Answer::Done | Answer::About(_) | Answer::Listing(_) => "done",
         Answer::Refused(_) => "refused",
         Answer::Failed(_) => "failed",
     }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
@@ -42,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) http: reqwest::Client,
     /// The uid of `kube-system`.
     pub(crate) cluster: String,
+    pub(crate) opened: Instant,
     pub(crate) ends: tokio::sync::watch::Receiver<()>,
 }
 
@@ -80,6 +81,7 @@ impl Relay {
             turns,
             http,
             cluster,
+            opened: Instant::now(),
             ends,
         });
         for record in records {

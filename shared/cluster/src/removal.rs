@@ -42,6 +42,22 @@ impl Inner {
         Ok(left)
     }
 
+    /// Ends a work that nobody will ask for again, and removes what was applied for it. `Some`: what is still there, and why.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn discard(self: &Arc<Self>, name: &WorkName) -> Result<Option<String>, Error> {
+        let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
+        if held.record.phase.is_open() {
+            self.stop(name).await?;
+            return Ok(Some("it still ends".to_owned()));
+        }
+        match held.record.work.as_ref().is_some_and(|work| !work.applied.is_empty()) {
+            true => self.remove_of(&mut held).await,
+            false => Ok(None),
+        }
+    }
+
     /// Ends a work that runs. No lock is held: the record is written on condition that it is as it was read.
     ///
     /// # Errors

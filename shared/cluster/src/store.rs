@@ -102,25 +102,48 @@ impl Store {
     /// # Errors
     /// When they cannot be listed.
     pub(crate) async fn list(&self, unit: Option<&str>) -> Result<Vec<Record>, Error> {
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let (records, next) = self.page_of(unit, after.as_deref()).await?;
+            all.extend(records);
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// A page of all records, and where the next one begins.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn page(&self, after: Option<&str>) -> Result<(Vec<Record>, Option<String>), Error> {
+        self.page_of(None, after).await
+    }
+
+    async fn page_of(
+        &self,
+        unit: Option<&str>,
+        after: Option<&str>,
+    ) -> Result<(Vec<Record>, Option<String>), Error> {
         let mut selector = format!("{PART}={RECORD}");
         if let Some(unit) = unit {
             selector += &format!(",{UNIT}={unit}");
         }
-        let mut all = Vec::new();
         let mut page = ListParams::default().labels(&selector).limit(PAGE);
-        loop {
-            let list = self.secrets.list(&page).await?;
-            for secret in &list.items {
-                match read(secret) {
-                    Ok(held) => all.push(held.record),
-                    Err(error) => tracing::error!(%error, "a record is left alone"),
-                }
-            }
-            match list.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => page = page.continue_token(&next),
-                None => return Ok(all),
+        if let Some(after) = after {
+            page = page.continue_token(after);
+        }
+        let list = self.secrets.list(&page).await?;
+        let mut records = Vec::new();
+        for secret in &list.items {
+            match read(secret) {
+                Ok(held) => records.push(held.record),
+                Err(error) => tracing::error!(%error, "a record is left alone"),
             }
         }
+        Ok((records, list.metadata.continue_.filter(|next| !next.is_empty())))
     }
 
     /// Makes a record.

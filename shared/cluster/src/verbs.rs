@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebb_wire::listing::About;
 use ebb_wire::relay::{
     Answer, Answers, BATCH, Batch, Ensure, Objects, Request, VERSION, WorkName, WorkState,
 };
@@ -65,10 +66,13 @@ impl Relay {
         for (number, request) in batch.requests.into_iter().enumerate() {
             let unit = match &request {
                 Request::Ensure(request) => request.name.unit.clone(),
-                Request::Get(name) | Request::Acknowledge(name) | Request::Cancel { name, .. } => {
-                    name.unit.clone()
-                }
+                Request::Get(name)
+                | Request::Acknowledge(name)
+                | Request::Discard(name)
+                | Request::Cancel { name, .. } => name.unit.clone(),
                 Request::Release { life } => format!("release {life}"),
+                // No unit has a name like this.
+                Request::About | Request::List { .. } => format!("looks {number}"),
             };
             groups.entry(unit).or_default().push((number, request));
         }
@@ -114,6 +118,11 @@ impl Inner {
                     Ok(()) => self.release(life).await.map(|()| Answer::Done).map_err(Into::into),
                     Err(why) => Err(Refusal::Never(why)),
                 },
+                Request::About => Ok(Answer::About(self.about())),
+                Request::List { after } => {
+                    self.list(after.as_deref()).await.map(Answer::Listing).map_err(Into::into)
+                }
+                Request::Discard(name) => self.give_up(name).await,
             };
             return match done {
                 Ok(answer) => answer,
@@ -294,6 +303,22 @@ impl Inner {
             self.attend(name);
         }
         Ok(())
+    }
+
+    async fn give_up(self: &Arc<Self>, name: &WorkName) -> Result<Answer, Refusal> {
+        names::check(name).map_err(Refusal::Never)?;
+        Ok(match self.discard(name).await? {
+            Some(why) => Answer::Failed(why),
+            None => Answer::Done,
+        })
+    }
+
+    fn about(&self) -> About {
+        About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            up_ms: u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX),
+            works: u64::try_from(self.tasks.count()).unwrap_or(u64::MAX),
+        }
     }
 
     fn state(&self, held: &Held, log: Option<String>) -> Result<WorkState, Error> {

@@ -2,13 +2,17 @@
 //!
 //! A cluster's relay knows objects and nothing of scripts: [`script`] makes a Job and a Secret of a script, and
 //! [`ClusterRelay`] sends it to the relay of the cluster that is named, signed. What is made and how is decided here, so
-//! that it changes without anything in a cluster changing.
+//! that it changes without anything in a cluster changing. A relay that nobody reaches finds what it is asked in a mailbox
+//! ([`PostOffice`]); to whoever asks there is no difference.
 
 mod clusters;
 mod job;
+mod mail;
+mod office;
 mod relay;
 pub mod script;
 
-pub use clusters::{Cluster, Clusters, ClustersError};
+pub use clusters::{Cluster, Clusters, ClustersError, Way};
 pub use job::{Pods, User};
+pub use office::{NotServed, PostOffice};
 pub use relay::ClusterRelay;

@@ -11,7 +11,7 @@ use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::sign::{Keys, Secret};
 use ebb_wire::token::TokenKeys;
 
-use crate::cluster::{ClusterRelay, Clusters};
+use crate::cluster::{ClusterRelay, Clusters, PostOffice};
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, Role, Server};
 use crate::ports::Message;
@@ -43,6 +43,7 @@ pub struct Deployed {
     /// Table and bucket.
     pub store: Arc<Store>,
     access: Arc<Access>,
+    post: Arc<PostOffice>,
 }
 
 impl Deployed {
@@ -66,7 +67,10 @@ impl Deployed {
         let settings = settings()?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let inside = Arc::new(Client::new(relays()?)?);
-        let relay = ClusterRelay::new(clusters()?, inside, clock.clone(), random.clone(), settings.grace);
+        let clusters = Arc::new(clusters()?);
+        let post = Arc::new(PostOffice::new(clusters.clone(), store.clone(), clock.clone()));
+        let mail = store.clone();
+        let relay = ClusterRelay::new(clusters, inside, mail, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
             store: store.clone(),
             clock,
@@ -79,12 +83,13 @@ impl Deployed {
             warm: Warm::default(),
         });
         let access = Arc::new(access(&optional("EBB_API_TOKENS"))?);
-        Ok(Self { env, store, access })
+        Ok(Self { env, store, access, post })
     }
 
     /// What the routes are given.
     pub fn server(&self) -> Server {
-        Server { env: self.env.clone(), store: self.store.clone(), access: self.access.clone() }
+        let (env, store) = (self.env.clone(), self.store.clone());
+        Server { env, store, access: self.access.clone(), post: self.post.clone() }
     }
 
     /// `sweep`: an event of the schedule, or a batch of the queue. Gives the batch's failures for SQS to send again.
@@ -94,6 +99,9 @@ impl Deployed {
     pub async fn sweep(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
         let Some(records) = event.get("Records").and_then(serde_json::Value::as_array) else {
             let swept = crate::sweep::sweep(&self.env, self.store.as_ref()).await?;
+            if let Err(error) = crate::orphans::round(&self.env, self.store.as_ref()).await {
+                tracing::warn!(%error, "orphans are looked for later");
+            }
             return Ok(serde_json::json!({ "looked": swept.looked, "failed": swept.failed }));
         };
         let mut failures = Vec::new();
@@ -124,7 +132,7 @@ fn settings() -> Result<Settings, DeployedError> {
         webhook_keys: parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
         unit_secret: parsed("EBB_UNIT_SECRET", Secret::parse)?,
         token_keys: parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
-        // The functions' timeout (29 s), the relay's transport (15 s), and a minute of clock skew.
+        // The functions' timeout (29 s), the relay's transport (15 s, by mail too), and a minute of clock skew.
         landing: Millis(104_000),
         grace: Duration::from_secs(30),
         // With the budget below the 25 s in which `complete` has to answer.

@@ -11,6 +11,7 @@ use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::cluster::PostOffice;
 use crate::env::{ApiStore, Env};
 
 pub use problem::HttpProblem;
@@ -25,6 +26,8 @@ pub struct Server {
     pub store: Arc<dyn ApiStore>,
     /// Who may do what.
     pub access: Arc<Access>,
+    /// Where relays that poll get their mail.
+    pub post: Arc<PostOffice>,
 }
 
 #[derive(utoipa::OpenApi)]
@@ -35,6 +38,7 @@ pub struct Server {
         (name = "callbacks", description = "What units say of themselves."),
         (name = "plugins", description = "Definitions, versioned and immutable."),
         (name = "targets", description = "Sandboxes and whatever else has a life."),
+        (name = "clusters", description = "Where units run, and what is left there."),
         (name = "runs", description = "Executions of the units of one event."),
     )
 )]
@@ -87,6 +91,10 @@ fn api_routes() -> OpenApiRouter<Server> {
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
         .routes(routes!(routes::plans::preview))
+        .routes(routes!(routes::clusters::list))
+        .routes(routes!(routes::clusters::poll))
+        .routes(routes!(routes::orphans::list))
+        .routes(routes!(routes::orphans::delete))
         .routes(routes!(routes::meta::openapi_document))
         .routes(routes!(routes::meta::health))
 }

@@ -22,6 +22,7 @@ pub mod finish;
 pub mod http;
 pub mod inputs;
 mod objects;
+pub mod orphans;
 pub mod outcome;
 pub mod ports;
 pub mod receive;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_wire::id::RunId;
+use ebb_wire::listing::{About, Listing};
 use ebb_wire::relay::{Ensure, WorkName, WorkState};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,38 @@ pub trait Relay: Send + Sync {
     async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError>;
     /// Lets go of the sensitive outputs of a life that is over. Idempotent.
     async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError>;
+    /// The clusters that are connected. None where scripts run without one: then nobody asks for what follows.
+    fn clusters(&self) -> Vec<Connected> {
+        Vec::new()
+    }
+    /// Which relay answers for a cluster, and the uid of that cluster's namespace `kube-system`.
+    async fn about(&self, cluster: &str) -> Result<(About, String), RelayError> {
+        no_cluster(cluster)
+    }
+    /// A page of what there is in a cluster; `after` is what the page before said.
+    async fn list(&self, cluster: &str, _after: Option<String>) -> Result<Listing, RelayError> {
+        no_cluster(cluster)
+    }
+    /// Ends a work that nobody will ask for again and deletes what was applied for it; not done before all is gone: ask
+    /// again. Idempotent.
+    async fn discard(&self, cluster: &str, _name: &WorkName) -> Result<(), RelayError> {
+        no_cluster(cluster)
+    }
+}
+
+fn no_cluster<T>(cluster: &str) -> Result<T, RelayError> {
+    Err(RelayError::Refused(format!("no relay is connected for cluster {cluster:?}")))
+}
+
+/// A cluster that is connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// The name that documents have for it.
+    pub name: String,
+    /// Whether its relay asks for what is to be done, and is not asked.
+    pub polls: bool,
+    /// The uid of its namespace `kube-system`, if it is pinned.
+    pub uid: Option<String>,
 }
 
 /// Work for another invocation. Only ever a hint: a lost message costs time, the table stays the truth.

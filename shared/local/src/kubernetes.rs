@@ -4,13 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
 use ebb_cluster::{Allowed, Relay, Settings};
-use ebb_flow::cluster::{Cluster, ClusterRelay, Clusters, User};
-use ebb_flow::system::{SystemClock, SystemRandom};
-use ebb_outbound::Call;
+use ebb_flow::cluster::{Cluster, Clusters, User, Way};
 use ebb_wire::sign::{Keys, Secret};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams};
@@ -66,10 +62,8 @@ type Trouble = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) async fn open(
     cluster: &Kubernetes,
     functions: IpAddr,
-    call: Arc<dyn Call>,
-    grace: Duration,
     stopped: watch::Receiver<bool>,
-) -> Result<(ClusterRelay, JoinHandle<()>), Trouble> {
+) -> Result<(Clusters, JoinHandle<()>), Trouble> {
     let client = client(cluster).await?;
     for name in [OWN, &cluster.units] {
         make_namespace(&client, name).await?;
@@ -86,7 +80,8 @@ pub(crate) async fn open(
     let secret = Secret::from_bytes(&rand::random::<[u8; 32]>())?;
     let keys = Keys::parse(&secret.reveal())?;
     let clusters = Clusters::only(Cluster {
-        url: format!("http://{}", SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.reach.port()))),
+        name: "default".to_owned(),
+        way: Way::Push(format!("http://{}", SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.reach.port())))),
         secret,
         uid: Some(relay.cluster().to_owned()),
         runner_image: cluster.runner_image.clone(),
@@ -94,8 +89,7 @@ pub(crate) async fn open(
     });
     let routes = ebb_cluster::http::reports(relay.clone()).merge(ebb_cluster::http::batches(relay, keys));
     let task = tokio::spawn(crate::stack::serve(listener, routes, stopped));
-    let asks = ClusterRelay::new(clusters, call, Arc::new(SystemClock), Arc::new(SystemRandom), grace);
-    Ok((asks, task))
+    Ok((clusters, task))
 }
 
 async fn client(cluster: &Kubernetes) -> Result<Client, Trouble> {

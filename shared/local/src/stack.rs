@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::{Millis, Timestamp};
+use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
@@ -36,6 +37,8 @@ const TABLE: &str = "ebb";
 const BUCKET: &str = "ebb";
 /// How often the index is asked for what is due. The queue wakes what is due sooner.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How often the table is asked whether orphans are to be looked for.
+const ORPHANS: Duration = Duration::from_secs(60);
 /// Between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -151,7 +154,7 @@ impl Stack {
             containers: None,
         };
         let stopped = last.0.subscribe();
-        let opened = units::open(&settings.units, state, listen, options, stopped).await?;
+        let opened = units::open(&settings.units, state, listen, options, store.clone(), stopped).await?;
         last.1 = opened.task;
 
         let connection = kept.connection(&url, &s3.endpoint());
@@ -170,12 +173,14 @@ impl Stack {
             warm: Warm::default(),
         });
         let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
-        let server = Server { env: Arc::clone(&env), store: store.clone(), access };
+        let post = Arc::new(PostOffice::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
+        let server = Server { env: Arc::clone(&env), store: store.clone(), access, post };
         let router = ebb_flow::http::all(server).merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
         tasks.push(tokio::spawn(queue::work(Arc::clone(&env), messages, stopped.clone())));
+        tasks.push(tokio::spawn(look_for_orphans(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
         tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), Arc::clone(&store), stopped)));
         connection.write(state)?;
         Ok(Self {
@@ -373,6 +378,23 @@ async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rec
         }
         if let Err(error) = ebb_flow::sweep::sweep(&env, store.as_ref()).await {
             tracing::warn!(%error, "the index could not be asked");
+        }
+    }
+}
+
+/// Looks for orphans when they are due to be looked for, beside what is urgent: a cluster may take its time to answer.
+async fn look_for_orphans(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|&stopped| stopped) => return,
+            () = tokio::time::sleep(ORPHANS) => {}
+        }
+        let round = ebb_flow::orphans::round(&env, store.as_ref());
+        tokio::select! {
+            _ = stopped.wait_for(|&stopped| stopped) => return,
+            done = round => if let Err(error) = done {
+                tracing::warn!(%error, "orphans are looked for later");
+            }
         }
     }
 }

@@ -33,6 +33,18 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    /// Removes what is under a key, if there is anything.
+    ///
+    /// # Errors
+    /// The service's.
+    pub async fn remove(&self, key: &str) -> Stored<()> {
+        let request = self.client.delete_object().bucket(&self.name).key(key);
+        request.send().await.map_err(|error| failure("DeleteObject", &error))?;
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Objects for Bucket {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {

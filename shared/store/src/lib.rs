@@ -8,6 +8,7 @@ pub mod bucket;
 pub mod dynamo;
 pub mod error;
 pub mod items;
+pub mod mailbox;
 pub mod meter;
 pub mod ops;
 pub mod store;

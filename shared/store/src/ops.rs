@@ -1,6 +1,8 @@
 //! The operations, one trait each. All reads of heads, targets and records are strongly consistent; the index is
 //! not, and only a hint.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use ebb_wire::engine::{Attempt, Patch, Timestamp, Unit};
 use ebb_wire::id::RunId;
@@ -193,4 +195,50 @@ pub trait Objects: Send + Sync {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()>;
     /// The bytes of a key.
     async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>>;
+}
+
+/// A request that waits for a relay which asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Sorts by when it was posted.
+    pub id: String,
+    /// When it was posted.
+    pub posted: Timestamp,
+    /// Until when it is handed out.
+    pub ends: Timestamp,
+    /// What is in it, sealed.
+    pub body: Vec<u8>,
+}
+
+/// The mailboxes of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large letters and answers in the
+/// bucket). All reads are strongly consistent: what was taken back is not handed out.
+#[async_trait]
+pub trait Mailbox: Send + Sync {
+    /// Keeps a letter for a cluster.
+    async fn post_letter(&self, cluster: &str, letter: &Letter) -> Stored<()>;
+    /// The letters of a cluster that wait at `now` for an answer, the oldest first, but for those that are `held`: at most
+    /// `limit`, and of large ones no more than fill `bytes`, or one.
+    async fn waiting_letters(
+        &self,
+        cluster: &str,
+        now: Timestamp,
+        held: &[String],
+        limit: usize,
+        bytes: usize,
+    ) -> Stored<Vec<Letter>>;
+    /// Answers a letter; false: there is none, or it has an answer.
+    async fn answer_letter(&self, cluster: &str, id: &str, answer: &[u8]) -> Stored<bool>;
+    /// The answer to a letter, if it has one.
+    async fn read_answer(&self, cluster: &str, id: &str) -> Stored<Option<Vec<u8>>>;
+    /// Takes a letter back, which nobody gets from then on; gives the answer that came before.
+    async fn take_letter(&self, cluster: &str, id: &str) -> Stored<Option<Vec<u8>>>;
+}
+
+/// When what is done now and then is due, for each cluster (`GetItem`, `UpdateItem`); all in one item.
+#[async_trait]
+pub trait Rounds: Send + Sync {
+    /// When the next round over each cluster is due; those that never had one are left out.
+    async fn read_rounds(&self) -> Stored<BTreeMap<String, Timestamp>>;
+    /// Begins a round: the one after it is due at `next`. False: it was not due when it was seen to be, somebody else has begun.
+    async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool>;
 }

@@ -1,5 +1,6 @@
 //! Table and bucket together: every operation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,7 +15,7 @@ use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
     Due, ListTargets, MoveTarget, Note, NoteRecord, Objects, PatchRun, Plans, PluginItem, Put, PutResult,
-    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Stored, Transition, WritePlugins,
+    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Stored, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table; larger ones go to the bucket.
@@ -191,6 +192,17 @@ impl MoveTarget for Store {
 impl QueryDue for Store {
     async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
         self.dynamo.query_due(now, limit).await
+    }
+}
+
+#[async_trait]
+impl Rounds for Store {
+    async fn read_rounds(&self) -> Stored<BTreeMap<String, Timestamp>> {
+        self.dynamo.read_rounds().await
+    }
+
+    async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool> {
+        self.dynamo.begin_round(cluster, seen, next).await
     }
 }
 

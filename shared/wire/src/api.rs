@@ -1,5 +1,7 @@
 //! What the api says: the bodies of its requests and answers. Times are RFC 3339 in UTC.
 
+mod clusters;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,10 @@ use utoipa::ToSchema;
 
 use crate::callback::Reason;
 use crate::lifecycle::OutputValue;
+
+pub use clusters::{
+    ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, Unseen, Way,
+};
 
 /// An error, as RFC 9457 has it; `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

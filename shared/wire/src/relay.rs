@@ -6,11 +6,14 @@
 //!
 //! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are, and gets [`Answers`].
 
+use std::time::Duration;
+
 use ebb_engine::Unit;
 use serde::{Deserialize, Serialize};
 
 use crate::callback::Callback;
 use crate::id::RunId;
+use crate::listing::{About, Listing};
 use crate::value::{SecretRef, Value};
 
 /// Version of every message in this module.
@@ -30,6 +33,21 @@ pub struct Batch {
     pub cluster: Option<String>,
     /// At most [`BATCH`].
     pub requests: Vec<Request>,
+}
+
+impl Batch {
+    /// The batch for whoever gets it that much later than it was written: its durations are shorter.
+    #[must_use]
+    pub fn after(mut self, time: Duration) -> Self {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        for request in &mut self.requests {
+            if let Request::Ensure(request) = request {
+                request.not_after_ms = request.not_after_ms.saturating_sub(millis);
+                request.timeout_ms = request.timeout_ms.saturating_sub(millis);
+            }
+        }
+        self
+    }
 }
 
 /// One verb.
@@ -58,6 +76,17 @@ pub enum Request {
         /// As in [`Objects::life`].
         life: String,
     },
+    /// Which relay this is.
+    About,
+    /// What there is of works, and what carries their labels and is none of them; a page. Answered by a listing.
+    List {
+        /// [`Listing::next`](crate::listing::Listing::next) of the page before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
+    /// Nobody will ever ask for the work again: it is ended if it runs, and what was applied for it is deleted, by the uids
+    /// that were recorded. A result that nobody has taken stays. Done once all of it is gone.
+    Discard(WorkName),
 }
 
 /// What a relay answers to a batch.
@@ -80,6 +109,10 @@ pub enum Answer {
     State(WorkState),
     /// Done.
     Done,
+    /// Which relay this is.
+    About(About),
+    /// A page of what there is.
+    Listing(Listing),
     /// It will never be done as it is written: not allowed, or not what the cluster takes. For people.
     Refused(String),
     /// Not now: ask again. For people.

@@ -97,6 +97,13 @@ impl Secret {
         }
     }
 
+    /// A key for something else than signatures, made from this secret: the same for the same `purpose`.
+    pub(crate) fn derive(&self, purpose: &[u8]) -> Zeroizing<[u8; 32]> {
+        let mut mac = keyed(&self.0);
+        mac.update(purpose);
+        Zeroizing::new(mac.finalize().into_bytes().into())
+    }
+
     fn mac(&self, id: &[u8], timestamp: &[u8], body: &[u8]) -> Hmac<Sha256> {
         let mut mac = keyed(&self.0);
         for part in [id, b".", timestamp, b".", body] {
@@ -150,7 +157,7 @@ impl Keys {
         &self.first
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Secret> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Secret> {
         std::iter::once(&self.first).chain(&self.others)
     }
 }

@@ -189,3 +189,43 @@ fn plans() {
     let event = EventPreview { event: text("preStart"), units: vec![unit] };
     golden!("plan", PlanPreview { digest: text("sha256:00"), events: vec![event], warnings: vec![] });
 }
+
+#[test]
+fn clusters() {
+    let eu = ClusterInfo {
+        name: text("eu"),
+        way: Way::Push,
+        uid: some("8c1a"),
+        version: some("0.1.0"),
+        up_seconds: Some(7),
+        works: Some(3),
+        trouble: None,
+    };
+    let (name, trouble) = (text("inside"), some("the relay does not answer"));
+    let inside = ClusterInfo {
+        name,
+        way: Way::Pull,
+        trouble,
+        version: None,
+        up_seconds: None,
+        works: None,
+        ..eu.clone()
+    };
+    golden!("clusters", ClusterList { clusters: vec![eu, inside] });
+    let orphan = Orphan {
+        cluster: text("eu"),
+        kind: text("ConfigMap"),
+        namespace: some("ebb-units"),
+        name: text("c"),
+        uid: text("9d2b"),
+        life: text("k3j2h4q5w6e7r3t2"),
+        age_seconds: 7200,
+        why: text("sandbox/a, for which it was made, is gone"),
+        proven: true,
+    };
+    let unseen = Unseen { cluster: text("inside"), why: text("the relay does not answer") };
+    let (orphans, unseen) = (vec![orphan], vec![unseen]);
+    golden!("orphans", OrphanList { orphans: orphans.clone(), unseen: unseen.clone() });
+    golden!("delete-orphans", DeleteOrphans { uids: vec![text("9d2b")] });
+    golden!("orphans-deleted", OrphansDeleted { deleted: orphans, left: unseen });
+}

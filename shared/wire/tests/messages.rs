@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use ebb_wire::callback::{Callback, CallbackStatus, Reason, ReasonCode};
 use ebb_wire::engine::Moment;
 use ebb_wire::id::{RunId, life, unit_key};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue};
+use ebb_wire::listing::{About, Listed, Listing, Object, Stranger};
+use ebb_wire::mail::{Mail, Outcome, Poll, Post, Reply};
 use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::relay::{
     Answer, Answers, Batch, Destination, Ensure, Fill, FillWith, ObjectOutput, ObjectOutputFrom, Objects,
@@ -205,17 +208,72 @@ fn relay_messages() {
         asked(ended),
         Request::Get(other.clone()),
         Request::Cancel { name: other.clone(), grace_ms: 10_000 },
-        Request::Acknowledge(other),
+        Request::Acknowledge(other.clone()),
         Request::Release { life: "k3j2h4q5w6e7r3t2".to_owned() },
+        Request::About,
+        Request::List { after: None },
+        Request::List { after: Some("records:x".to_owned()) },
+        Request::Discard(other.clone()),
     ];
-    golden!("batch", Batch { v, cluster: Some("8c1a".to_owned()), requests });
+    let batch = Batch { v, cluster: Some("8c1a".to_owned()), requests };
+    golden!("batch", batch.clone());
+    let late = batch.after(Duration::from_millis(45_001));
+    let Request::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
+    assert_eq!((late.not_after_ms, late.timeout_ms), (0, 254_999));
+    let object = Object {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("ebb-units".to_owned()),
+        name: "c".to_owned(),
+        uid: "9d2b".to_owned(),
+        labelled: true,
+    };
+    let listed = Listed {
+        name: other,
+        phase: "taken".to_owned(),
+        life: "a".to_owned(),
+        callback: "https://ebb.example.org/v1/callbacks".to_owned(),
+        age_ms: 7,
+        objects: vec![object.clone()],
+    };
+    let stranger = Stranger { unit: "b-1".to_owned(), age_ms: 8, object };
+    let listing = Listing {
+        works: vec![listed],
+        strangers: vec![stranger],
+        unseen: vec!["Pod: forbidden".to_owned()],
+        next: Some("strangers".to_owned()),
+    };
+    ignores_unknown_fields(&listing);
+    let about = About { version: "0.1.0".to_owned(), up_ms: 9, works: 3 };
+    ignores_unknown_fields(&about);
     let answers = vec![
         Answer::State(WorkState::Tombstoned),
         Answer::Done,
         Answer::Refused("no such kind".to_owned()),
         Answer::Failed("busy".to_owned()),
+        Answer::About(about),
+        Answer::Listing(listing),
     ];
-    golden!("answers", Answers { v, cluster: "8c1a".to_owned(), answers });
+    let answers = Answers { v, cluster: "8c1a".to_owned(), answers };
+    golden!("answers", answers.clone());
+    let reply = |id: &str, outcome| Reply { id: id.to_owned(), outcome };
+    let status = Outcome::Status { status: 409, said: "another cluster".to_owned() };
+    let poll = Poll {
+        v,
+        cluster: "8c1a".to_owned(),
+        wait_ms: Some(20_000),
+        held: vec!["0-1".to_owned()],
+        answers: vec![
+            reply("0-2", Outcome::Answers(Answers { answers: vec![], ..answers })),
+            reply("0-3", status),
+        ],
+    };
+    ignores_unknown_fields(&poll);
+    golden!("poll", poll);
+    let mail = Mail { id: "0-4".to_owned(), age_ms: 1, left_ms: 2, sealed: "c2VhbGVk".to_owned() };
+    let post = Post { v, waited_ms: 3, mail: vec![mail] };
+    ignores_unknown_fields(&post);
+    golden!("post", post);
     let ended = WorkState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
     let running = WorkState::Running { log: "waiting\n".to_owned() };
     golden!("work-states", vec![WorkState::Unknown, running, ended, WorkState::Tombstoned]);

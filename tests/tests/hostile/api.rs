@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use axum::http::Method;
+use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::system::SystemClock;
 use ebb_wire::api::Phase;
 use ebb_wire::limits;
 use serde_json::{Value, json};
@@ -30,9 +32,15 @@ async fn ready() -> World {
     world
 }
 
-/// What anybody may ask: that the server is there, and what it can be asked. Events and callbacks carry proofs of
-/// their own.
-const OPEN: [&str; 4] = ["GET /v1/openapi.json", "GET /healthz", "POST /v1/events", "POST /v1/callbacks"];
+/// What anybody may ask: that the server is there, and what it can be asked. Events, callbacks and polls carry
+/// proofs of their own.
+const OPEN: [&str; 5] = [
+    "GET /v1/openapi.json",
+    "GET /healthz",
+    "POST /v1/events",
+    "POST /v1/callbacks",
+    "POST /v1/clusters/a/poll",
+];
 
 /// What each route answers to a request that is right in all but its token.
 fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
@@ -51,6 +59,9 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         (Method::POST, "/v1/targets/sandbox/a/retry".to_owned(), None),
         (Method::POST, "/v1/targets/sandbox/a/skip".to_owned(), Some(json!({"unit": "r/u", "reason": "x"}))),
         (Method::POST, "/v1/targets/sandbox/a/abandon".to_owned(), Some(json!({"reason": "x"}))),
+        (Method::GET, "/v1/clusters".to_owned(), None),
+        (Method::GET, "/v1/orphans".to_owned(), None),
+        (Method::POST, "/v1/orphans/delete".to_owned(), Some(json!({"uids": []}))),
         (Method::GET, format!("/v1/runs/{run}"), None),
         (Method::GET, format!("/v1/runs/{run}/logs?unit=r/hello"), None),
     ]
@@ -101,13 +112,15 @@ pub(crate) async fn roles() {
         env: Arc::clone(world.stack().env()),
         store: Arc::clone(world.stack().store()) as _,
         access: Arc::new(access),
+        post: Arc::new(PostOffice::new(Arc::default(), world.stack().store().clone(), Arc::new(SystemClock))),
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, ebb_flow::http::api(server)).await.unwrap() });
     for route in routes(&run) {
         let (method, path, _) = &route;
-        let reads = *method == Method::GET || path == "/v1/plans";
+        let operates = path.starts_with("/v1/clusters") || path.starts_with("/v1/orphans");
+        let reads = (*method == Method::GET || path == "/v1/plans") && !operates;
         let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
         for (token, may) in [("user", reads), ("author", plugins)] {
             let answer = ask(&world, &base, Some(&format!("Bearer {token}")), &route).await;

@@ -5,6 +5,8 @@
 
 mod api;
 mod callbacks;
+mod orphans;
+mod polls;
 mod secrets;
 mod sizes;
 mod users;
@@ -49,6 +51,8 @@ fn main() {
         callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired outputs_that_break_the_contract
             twice after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
             what_a_receiver_can_do_with_its_token of_an_earlier_try;
+        orphans: what_is_listed_and_what_is_deleted_unasked what_is_deleted_when_asked;
+        polls: proofs answers what_relays_answer nobody_asks;
         secrets: canary plain_values references_from_receivers;
         sizes: headers_and_urls outputs documents;
         users: values_stay_values header_injection places_are_not_templates addresses_inside;

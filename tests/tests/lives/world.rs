@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
 use ebb_engine::{Attempt, Moment, Timestamp, Unit};
-use ebb_local::stack::{Settings, Stack};
+use ebb_local::stack::{Relays, Settings, Stack, Units};
 use ebb_store::{ReadRecords as _, ReadRun as _, RunHead};
 use ebb_wire::api::{Phase, Problem, TargetDetail, UnitDetail, UnitState, Why};
 use ebb_wire::cloudevents::{self, Asked};
@@ -246,12 +246,27 @@ impl World {
         Self::start(Some("/platform")).await
     }
 
+    /// A stack whose units run in clusters that others connect.
+    pub(crate) async fn with_clusters(clusters: &Value) -> Self {
+        Self::start_with(None, Some(clusters)).await
+    }
+
     async fn start(platform: Option<&str>) -> Self {
+        Self::start_with(platform, None).await
+    }
+
+    async fn start_with(platform: Option<&str>, clusters: Option<&Value>) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+        let units = clusters.map(|list| {
+            let clusters = folder.path().join("clusters.json");
+            std::fs::write(&clusters, list.to_string()).unwrap();
+            Units::Relays(Relays { clusters, networks: String::new() })
+        });
         let receiver = Receiver::start().await;
         let platform = platform.map(|path| format!("{}{path}", receiver.url()));
         let state = folder.path().join("state");
-        let settings = Settings { state, platform, ..Settings::default() };
+        let units = units.unwrap_or_default();
+        let settings = Settings { state, platform, units, ..Settings::default() };
         let stack = Some(Stack::start(settings.clone()).await.unwrap());
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { stack, receiver, http, settings, folder }

@@ -16,6 +16,7 @@ mod platform;
 mod postgres;
 mod program;
 mod receiver;
+mod relays;
 mod s3;
 mod scene;
 mod server;

@@ -89,6 +89,14 @@ impl Place {
         Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
     }
 
+    /// One whose units run in clusters that others connect.
+    pub(crate) fn with_clusters(clusters: &serde_json::Value) -> Self {
+        let elsewhere = ["--clusters", "clusters.json"].map(str::to_owned).into();
+        let place = Self { folder: shared_folder(), elsewhere };
+        place.write("clusters.json", &clusters.to_string());
+        place
+    }
+
     /// One whose scripts are containers of an engine.
     pub(crate) fn with_containers(engine: &Engine) -> Self {
         let runner = program::runner().to_str().unwrap();

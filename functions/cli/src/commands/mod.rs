@@ -5,6 +5,7 @@ mod completions;
 mod dev;
 mod graph;
 mod logs;
+mod orphans;
 mod plan;
 mod plugin;
 mod retry;
@@ -49,7 +50,7 @@ enum Command {
     /// Ask for sandboxes and their end
     #[command(subcommand)]
     Sandbox(sandbox::Command),
-    /// Connect clusters
+    /// Connect clusters and see whether they are there
     #[command(subcommand)]
     Cluster(cluster::Command),
     /// Run a part of a plugin
@@ -69,6 +70,8 @@ enum Command {
     Skip(waive::SkipArgs),
     /// End the life of a stuck sandbox, although something of it may be left
     Abandon(waive::AbandonArgs),
+    /// Show, and delete, what is left in clusters of sandboxes that are gone
+    Orphans(orphans::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print the JSON Schema of a document, for editors
@@ -84,7 +87,7 @@ impl Ebb {
             Command::Dev(args) => args.run().await,
             Command::Plugin(command) => command.run(server).await,
             Command::Sandbox(command) => command.run(server).await,
-            Command::Cluster(command) => command.run(),
+            Command::Cluster(command) => command.run(server).await,
             Command::Unit(command) => command.run().await,
             Command::Logs(args) => args.run(&connect(server)?).await,
             Command::Why(args) => args.run(&connect(server)?).await,
@@ -93,6 +96,7 @@ impl Ebb {
             Command::Retry(args) => args.run(&connect(server)?).await,
             Command::Skip(args) => args.run(&connect(server)?).await,
             Command::Abandon(args) => args.run(&connect(server)?).await,
+            Command::Orphans(args) => args.run(&connect(server)?).await,
             Command::Completions(args) => args.run(),
             Command::Schema(args) => args.run(),
         }

@@ -109,12 +109,14 @@ async fn what_is_rendered() {
         "imagePullSecrets": [{"name": "x"}], "priorityClassName": "high", "nodeSelector": {"a": "b"},
         "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "podAnnotations": {"a": "b"},
         "unschedulable": 1_000_000, "reach": "http://10.0.0.1:1",
+        "poll": {"url": "http://c.example:8081", "cluster": "eu"},
     });
     let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
     let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
     let all = template(&namespaces.values(&everything)).unwrap();
     for (text, lines) in [
         (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
+        (&all, &["EBB_RELAY_POLL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
         (&all, &["{protocol: TCP, port: 8443}", "UNSCHEDULABLE, value: \"1000000\"", "enforce: baseline"]),
         (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
     ] {
@@ -134,6 +136,8 @@ async fn what_is_rendered() {
         (json!({"allowed": {"kinds": ["*"]}}), "/allowed/kinds/0"),
         (json!({"allowed": {"Kinds": []}}), "'Kinds' not allowed"),
         (json!({"ingress": {"enabled": true}}), "ingress.host"),
+        (json!({"poll": {"url": "c.example", "cluster": "eu"}}), "/poll/url"),
+        (json!({"poll": {"url": "https://c.example"}}), "/poll/cluster"),
         (json!({"units": relay}), "nobody's"),
         (json!({"allowed": {"namespaces": {relay: []}}}), "nobody's"),
     ] {

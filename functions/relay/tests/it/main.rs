@@ -11,6 +11,7 @@ mod heavy;
 mod installed;
 mod jobs;
 mod killed;
+mod listed;
 mod merges;
 mod objects;
 mod plane;

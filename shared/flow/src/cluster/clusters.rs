@@ -21,8 +21,10 @@ pub struct Clusters {
 /// A cluster that is connected.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The URL of its relay, without `/v1/batch`.
-    pub url: String,
+    /// The name that documents have for it.
+    pub name: String,
+    /// How its relay is asked.
+    pub way: Way,
     /// Signs what is sent to it.
     pub secret: Secret,
     /// The uid of its namespace `kube-system`; `None`: whoever answers is believed.
@@ -31,6 +33,15 @@ pub struct Cluster {
     pub runner_image: String,
     /// Who scripts run as.
     pub user: User,
+}
+
+/// How the relay of a cluster is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// At this URL, without `/v1/batch`.
+    Push(String),
+    /// It asks for what waits for it, because nobody reaches it.
+    Poll,
 }
 
 /// Why a list of clusters cannot be used. No text has a secret in it.
@@ -47,7 +58,7 @@ pub enum ClustersError {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Written {
-    url: String,
+    url: Option<String>,
     secret: String,
     uid: Option<String>,
     runner_image: String,
@@ -57,7 +68,7 @@ struct Written {
 
 impl Clusters {
     /// Reads `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "runnerImage": …, "nonRoot": true}}`. `uid` and `nonRoot`
-    /// may be left out; the cluster `default` is that of documents that name none.
+    /// may be left out, and so may the `url` of a relay that polls; the cluster `default` is that of documents that name none.
     ///
     /// # Errors
     /// [`ClustersError`].
@@ -68,7 +79,8 @@ impl Clusters {
             let secret =
                 Secret::parse(&written.secret).map_err(|error| ClustersError::Secret(name.clone(), error))?;
             let cluster = Cluster {
-                url: written.url.trim_end_matches('/').to_owned(),
+                name: name.clone(),
+                way: written.url.map_or(Way::Poll, |url| Way::Push(url.trim_end_matches('/').to_owned())),
                 secret,
                 uid: written.uid,
                 runner_image: written.runner_image,
@@ -88,6 +100,11 @@ impl Clusters {
     pub fn named(&self, name: Option<&str>) -> Option<&Cluster> {
         self.only.as_ref().or_else(|| self.named.get(name.unwrap_or(DEFAULT)))
     }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Cluster> {
+        self.only.iter().chain(self.named.values())
+    }
 }
 
 #[cfg(test)]
@@ -98,20 +115,24 @@ mod tests {
     fn what_is_read_and_what_is_refused() {
         let read = |text: &str| Clusters::parse(text).map_err(|error| error.to_string());
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let push = |url: &str| Way::Push(url.to_owned());
         let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "runnerImage": "i"}}"#);
         let clusters = read(&format!(
-            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "runnerImage": "i", "nonRoot": true}}}}"#
+            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "runnerImage": "i", "nonRoot": true}}, "inside": {{"secret": "{secret}", "runnerImage": "i"}}}}"#
         ))
         .unwrap();
         for (name, expected) in [
-            (None, Some(("https://r", None, User::OfImage))),
-            (Some("default"), Some(("https://r", None, User::OfImage))),
-            (Some("eu"), Some(("http://10.0.0.1:8080", Some("u"), User::NotRoot))),
+            (None, Some((push("https://r"), None, User::OfImage))),
+            (Some("default"), Some((push("https://r"), None, User::OfImage))),
+            (Some("eu"), Some((push("http://10.0.0.1:8080"), Some("u"), User::NotRoot))),
+            (Some("inside"), Some((Way::Poll, None, User::OfImage))),
             (Some("us"), None),
         ] {
-            let found = clusters.named(name).map(|c| (c.url.as_str(), c.uid.as_deref(), c.user));
+            let found = clusters.named(name).map(|c| (c.way.clone(), c.uid.as_deref(), c.user));
             assert_eq!(found, expected, "{name:?}");
         }
+        let names: Vec<&str> = clusters.all().map(|cluster| cluster.name.as_str()).collect();
+        assert_eq!(names, ["default", "eu", "inside"]);
         assert!(read("{}").unwrap().named(None).is_none());
         for (text, expected) in [
             ("", "line 1, column 0: "),

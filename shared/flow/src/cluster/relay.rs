@@ -1,17 +1,20 @@
-//! The relays of clusters, over HTTP.
+//! The relays of clusters: asked over HTTP, or by mail where they are not reached.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_outbound::{Call, CallError, Request, Response};
-use ebb_wire::relay::{self, Answer, Answers, Batch, Ensure, Request as Verb, WorkName, WorkState};
+use ebb_outbound::{Call, CallError, Request};
+use ebb_store::Mailbox;
+use ebb_wire::listing::{About, Listing};
+use ebb_wire::mail::Outcome;
+use ebb_wire::relay::{self, Answer, Batch, Ensure, Request as Verb, WorkName, WorkState};
 use ebb_wire::sign::{MessageId, sign};
 
-use super::clusters::{Cluster, Clusters};
+use super::clusters::{Cluster, Clusters, Way};
 use super::job::Pods;
 use super::script;
-use crate::ports::{Clock, Random, Relay, RelayError};
+use crate::ports::{Clock, Connected, Random, Relay, RelayError};
 
 /// How long a relay may take to answer: it does not wait for what it starts.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -20,24 +23,26 @@ const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the relay of the cluster that a unit names: one signed request each, as Standard Webhooks are.
 pub struct ClusterRelay {
-    clusters: Clusters,
+    pub(super) clusters: Arc<Clusters>,
+    pub(super) mail: Arc<dyn Mailbox>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
     call: Arc<dyn Call>,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn Random>,
     /// Between `SIGTERM` and `SIGKILL` of a script.
     grace: Duration,
 }
 
 impl ClusterRelay {
-    /// The relays of `clusters`, reached by `call`.
+    /// The relays of `clusters`, reached by `call`, or by `mail` if they poll.
     pub fn new(
-        clusters: Clusters,
+        clusters: Arc<Clusters>,
         call: Arc<dyn Call>,
+        mail: Arc<dyn Mailbox>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         grace: Duration,
     ) -> Self {
-        Self { clusters, call, clock, random, grace }
+        Self { clusters, mail, clock, random, call, grace }
     }
 
     fn named(&self, cluster: Option<&str>) -> Result<&Cluster, RelayError> {
@@ -47,19 +52,43 @@ impl ClusterRelay {
         })
     }
 
-    async fn ask(&self, cluster: &Cluster, verb: Verb, timeout: Duration) -> Result<Answer, RelayError> {
+    /// Asks one thing. Gives the answer, and the uid of the cluster whose relay gave it.
+    async fn ask(
+        &self,
+        cluster: &Cluster,
+        verb: Verb,
+        timeout: Duration,
+    ) -> Result<(Answer, String), RelayError> {
         let batch = Batch { v: relay::VERSION, cluster: cluster.uid.clone(), requests: vec![verb] };
-        let broken = |error: String| RelayError::Refused(format!("the request cannot be written: {error}"));
-        let body = serde_json::to_vec(&batch).map_err(|error| broken(error.to_string()))?;
-        let id = MessageId::parse(&format!("batch-{:016x}", self.random.next()))
-            .map_err(|error| broken(error.to_string()))?;
+        let outcome = match &cluster.way {
+            Way::Push(url) => self.push(cluster, url, &batch, timeout).await?,
+            Way::Poll => self.send_mail(cluster, &batch, timeout).await?,
+        };
+        read(cluster, outcome)
+    }
+
+    async fn push(
+        &self,
+        cluster: &Cluster,
+        url: &str,
+        batch: &Batch,
+        timeout: Duration,
+    ) -> Result<Outcome, RelayError> {
+        let body = serde_json::to_vec(batch).map_err(unwritable)?;
+        let id = MessageId::parse(&format!("batch-{:016x}", self.random.next())).map_err(unwritable)?;
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let signed = sign(&cluster.secret, &id, self.clock.now(), &body);
         headers.extend(signed.map(|(name, value)| (name.to_owned(), value)));
-        let url = format!("{}/v1/batch", cluster.url);
+        let url = format!("{url}/v1/batch");
         let request = Request { method: "POST".to_owned(), url, headers, body, timeout };
         match self.call.call(request).await {
-            Ok(response) => read(cluster, &response),
+            Ok(response) if (200..=299).contains(&response.status) => serde_json::from_slice(&response.body)
+                .map(Outcome::Answers)
+                .map_err(|error| RelayError::Unreachable(format!("its answer cannot be read: {error}"))),
+            Ok(response) => {
+                let said = ebb_wire::limits::message(&String::from_utf8_lossy(&response.body));
+                Ok(Outcome::Status { status: response.status, said })
+            }
             Err(CallError::Refused(reason)) => Err(RelayError::Refused(reason)),
             // What was too large to read comes by a callback, too.
             Err(error @ (CallError::Connect(_) | CallError::Timeout(_) | CallError::TooLarge(_))) => {
@@ -69,7 +98,7 @@ impl ClusterRelay {
     }
 
     async fn state(&self, cluster: Option<&str>, verb: Verb) -> Result<WorkState, RelayError> {
-        match self.ask(self.named(cluster)?, verb, TIMEOUT).await? {
+        match self.ask(self.named(cluster)?, verb, TIMEOUT).await?.0 {
             Answer::State(state) => Ok(state),
             other => Err(unexpected(&other)),
         }
@@ -86,43 +115,51 @@ impl ClusterRelay {
     }
 
     async fn done(&self, cluster: Option<&str>, verb: Verb) -> Result<(), RelayError> {
-        match self.ask(self.named(cluster)?, verb, ACKNOWLEDGE_TIMEOUT).await? {
+        match self.ask(self.named(cluster)?, verb, ACKNOWLEDGE_TIMEOUT).await?.0 {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 }
 
-/// The answer to the one request of a batch.
-fn read(cluster: &Cluster, response: &Response) -> Result<Answer, RelayError> {
-    let said = || ebb_wire::limits::message(&String::from_utf8_lossy(&response.body));
+pub(super) fn unwritable(error: impl std::fmt::Display) -> RelayError {
+    RelayError::Refused(format!("the request cannot be written: {error}"))
+}
+
+/// The answer to the one request of a batch, and the uid of the cluster that it is from.
+fn read(cluster: &Cluster, outcome: Outcome) -> Result<(Answer, String), RelayError> {
     let other = |uid: &str| {
         let pinned = cluster.uid.as_deref().unwrap_or_default();
+        let place = match &cluster.way {
+            Way::Push(url) => format!("the relay at {url}"),
+            Way::Poll => format!("the relay that polls as {}", cluster.name),
+        };
         RelayError::Refused(format!(
-            "the relay at {} is that of another cluster{uid} than {pinned}, which is pinned: was it restored or copied?",
-            cluster.url
+            "{place} is that of another cluster{uid} than {pinned}, which is pinned: was it restored or copied?"
         ))
     };
-    match response.status {
-        200..=299 => {}
-        409 => return Err(other("")),
-        400 | 413 | 422 => {
-            return Err(RelayError::Refused(format!("it answered {}: {}", response.status, said())));
+    let answers = match outcome {
+        Outcome::Answers(answers) => answers,
+        Outcome::Status { status: 409, .. } => return Err(other("")),
+        Outcome::Status { status: status @ (400 | 413 | 422), said } => {
+            return Err(RelayError::Refused(format!("it answered {status}: {said}")));
         }
         // Also what a wrong secret or URL looks like: the operator mends that, and until then nothing is lost.
-        status => return Err(RelayError::Unreachable(format!("it answered {status}: {}", said()))),
-    }
-    let unreadable = |why: String| RelayError::Unreachable(format!("its answer cannot be read: {why}"));
-    let answers: Answers =
-        serde_json::from_slice(&response.body).map_err(|error| unreadable(error.to_string()))?;
+        Outcome::Status { status, said } => {
+            return Err(RelayError::Unreachable(format!("it answered {status}: {said}")));
+        }
+    };
     if cluster.uid.as_ref().is_some_and(|uid| *uid != answers.cluster) {
         return Err(other(&format!(" ({})", ebb_wire::limits::message(&answers.cluster))));
     }
     match <[Answer; 1]>::try_from(answers.answers) {
         Ok([Answer::Refused(reason)]) => Err(RelayError::Refused(reason)),
         Ok([Answer::Failed(reason)]) => Err(RelayError::Unreachable(reason)),
-        Ok([answer]) => Ok(answer),
-        Err(answers) => Err(unreadable(format!("{} answers to one request", answers.len()))),
+        Ok([answer]) => Ok((answer, answers.cluster)),
+        Err(list) => Err(RelayError::Unreachable(format!(
+            "its answer cannot be read: {} answers to one request",
+            list.len()
+        ))),
     }
 }
 
@@ -130,6 +167,8 @@ fn unexpected(answer: &Answer) -> RelayError {
     let kind = match answer {
         Answer::State(_) => "a state",
         Answer::Done => "done",
+        Answer::About(_) => "what it is",
+        Answer::Listing(_) => "a list",
         Answer::Refused(_) | Answer::Failed(_) => "why not",
     };
     RelayError::Unreachable(format!("it answered with {kind}, which is no answer to what was asked"))
@@ -165,6 +204,36 @@ impl Relay for ClusterRelay {
 
     async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
         self.done(cluster, Verb::Release { life: life.to_owned() }).await
+    }
+
+    fn clusters(&self) -> Vec<Connected> {
+        let all = self.clusters.all().map(|cluster| Connected {
+            name: cluster.name.clone(),
+            polls: cluster.way == Way::Poll,
+            uid: cluster.uid.clone(),
+        });
+        all.collect()
+    }
+
+    async fn about(&self, cluster: &str) -> Result<(About, String), RelayError> {
+        match self.ask(self.named(Some(cluster))?, Verb::About, ACKNOWLEDGE_TIMEOUT).await? {
+            (Answer::About(about), uid) => Ok((about, uid)),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    async fn list(&self, cluster: &str, after: Option<String>) -> Result<Listing, RelayError> {
+        match self.ask(self.named(Some(cluster))?, Verb::List { after }, TIMEOUT).await?.0 {
+            Answer::Listing(listing) => Ok(listing),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn discard(&self, cluster: &str, name: &WorkName) -> Result<(), RelayError> {
+        match self.ask(self.named(Some(cluster))?, Verb::Discard(name.clone()), TIMEOUT).await?.0 {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub(super) mod access;
 pub(super) mod callbacks;
+pub(super) mod clusters;
 pub(super) mod lifecycle;
 pub(super) mod meta;
+pub(super) mod orphans;
 pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ebb_flow::cluster::{ClusterRelay, Clusters};
 use ebb_flow::ports::Relay;
 use ebb_flow::system::{SystemClock, SystemRandom};
-use ebb_outbound::{Client, Policy};
+use ebb_outbound::{Call, Client, Policy};
+use ebb_store::Mailbox;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -42,6 +43,8 @@ pub struct Relays {
 pub(super) struct Opened {
     /// What the functions ask.
     pub(super) relay: Arc<dyn Relay>,
+    /// The clusters that it asks.
+    pub(super) clusters: Arc<Clusters>,
     /// The same, if it is the one of processes.
     pub(super) processes: Option<ProcessRelay>,
     /// What serves it, if it is the one of a cluster.
@@ -49,12 +52,14 @@ pub(super) struct Opened {
 }
 
 /// Opens what runs the units. `state` is for what processes leave, the functions listen at `listen`, `options` are for
-/// processes, their `call` for all that is on this machine; a relay of this process ends when `stopped` says so.
+/// processes, their `call` for all that is on this machine; relays that poll are asked by `mail`, and one of this process
+/// ends when `stopped` says so.
 pub(super) async fn open(
     units: &Units,
     state: &Path,
     listen: IpAddr,
     options: Options,
+    mail: Arc<dyn Mailbox>,
     stopped: watch::Receiver<bool>,
 ) -> Result<Opened, StackError> {
     match units {
@@ -65,24 +70,35 @@ pub(super) async fn open(
             };
             let options = Options { containers, ..options };
             let relay = ProcessRelay::open(state, options).map_err(StackError::part("the relay"))?;
-            Ok(Opened { relay: Arc::new(relay.clone()), processes: Some(relay), task: None })
+            let (clusters, processes) = (Arc::default(), Some(relay.clone()));
+            Ok(Opened { relay: Arc::new(relay), clusters, processes, task: None })
         }
         Units::Cluster(cluster) => {
-            let opened = kubernetes::open(cluster, listen, options.call, GRACE, stopped).await;
-            let (relay, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
-            Ok(Opened { relay: Arc::new(relay), processes: None, task: Some(task) })
+            let opened = kubernetes::open(cluster, listen, stopped).await;
+            let (clusters, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
+            Ok(asking(Arc::new(clusters), options.call, mail, Some(task)))
         }
         Units::Relays(relays) => {
-            let relay = elsewhere(relays).map_err(StackError::part("what asks the relays"))?;
-            Ok(Opened { relay: Arc::new(relay), processes: None, task: None })
+            let (clusters, call) = elsewhere(relays).map_err(StackError::part("what asks the relays"))?;
+            Ok(asking(Arc::new(clusters), call, mail, None))
         }
     }
 }
 
-fn elsewhere(relays: &Relays) -> Result<ClusterRelay, Box<dyn std::error::Error + Send + Sync>> {
+fn asking(
+    clusters: Arc<Clusters>,
+    call: Arc<dyn Call>,
+    mail: Arc<dyn Mailbox>,
+    task: Option<JoinHandle<()>>,
+) -> Opened {
+    let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+    let relay = ClusterRelay::new(clusters.clone(), call, mail, clock, random, GRACE);
+    Opened { relay: Arc::new(relay), clusters, processes: None, task }
+}
+
+fn elsewhere(relays: &Relays) -> Result<(Clusters, Arc<dyn Call>), Box<dyn std::error::Error + Send + Sync>> {
     let file = relays.clusters.display();
     let text = std::fs::read_to_string(&relays.clusters).map_err(|error| format!("{file}: {error}"))?;
     let clusters = Clusters::parse(&text).map_err(|error| format!("{file}: {error}"))?;
-    let call = Arc::new(Client::new(Policy::with_loopback().and_networks(&relays.networks)?)?);
-    Ok(ClusterRelay::new(clusters, call, Arc::new(SystemClock), Arc::new(SystemRandom), GRACE))
+    Ok((clusters, Arc::new(Client::new(Policy::with_loopback().and_networks(&relays.networks)?)?)))
 }

@@ -52,6 +52,22 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
+pub(crate) fn mail(cluster: &str) -> String {
+    format!("mail#{}", encode(cluster))
+}
+
+/// Where it stands when something is due that is done now and then.
+pub(crate) const ROUNDS: &str = "rounds";
+
+/// The attribute of a cluster there, which nothing else is called.
+pub(crate) fn round(cluster: &str) -> String {
+    format!("c#{cluster}")
+}
+
+pub(crate) fn round_of(attribute: &str) -> Option<&str> {
+    attribute.strip_prefix("c#")
+}
+
 pub(crate) fn shard(shard: Shard) -> String {
     if shard == Shard::ROOT { HEAD.to_owned() } else { format!("h#{:04}", shard.0) }
 }

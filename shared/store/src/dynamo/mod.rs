@@ -1,7 +1,8 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record`, targets and tombstones in `target`, plans and plugins in `document`. Reads of the table itself are
+//! `record`, targets and tombstones in `target`, plans and plugins in `document`, letters in `mail`, and what is done now and
+//! then in `rounds`. Reads of the table itself are
 //! strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
@@ -13,7 +14,9 @@ mod due;
 mod expression;
 mod failure;
 mod key;
+mod mail;
 mod record;
+mod rounds;
 mod run;
 mod target;
 
@@ -30,6 +33,7 @@ use crate::table::TableSpec;
 pub(crate) use attribute::Item;
 pub(crate) use document::Body;
 pub(crate) use failure::failure;
+pub(crate) use mail::Kept;
 
 /// Queries that one operation has under way at most.
 const PARALLEL: usize = 16;

@@ -16,6 +16,7 @@ mod figures;
 mod hints;
 mod list;
 mod lost;
+mod mailbox;
 mod model;
 mod proxy;
 mod record;
@@ -125,6 +126,11 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             results_and_notes_whose_reply_is_lost_are_kept_once,
             moves_whose_reply_is_lost_are_made_once,
             documents_whose_reply_is_lost_are_kept_once;
+        mailbox:
+            letters_wait_until_they_are_answered_taken_or_over,
+            large_letters_and_answers_are_in_the_bucket_until_they_are_taken,
+            a_question_by_mail_is_three_writes,
+            a_round_is_begun_once;
         model:
             heads_are_the_same_through_the_table_as_in_memory;
         record:

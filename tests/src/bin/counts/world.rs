@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use ebb_engine::{Millis, Moment, TargetPhase};
+use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Server};
 use ebb_flow::{Env, Settings, Warm};
 use ebb_local::embedded::{Bucket, Table};
@@ -145,8 +146,9 @@ impl World {
             settings: settings(&url, outcomes)?,
             warm: Warm::default(),
         });
+        let post = Arc::new(PostOffice::new(Arc::default(), store.clone(), Arc::new(SystemClock)));
         let server =
-            Server { env: Arc::clone(&env), store: store.clone(), access: Arc::new(Access::default()) };
+            Server { env: Arc::clone(&env), store: store.clone(), access: Arc::new(Access::default()), post };
         let router = ebb_flow::http::complete(server);
         let tasks = vec![
             tokio::spawn(async move {

@@ -17,8 +17,11 @@ pub(crate) struct Args {
     #[arg(value_parser = label)]
     name: String,
     /// The URL by which the control plane will reach the relay
+    #[arg(long, value_name = "URL", required_unless_present = "poll", conflicts_with = "poll")]
+    relay: Option<Url>,
+    /// Instead, the URL of the control plane's api: the relay asks there, and nobody has to reach it
     #[arg(long, value_name = "URL")]
-    relay: Url,
+    poll: Option<Url>,
     /// The URL at which the control plane takes callbacks
     #[arg(long, value_name = "URL")]
     control_plane: Url,
@@ -34,7 +37,7 @@ pub(crate) struct Args {
     /// The namespace of units that name none
     #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", value_parser = label)]
     units: String,
-    /// The uid of the cluster's namespace kube-system; without it whoever answers at the relay's URL is believed
+    /// The uid of the cluster's namespace kube-system; without it whoever answers with the secret is believed
     #[arg(long)]
     uid: Option<String>,
     #[command(flatten)]
@@ -77,12 +80,21 @@ impl Args {
                 "--namespace and --units are two namespaces: the relay's own is nobody's",
             ));
         }
-        server(&self.relay, "--relay")?;
+        if let Some(relay) = &self.relay {
+            server(relay, "--relay")?;
+        }
+        let (poll, poll_port) = match &self.poll {
+            Some(url) => (url.as_str().trim_end_matches('/'), server(url, "--poll")?.1.to_string()),
+            None => ("", String::new()),
+        };
         let (host, port) = server(&self.control_plane, "--control-plane")?;
         let secret = secret.reveal();
-        // No place is a part of another. The number is the first, because names and secrets may have digits.
+        // No place is a part of a later one. Numbers come first, because names and secrets may have digits.
         let port = port.to_string();
+        let poll_port = if poll_port.is_empty() { port.clone() } else { poll_port };
         let places = [
+            ("https://api-of-control-plane:44444", poll),
+            ("44444", &*poll_port),
             ("44443", &*port),
             ("name-of-cluster", &*self.name),
             ("namespace-of-relay", &self.namespace),
@@ -102,12 +114,14 @@ impl Args {
             }
         });
         let mut entry = json!({
-            "url": self.relay.as_str().trim_end_matches('/'),
             "secret": *secret,
             "runnerImage": self.runner_image,
             // The namespaces take no other pods.
             "nonRoot": true,
         });
+        if let Some(relay) = &self.relay {
+            entry["url"] = relay.as_str().trim_end_matches('/').into();
+        }
         if let Some(uid) = &self.uid {
             entry["uid"] = uid.as_str().into();
         }
@@ -148,7 +162,7 @@ fn image(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ebb_flow::cluster::Clusters;
+    use ebb_flow::cluster::{Clusters, Way};
 
     use super::*;
 
@@ -159,11 +173,14 @@ mod tests {
     }
 
     fn connection(more: &[&str]) -> Result<Connection, String> {
-        let line =
-            ["", "eu", "--relay=https://relay.example/", "--image=r/relay:1", "--runner-image=r/runner:1"];
+        let relay = match more.iter().any(|it| it.starts_with("--poll")) {
+            true => None,
+            false => Some("--relay=https://relay.example/"),
+        };
+        let line = ["", "eu", "--image=r/relay:1", "--runner-image=r/runner:1"];
         let control = "--control-plane=https://ebb.example/v1/callbacks";
         let control = if more.iter().any(|it| it.starts_with("--control")) { None } else { Some(control) };
-        let line = line.into_iter().chain(control).chain(more.iter().copied());
+        let line = line.into_iter().chain(relay).chain(control).chain(more.iter().copied());
         let args = Line::try_parse_from(line).map_err(|error| error.to_string())?.args;
         let secret = Secret::from_bytes(&[7; 32]).unwrap();
         args.connection(&secret).map_err(|trouble| trouble.text(ebb_spec::diagnostic::Drawing::Plain))
@@ -177,8 +194,8 @@ mod tests {
         let cluster = Clusters::parse(&clusters.to_string()).unwrap();
         let cluster = cluster.named(Some("eu")).unwrap();
         assert_eq!(
-            (&*cluster.url, cluster.uid.as_deref(), &*cluster.runner_image, &*cluster.secret.reveal()),
-            ("https://relay.example", Some("u-1"), "r/runner:1", &*secret)
+            (&cluster.way, cluster.uid.as_deref(), &*cluster.runner_image, &*cluster.secret.reveal()),
+            (&Way::Push("https://relay.example".to_owned()), Some("u-1"), "r/runner:1", &*secret)
         );
         for line in [
             "  name: own",
@@ -194,9 +211,21 @@ mod tests {
         ] {
             assert!(manifests.lines().any(|it| it == line), "{line}\n{manifests}");
         }
-        for place in ["-of-", "+of+", "44443"] {
+        for place in ["-of-", "+of+", "44443", "44444"] {
             assert!(!manifests.contains(place), "{place} is left");
         }
+        assert!(manifests.contains("{name: EBB_RELAY_POLL, value: \"\"}"), "{manifests}");
+        let polls = connection(&["--poll=https://api.example:8443/"]).unwrap();
+        for part in [
+            "{name: EBB_RELAY_POLL, value: \"https://api.example:8443\"}",
+            "{name: EBB_RELAY_CLUSTER, value: \"eu\"}",
+            "{protocol: TCP, port: 8443}",
+            "{protocol: TCP, port: 443}",
+        ] {
+            assert!(polls.manifests.contains(part), "{part}\n{}", polls.manifests);
+        }
+        let cluster = Clusters::parse(&polls.clusters.to_string()).unwrap();
+        assert_eq!(cluster.named(Some("eu")).unwrap().way, Way::Poll);
         let again = connection(&["--control-plane=http://10.0.0.1:8080"]).unwrap();
         assert!(again.manifests.contains("\"10.0.0.1:8080\"") && again.manifests.contains("port: 8080}"));
         let settings =

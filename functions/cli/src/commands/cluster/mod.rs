@@ -1,21 +1,27 @@
 //! `ebb cluster`.
 
 mod connect;
+mod list;
 
 use clap::Subcommand;
 
+use crate::commands::connect as server_of;
 use crate::exit::{Exit, Trouble};
+use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print what connects a cluster: manifests for the cluster, an entry for the control plane
-    Connect(connect::Args),
+    Connect(Box<connect::Args>),
+    /// List the clusters that are connected, and whether their relays answer
+    List(list::Args),
 }
 
 impl Command {
-    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
         match self {
             Self::Connect(args) => args.run(),
+            Self::List(args) => args.run(&server_of(server)?).await,
         }
     }
 }

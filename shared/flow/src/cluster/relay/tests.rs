@@ -4,6 +4,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_engine::Timestamp;
 use ebb_outbound::{Client, Policy};
+use ebb_store::{Letter, Stored};
 use ebb_wire::relay::{Destination, Objects, Work};
 use ebb_wire::sign::{Keys, Secret, verify};
 use serde_json::{Value, json};
@@ -24,6 +25,34 @@ struct Counted(AtomicU64);
 impl Random for Counted {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Nobody here polls.
+struct NoMail;
+#[async_trait]
+impl Mailbox for NoMail {
+    async fn post_letter(&self, _: &str, _: &Letter) -> Stored<()> {
+        unreachable!()
+    }
+    async fn waiting_letters(
+        &self,
+        _: &str,
+        _: Timestamp,
+        _: &[String],
+        _: usize,
+        _: usize,
+    ) -> Stored<Vec<Letter>> {
+        unreachable!()
+    }
+    async fn answer_letter(&self, _: &str, _: &str, _: &[u8]) -> Stored<bool> {
+        unreachable!()
+    }
+    async fn read_answer(&self, _: &str, _: &str) -> Stored<Option<Vec<u8>>> {
+        unreachable!()
+    }
+    async fn take_letter(&self, _: &str, _: &str) -> Stored<Option<Vec<u8>>> {
+        unreachable!()
     }
 }
 
@@ -55,7 +84,8 @@ fn relay(url: &str, secret: &str, uid: Option<&str>) -> ClusterRelay {
     let cluster = json!({"url": url, "secret": secret, "uid": uid, "runnerImage": "r"});
     let clusters = Clusters::parse(&json!({"default": cluster}).to_string()).unwrap();
     let call = Arc::new(Client::new(Policy::with_loopback()).unwrap());
-    ClusterRelay::new(clusters, call, Arc::new(Fixed), Arc::new(Counted::default()), Duration::from_secs(30))
+    let (clock, random) = (Arc::new(Fixed), Arc::new(Counted::default()));
+    ClusterRelay::new(Arc::new(clusters), call, Arc::new(NoMail), clock, random, Duration::from_secs(30))
 }
 
 fn work() -> WorkName {
@@ -93,6 +123,13 @@ async fn every_verb_is_signed_and_answered() {
     answers(200, json!("done"));
     assert_eq!(relay.acknowledge(None, &work()).await, Ok(()));
     assert_eq!(relay.release(None, "life").await, Ok(()));
+    assert_eq!(relay.discard("default", &work()).await, Ok(()));
+    answers(200, json!({"about": {"version": "1", "upMs": 2, "works": 3}}));
+    let about = About { version: "1".to_owned(), up_ms: 2, works: 3 };
+    assert_eq!(relay.about("default").await, Ok((about, "uid".to_owned())));
+    answers(200, json!({"listing": {"next": "2"}}));
+    let listing = Listing { next: Some("2".to_owned()), ..Listing::default() };
+    assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
     let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster.as_deref() == Some("uid")));
     let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
@@ -102,6 +139,9 @@ async fn every_verb_is_signed_and_answered() {
         Verb::Cancel { name: work(), grace_ms: 3_000 },
         Verb::Acknowledge(work()),
         Verb::Release { life: "life".to_owned() },
+        Verb::Discard(work()),
+        Verb::About,
+        Verb::List { after: Some("1".to_owned()) },
     ];
     assert_eq!(verbs[1..], rest);
 }

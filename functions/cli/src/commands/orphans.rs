@@ -1,0 +1,115 @@
+//! `ebb orphans`.
+
+use std::io::{IsTerminal as _, stdin};
+use std::time::Duration;
+
+use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, Unseen};
+
+use crate::client::Client;
+use crate::exit::{Exit, Trouble};
+use crate::output::{self, Output};
+use crate::timing;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Delete those that are proven ours: their uids were recorded when they were applied
+    #[arg(long)]
+    delete: bool,
+    /// Do not ask before
+    #[arg(long, requires = "delete")]
+    yes: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+        let list = client.orphans().await?;
+        let proven: Vec<String> =
+            list.orphans.iter().filter(|orphan| orphan.proven).map(|orphan| orphan.uid.clone()).collect();
+        if !self.delete {
+            self.output.write(&list, text)?;
+            list.unseen.iter().for_each(|unseen| output::tell(&not_seen(unseen)));
+            return Ok(Exit::Done);
+        }
+        if proven.is_empty() {
+            self.output.write(&OrphansDeleted::default(), |_| String::new())?;
+            output::tell("There is nothing that is proven ours");
+            return Ok(Exit::Done);
+        }
+        if !self.yes {
+            output::tell(text(&list).trim_end());
+            ask(proven.len())?;
+        }
+        let done = client.delete_orphans(proven).await?;
+        self.output.write(&done, |done| rows(&done.deleted))?;
+        done.left.iter().for_each(|left| output::tell(&format!("Left in {}: {}", left.cluster, left.why)));
+        Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
+    }
+}
+
+/// Has a person say yes.
+fn ask(count: usize) -> Result<(), Trouble> {
+    if !stdin().is_terminal() {
+        return Err(Trouble::broken("nobody is there to be asked").next("give --yes"));
+    }
+    output::tell(&format!("Delete the {count} that are proven ours? Type yes:"));
+    let mut line = String::new();
+    let read = stdin().read_line(&mut line);
+    match read {
+        Ok(_) if line.trim() == "yes" => Ok(()),
+        _ => Err(Trouble::failed("nothing was deleted")),
+    }
+}
+
+fn not_seen(unseen: &Unseen) -> String {
+    format!("Not looked at in {}: {}", unseen.cluster, unseen.why)
+}
+
+fn text(list: &OrphanList) -> String {
+    rows(&list.orphans)
+}
+
+fn rows(orphans: &[Orphan]) -> String {
+    let rows = orphans.iter().map(|orphan| {
+        let proven = if orphan.proven { "yes" } else { "no" };
+        let place = orphan.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
+        [
+            orphan.cluster.clone(),
+            orphan.kind.clone(),
+            format!("{place}{}", orphan.name),
+            orphan.uid.clone(),
+            timing::length(Duration::from_secs(orphan.age_seconds)),
+            proven.to_owned(),
+            orphan.why.clone(),
+        ]
+    });
+    output::table(&["CLUSTER", "KIND", "NAME", "UID", "AGE", "OURS", "WHY"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_row_for_each() {
+        let job = Orphan {
+            cluster: "eu".to_owned(),
+            kind: "Job".to_owned(),
+            namespace: Some("ebb-units".to_owned()),
+            name: "ebb-a-1".to_owned(),
+            uid: "8c1a".to_owned(),
+            life: "k3j2".to_owned(),
+            age_seconds: 7200,
+            why: "sandbox/a, for which it was made, is gone".to_owned(),
+            proven: true,
+        };
+        let forged = Orphan { namespace: None, kind: "Node".to_owned(), proven: false, ..job.clone() };
+        let list = OrphanList { orphans: vec![job, forged], unseen: vec![] };
+        insta::assert_snapshot!(text(&list), @r"
+        CLUSTER  KIND  NAME               UID   AGE    OURS  WHY
+        eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes   sandbox/a, for which it was made, is gone
+        eu       Node  ebb-a-1            8c1a  2h00m  no    sandbox/a, for which it was made, is gone
+        ");
+    }
+}

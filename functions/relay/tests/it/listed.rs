@@ -1,0 +1,89 @@
+//! What there is by the relay's records, what is not in them, and works that nobody will ask for again.
+
+use ebb_wire::listing::Listing;
+use ebb_wire::relay::{Answer, Objects, Request, Until, WorkState};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+
+use crate::requests::{Script, name};
+use crate::world::{World, until};
+
+/// All pages together.
+async fn list(world: &World) -> Listing {
+    let mut all = Listing::default();
+    loop {
+        let after = all.next.take();
+        let Answer::Listing(page) = world.ask(Request::List { after }).await else { panic!("no listing") };
+        all.works.extend(page.works);
+        all.strangers.extend(page.strangers);
+        all.unseen.extend(page.unseen);
+        all.next = page.next;
+        if all.next.is_none() {
+            return all;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listed_and_discarded() {
+    let world = World::new("listed", &[]).await;
+    let Answer::About(about) = world.ask(Request::About).await else { panic!("it does not say what it is") };
+    assert_eq!((&*about.version, about.works), (env!("CARGO_PKG_VERSION"), 0));
+    let map = |name: &str, labels| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
+    let (made, runs) = (name("made", 1), name("runs", 1));
+    let work = Objects {
+        life: "life-1".to_owned(),
+        apply: vec![map("ours", json!({})), map("relabelled", json!({}))],
+        keep: true,
+        until: Until::Ready(vec![]),
+        ..Objects::default()
+    };
+    world.ensure(world.ensure_of(&made, work)).await;
+    world.result(&made).await;
+    world.run(&runs, Script::new(&runs, "echo up; sleep 1000")).await;
+    world.printed(&runs, "up").await;
+    // Somebody else's, with our labels; and one of ours that somebody has given other labels.
+    let maps = world.api::<ConfigMap>();
+    let labels = json!({"ebb.dev/unit": "made", "ebb.dev/attempt": "1", "ebb.dev/life": "life-1"});
+    let forged: ConfigMap = serde_json::from_value(map("forged", labels)).unwrap();
+    maps.create(&PostParams::default(), &forged).await.unwrap();
+    let mut relabelled = maps.get("relabelled").await.unwrap();
+    relabelled.metadata.labels.as_mut().unwrap().insert("ebb.dev/attempt".to_owned(), "9".to_owned());
+    maps.replace("relabelled", &PostParams::default(), &relabelled).await.unwrap();
+
+    let all = list(&world).await;
+    assert_eq!(all.unseen, [""; 0]);
+    let of = |unit: &str| all.works.iter().find(|work| work.name.unit == unit).unwrap();
+    let seen = |unit: &str| -> Vec<(String, bool)> {
+        of(unit).objects.iter().map(|it| (format!("{}/{}", it.kind, it.name), it.labelled)).collect()
+    };
+    assert_eq!(
+        seen("made"),
+        [("ConfigMap/ours".to_owned(), true), ("ConfigMap/relabelled".to_owned(), false)]
+    );
+    assert_eq!(seen("runs").len(), 2, "a Job and its Secret: {:?}", of("runs"));
+    assert_eq!((&*of("runs").phase, &*of("runs").life), ("running", "life-1"));
+    assert!(of("runs").callback.ends_with("/v1/callbacks") && of("runs").age_ms < 150_000);
+    let strangers: Vec<&str> = all.strangers.iter().map(|it| it.object.name.as_str()).collect();
+    assert_eq!(strangers, ["forged"], "pods go with their Jobs, and records know the others");
+
+    for unit in [&made, &runs] {
+        until("it to be discarded", async || {
+            (world.ask(Request::Discard(unit.clone())).await == Answer::Done).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(world.get(&runs).await, WorkState::Tombstoned);
+    assert!(maps.get_opt("ours").await.unwrap().is_none());
+    // Once more, and of what never was.
+    for unit in [made, name("never", 1)] {
+        assert_eq!(world.ask(Request::Discard(unit)).await, Answer::Done);
+    }
+    let left: Vec<_> = list(&world).await.works.into_iter().flat_map(|work| work.objects).collect();
+    assert_eq!(left, []);
+    for name in ["forged", "relabelled"] {
+        maps.delete(name, &DeleteParams::default()).await.expect("it is nobody's to discard");
+    }
+    world.close().await;
+}

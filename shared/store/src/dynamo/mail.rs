@@ -1,0 +1,143 @@
+//! Letters: `mail#CLUSTER` / `ID`.
+//!
+//! When it was posted is in `at`, until when it is handed out in `end`; its body in `b` or, by its key in the bucket, in `o`;
+//! the answer in `ab` or `ao`. The table removes what everybody has forgotten.
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use ebb_wire::engine::Timestamp;
+
+use super::attribute::{Item, Reader, item_size, number, text};
+use super::failure::failure;
+use super::{Body, Dynamo, key};
+use crate::meter::Direction;
+use crate::ops::Stored;
+use crate::table::TableSpec;
+
+/// How long the table keeps what nobody has taken back: longer than anything is under way.
+const KEPT_MS: u64 = 60 * 60 * 1000;
+
+/// A letter as the table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) id: String,
+    pub(crate) posted: Timestamp,
+    pub(crate) ends: Timestamp,
+    pub(crate) body: Body,
+    pub(crate) answer: Option<Body>,
+}
+
+fn attribute(inline: &str, object: &str, body: &Body) -> (String, AttributeValue) {
+    match body {
+        Body::Inline(bytes) => (inline.to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
+        Body::Object(key) => (object.to_owned(), text(key)),
+    }
+}
+
+fn body(reader: &Reader<'_>, inline: &str, object: &str) -> Stored<Option<Body>> {
+    Ok(match (reader.bytes_if_any(inline)?, reader.text_if_any(object)?) {
+        (Some(bytes), _) => Some(Body::Inline(bytes.to_vec())),
+        (None, Some(key)) => Some(Body::Object(key.to_owned())),
+        (None, None) => None,
+    })
+}
+
+fn read(operation: &'static str, item: &Item) -> Stored<Kept> {
+    let reader = Reader::new(operation, item);
+    Ok(Kept {
+        id: reader.text("sk")?.to_owned(),
+        posted: reader.time("at")?,
+        ends: reader.time("end")?,
+        body: body(&reader, "b", "o")?.ok_or_else(|| reader.broken("neither b nor o"))?,
+        answer: body(&reader, "ab", "ao")?,
+    })
+}
+
+impl Dynamo {
+    pub(crate) async fn put_letter_item(&self, cluster: &str, letter: &Kept) -> Stored<()> {
+        let item = Item::from([
+            ("pk".to_owned(), text(key::mail(cluster))),
+            ("sk".to_owned(), text(&letter.id)),
+            ("at".to_owned(), number(letter.posted.0)),
+            ("end".to_owned(), number(letter.ends.0)),
+            (TableSpec::TTL.to_owned(), number(letter.ends.0.saturating_add(KEPT_MS) / 1000)),
+            attribute("b", "o", &letter.body),
+        ]);
+        let bytes = item_size(&item);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
+        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.written(bytes, 0);
+        Ok(())
+    }
+
+    pub(crate) async fn list_letter_items(&self, cluster: &str) -> Stored<Vec<Kept>> {
+        let query = self
+            .client
+            .query()
+            .key_condition_expression("pk = :p")
+            .expression_attribute_values(":p", text(key::mail(cluster)))
+            .consistent_read(true);
+        let items = self.pages(query, usize::MAX).await?;
+        items.iter().map(|item| read("Query", item)).collect()
+    }
+
+    pub(crate) async fn get_letter_item(&self, cluster: &str, id: &str) -> Stored<Option<Kept>> {
+        let item = self.get(&key::mail(cluster), id).await?;
+        item.map(|item| read("GetItem", &item)).transpose()
+    }
+
+    pub(crate) async fn answer_letter_item(&self, cluster: &str, id: &str, answer: &Body) -> Stored<bool> {
+        let (name, value) = attribute("ab", "ao", answer);
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .key("pk", text(key::mail(cluster)))
+            .key("sk", text(id))
+            .update_expression("SET #a = :a")
+            .condition_expression(
+                "attribute_exists(pk) AND attribute_not_exists(ab) AND attribute_not_exists(ao)",
+            )
+            .expression_attribute_names("#a", name)
+            .expression_attribute_values(":a", value)
+            .return_values(ReturnValue::AllNew)
+            .set_return_consumed_capacity(self.report());
+        match request.send().await {
+            Ok(answer) => {
+                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.written(answer.attributes.as_ref().map_or(0, item_size), 0);
+                Ok(true)
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("UpdateItem", Direction::Write, &[]);
+                self.written(0, 0);
+                Ok(false)
+            }
+            Err(error) => Err(failure("UpdateItem", &error)),
+        }
+    }
+
+    /// The letter as it was.
+    pub(crate) async fn delete_letter_item(&self, cluster: &str, id: &str) -> Stored<Option<Kept>> {
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .key("pk", text(key::mail(cluster)))
+            .key("sk", text(id))
+            .return_values(ReturnValue::AllOld)
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
+        self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
+        let item = answer.attributes.filter(|item| !item.is_empty());
+        self.written(item.as_ref().map_or(0, item_size), 0);
+        item.map(|item| read("DeleteItem", &item)).transpose()
+    }
+}

@@ -1,0 +1,55 @@
+//! What is done now and then: `rounds` / `h`, with an attribute `c#CLUSTER` that says when it is due.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::error::SdkError;
+use ebb_wire::engine::Timestamp;
+
+use super::attribute::{Reader, number, text};
+use super::failure::failure;
+use super::{Dynamo, key};
+use crate::meter::Direction;
+use crate::ops::{Rounds, Stored};
+
+#[async_trait]
+impl Rounds for Dynamo {
+    async fn read_rounds(&self) -> Stored<BTreeMap<String, Timestamp>> {
+        let Some(item) = self.get(key::ROUNDS, key::HEAD).await? else { return Ok(BTreeMap::new()) };
+        let reader = Reader::new("GetItem", &item);
+        let clusters = item.keys().filter_map(|name| Some((name, key::round_of(name)?)));
+        clusters.map(|(name, cluster)| Ok((cluster.to_owned(), reader.time(name)?))).collect()
+    }
+
+    async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool> {
+        let condition = if seen.is_some() { "#c = :s" } else { "attribute_not_exists(#c)" };
+        let mut request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .key("pk", text(key::ROUNDS))
+            .key("sk", text(key::HEAD))
+            .update_expression("SET #c = :n")
+            .condition_expression(condition)
+            .expression_attribute_names("#c", key::round(cluster))
+            .expression_attribute_values(":n", number(next.0))
+            .set_return_consumed_capacity(self.report());
+        if let Some(seen) = seen {
+            request = request.expression_attribute_values(":s", number(seen.0));
+        }
+        match request.send().await {
+            Ok(answer) => {
+                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.written(0, 0);
+                Ok(true)
+            }
+            // Or this very write, sent again because its answer was lost: that round is left out.
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("UpdateItem", Direction::Write, &[]);
+                self.written(0, 0);
+                Ok(false)
+            }
+            Err(error) => Err(failure("UpdateItem", &error)),
+        }
+    }
+}

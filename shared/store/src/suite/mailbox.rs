@@ -1,0 +1,118 @@
+use crate::mailbox::LETTER_INLINE;
+use crate::{Letter, Mailbox as _, Objects as _, Rounds as _};
+use ebb_wire::engine::Timestamp;
+
+use super::world::World;
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+fn letter(id: &str, ends: u64, size: usize) -> Letter {
+    Letter { id: id.into(), posted: NOW, ends: Timestamp(NOW.0 + ends), body: vec![7; size] }
+}
+
+impl World {
+    async fn mail(&self, cluster: &str, at: u64, held: &[&str], limit: usize, bytes: usize) -> Vec<String> {
+        let held: Vec<String> = held.iter().map(|&id| id.to_owned()).collect();
+        let now = Timestamp(NOW.0 + at);
+        let found = self.store.waiting_letters(cluster, now, &held, limit, bytes).await.unwrap();
+        found.into_iter().map(|letter| letter.id).collect()
+    }
+}
+
+pub(super) async fn letters_wait_until_they_are_answered_taken_or_over(world: World) {
+    let store = &world.store;
+    for letter in [letter("b", 20, 10), letter("a", 10, 10), letter("c", 30, 10)] {
+        store.post_letter("eu", &letter).await.unwrap();
+    }
+    store.post_letter("eu#1", &letter("a", 30, 10)).await.unwrap();
+    let all = usize::MAX;
+    for (at, held, limit, bytes, expected) in [
+        (0, &[][..], 9, all, &["a", "b", "c"][..]),
+        (0, &[], 2, all, &["a", "b"]),
+        (0, &[], 9, 25, &["a", "b"]),
+        (0, &[], 9, 1, &["a"]),
+        (0, &["a", "x"], 9, all, &["b", "c"]),
+        (9, &[], 9, all, &["a", "b", "c"]),
+        (10, &[], 9, all, &["b", "c"]),
+        (30, &[], 9, all, &[]),
+    ] {
+        assert_eq!(world.mail("eu", at, held, limit, bytes).await, expected, "{at} {held:?} {limit} {bytes}");
+    }
+    assert_eq!(world.mail("eu#1", 0, &[], 9, all).await, ["a"]);
+    assert_eq!(world.mail("us", 0, &[], 9, all).await, [""; 0]);
+
+    assert_eq!(store.read_answer("eu", "a").await.unwrap(), None);
+    assert!(store.answer_letter("eu", "a", b"first").await.unwrap());
+    assert!(!store.answer_letter("eu", "a", b"second").await.unwrap());
+    // Nobody's, another cluster's.
+    assert!(!store.answer_letter("eu", "x", b"x").await.unwrap());
+    assert!(!store.answer_letter("us", "b", b"x").await.unwrap());
+    assert_eq!(world.mail("eu", 0, &[], 9, all).await, ["b", "c"]);
+    assert_eq!(store.read_answer("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
+    assert_eq!(store.take_letter("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
+    assert_eq!(store.take_letter("eu", "a").await.unwrap(), None);
+    // What was taken back is nobody's, and cannot be answered.
+    assert_eq!(store.take_letter("eu", "b").await.unwrap(), None);
+    assert!(!store.answer_letter("eu", "b", b"late").await.unwrap());
+    assert_eq!(world.mail("eu", 0, &[], 9, all).await, ["c"]);
+    assert!(world.item("mail#eu", "b").await.is_none());
+    assert!(world.item("mail#eu", "c").await.unwrap()["ttl"].is_n());
+}
+
+pub(super) async fn large_letters_and_answers_are_in_the_bucket_until_they_are_taken(world: World) {
+    let store = &world.store;
+    for (size, in_bucket) in [(LETTER_INLINE, false), (LETTER_INLINE + 1, true), (3 << 20, true)] {
+        let id = size.to_string();
+        let (body, answer) = (format!("mail/eu/{id}"), format!("mail/eu/{id}.answer"));
+        store.post_letter("eu", &letter(&id, 10, size)).await.unwrap();
+        let found = store.waiting_letters("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+        assert_eq!(found, [letter(&id, 10, size)]);
+        assert!(store.answer_letter("eu", &id, &vec![8; size]).await.unwrap());
+        assert_eq!(store.get_object(&body).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.get_object(&answer).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.take_letter("eu", &id).await.unwrap(), Some(vec![8; size]));
+        for key in [&body, &answer] {
+            assert_eq!(store.get_object(key).await.unwrap(), None, "{key}");
+        }
+    }
+    // Nothing is kept for what nobody waits for.
+    assert!(!store.answer_letter("eu", "x", &vec![8; 2 * LETTER_INLINE]).await.unwrap());
+    assert_eq!(store.get_object("mail/eu/x.answer").await.unwrap(), None);
+}
+
+/// What stands in the documentation of costs.
+pub(super) async fn a_question_by_mail_is_three_writes(world: World) {
+    let store = &world.store;
+    world.meter.take();
+    store.waiting_letters("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+    let idle = world.meter.take();
+    // DynamoDB Local reports none for what finds nothing.
+    assert!(idle.read_units <= 1.0, "{idle:?}");
+    assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
+    store.post_letter("eu", &letter("a", 10, 300)).await.unwrap();
+    store.waiting_letters("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+    store.answer_letter("eu", "a", &[8; 300]).await.unwrap();
+    store.read_answer("eu", "a").await.unwrap();
+    store.take_letter("eu", "a").await.unwrap();
+    let asked = world.meter.take();
+    let requests = [("DeleteItem", 1), ("GetItem", 1), ("PutItem", 1), ("Query", 1), ("UpdateItem", 1)];
+    assert_eq!((asked.requests, asked.read_units, asked.write_units), (requests.into(), 2.0, 3.0));
+}
+
+pub(super) async fn a_round_is_begun_once(world: World) {
+    let store = &world.store;
+    assert_eq!(store.read_rounds().await.unwrap(), [].into());
+    let at = |ms: u64| Timestamp(NOW.0 + ms);
+    for (cluster, seen, next, expected) in [
+        ("eu", None, 10, true),
+        ("eu", None, 11, false),
+        ("eu", Some(9), 20, false),
+        ("eu", Some(10), 20, true),
+        ("a.b#c", None, 5, true),
+    ] {
+        let begun = store.begin_round(cluster, seen.map(at), at(next)).await.unwrap();
+        assert_eq!(begun, expected, "{cluster} {seen:?} {next}");
+    }
+    let due = [("eu".to_owned(), at(20)), ("a.b#c".to_owned(), at(5))];
+    assert_eq!(store.read_rounds().await.unwrap(), due.into());
+}

@@ -1,0 +1,236 @@
+//! `POST /v1/clusters/NAME/poll` from those who are not the relay of the cluster, and from relays that misbehave.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_engine::Timestamp;
+use ebb_flow::ports::RelayError;
+use ebb_store::Mailbox as _;
+use ebb_wire::listing::About;
+use ebb_wire::mail::{AT_ONCE, Mail, Outcome, POLL_BODY, Poll, Post, Reply};
+use ebb_wire::relay::{Answer, Answers, Batch, Destination, Ensure, Objects, Request, Work, WorkName};
+use ebb_wire::seal;
+use ebb_wire::sign::{self, Keys, MessageId, Secret};
+use serde_json::json;
+
+use crate::world::{Answered, World, eventually, now};
+
+const INSIDE: [u8; 32] = [1; 32];
+const BESIDE: [u8; 32] = [2; 32];
+const PINNED: &str = "uid-of-inside";
+
+fn secret(of: [u8; 32]) -> Secret {
+    Secret::from_bytes(&of).unwrap()
+}
+
+/// Two clusters that poll, one of them pinned, and one that is asked, where nobody is.
+async fn world() -> World {
+    let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
+    World::with_clusters(&json!({
+        "inside": {"secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
+        "beside": {"secret": reveal(BESIDE), "runnerImage": "r"},
+        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "runnerImage": "r"},
+    }))
+    .await
+}
+
+fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<Reply>) -> Poll {
+    let held = held.iter().map(|&id| id.to_owned()).collect();
+    Poll { v: 1, cluster: PINNED.to_owned(), wait_ms, held, answers }
+}
+
+fn done(id: &str, works: u64) -> Reply {
+    let about = About { version: "1".to_owned(), up_ms: 2, works };
+    let answers = Answers { v: 1, cluster: PINNED.to_owned(), answers: vec![Answer::About(about)] };
+    Reply { id: id.to_owned(), outcome: Outcome::Answers(answers) }
+}
+
+/// A body with the three headers of a signature.
+struct Signed(Vec<u8>, Vec<(&'static str, String)>);
+
+fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> Signed {
+    let id = MessageId::parse("poll-1").unwrap();
+    let headers = sign::sign(&secret(of), &id, at, &body).into();
+    Signed(body, headers)
+}
+
+async fn send(world: &World, cluster: &str, Signed(body, headers): &Signed) -> Answered {
+    let mut request = world.http.post(world.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    Answered::of(request.send().await.unwrap()).await
+}
+
+/// A poll as the relay of the cluster sends it.
+async fn ask(world: &World, cluster: &str, of: [u8; 32], poll: &Poll) -> Vec<Mail> {
+    let answer = send(world, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
+    answer.is(200).json::<Post>().mail
+}
+
+/// The next mail of a cluster.
+async fn mail(world: &World) -> Mail {
+    eventually("mail", async || ask(world, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.pop()).await
+}
+
+fn opened(mail: &Mail) -> Option<Batch> {
+    let sealed = STANDARD.decode(&mail.sealed).unwrap();
+    let batch = seal::open(&Keys::from(secret(INSIDE)), &Mail::about("inside", &mail.id), &sealed)?;
+    serde_json::from_slice(&batch).ok()
+}
+
+pub(crate) async fn proofs() {
+    let world = world().await;
+    let relay = world.stack().env().relay.clone();
+    let asking = tokio::spawn(async move { relay.about("inside").await });
+    let waits = mail(&world).await;
+    let body = serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap();
+    let at = |seconds: i64| Timestamp(now().0.saturating_add_signed(seconds * 1000));
+    let altered = |change: &dyn Fn(&mut Signed)| {
+        let mut request = signed(INSIDE, now(), body.clone());
+        change(&mut request);
+        request
+    };
+    for (what, cluster, request) in [
+        ("unsigned", "inside", altered(&|it| it.1.clear())),
+        ("another secret", "inside", signed([9; 32], now(), body.clone())),
+        ("another cluster's secret", "inside", signed(BESIDE, now(), body.clone())),
+        ("as another cluster", "beside", signed(INSIDE, now(), body.clone())),
+        ("as no cluster", "nobody", signed(INSIDE, now(), body.clone())),
+        ("another body", "inside", altered(&|it| it.0.push(b' '))),
+        ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
+        ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
+    ] {
+        let problem = send(&world, cluster, &request).await.is_problem(401, "signature");
+        assert!(!problem.detail.contains(&*waits.id), "{what}: {problem:?}");
+    }
+    let right = |poll: &Poll| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
+    let many = vec!["a".to_owned(); AT_ONCE + 1];
+    for (cluster, request, status, code) in [
+        ("asked", right(&poll(Some(0), &[], vec![])), 409, "asked"),
+        (
+            "inside",
+            right(&Poll { cluster: "copy".to_owned(), ..poll(Some(0), &[], vec![]) }),
+            409,
+            "other-cluster",
+        ),
+        ("inside", right(&Poll { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "poll"),
+        ("inside", right(&Poll { held: many, ..poll(Some(0), &[], vec![]) }), 400, "poll"),
+        ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "poll"),
+        ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
+    ] {
+        send(&world, cluster, &request).await.is_problem(status, code);
+    }
+    // Nobody of them got it or answered it; its relay does.
+    assert_eq!(ask(&world, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
+    assert_eq!(opened(&waits).unwrap().requests, [Request::About]);
+    assert_eq!(opened(&waits).unwrap().cluster.as_deref(), Some(PINNED));
+    ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
+    assert_eq!(asking.await.unwrap().unwrap().0.works, 7);
+}
+
+pub(crate) async fn answers() {
+    let world = world().await;
+    let relay = world.stack().env().relay.clone();
+    let asking = tokio::spawn(async move { relay.about("inside").await });
+    let waits = mail(&world).await;
+    let store = world.stack().store();
+    // To the mail of another cluster, and to what was never sent.
+    let foreign = poll(None, &[], vec![done(&waits.id, 1)]);
+    assert_eq!(ask(&world, "beside", BESIDE, &foreign).await, []);
+    let long = "a".repeat(5_000);
+    for id in ["0-0", "", "../../plans/x", "a#b", "\u{0}", "A", &long] {
+        assert_eq!(ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
+    }
+    assert_eq!(store.read_answer("inside", &waits.id).await.unwrap(), None);
+    // What is handed out and not answered is handed out again, but not to a relay that has it; a repetition of the same
+    // request tells nobody more.
+    let again = signed(INSIDE, now(), serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap());
+    for _ in 0..2 {
+        let post: Post = send(&world, "inside", &again).await.is(200).json();
+        assert_eq!(post.mail.len(), 1, "{post:?}");
+        assert_eq!((&post.mail[0].id, &post.mail[0].sealed), (&waits.id, &waits.sealed));
+        assert!(post.mail[0].age_ms + post.mail[0].left_ms == 5_000, "{post:?}");
+    }
+    assert_eq!(ask(&world, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
+    // The first answer counts.
+    let first =
+        signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
+    send(&world, "inside", &first).await.is(200);
+    ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
+    assert_eq!(asking.await.unwrap().unwrap().0.works, 1);
+    send(&world, "inside", &first).await.is(200);
+    assert_eq!(store.read_answer("inside", &waits.id).await.unwrap(), None);
+}
+
+pub(crate) async fn what_relays_answer() {
+    let world = world().await;
+    for (outcome, expected) in [
+        (
+            json!({"status": {"status": 409, "said": ""}}),
+            "the relay that polls as inside is that of another cluster",
+        ),
+        (json!({"status": {"status": 401, "said": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
+        (json!({"answers": {"v": 1, "cluster": "copy", "answers": ["done"]}}), "another cluster (copy)"),
+        (json!({"answers": {"v": 1, "cluster": PINNED, "answers": []}}), "0 answers to one request"),
+        (json!({"answers": {"v": 1, "cluster": PINNED, "answers": ["done"]}}), "no answer to what was asked"),
+    ] {
+        let relay = world.stack().env().relay.clone();
+        let asking = tokio::spawn(async move { relay.about("inside").await });
+        let id = mail(&world).await.id;
+        let reply = Reply { id, outcome: serde_json::from_value(outcome).unwrap() };
+        ask(&world, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
+        let error = asking.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Nobody asks for it: no answer, and from then on nobody gets it. What it says is nobody's to read.
+pub(crate) async fn nobody_asks() {
+    let world = world().await;
+    let relay = world.stack().env().relay.clone();
+    let (begun, waits_since) = (Instant::now(), now());
+    let work = Objects { life: "l".to_owned(), ..Objects::default() };
+    let request = Ensure {
+        v: 1,
+        name: WorkName { unit: "l-1-pre-start-0".to_owned(), attempt: 1 },
+        // It may not even be handed out for as long as it is waited for.
+        not_after_ms: 2_000,
+        timeout_ms: 60_000,
+        callback: Destination { url: "http://127.0.0.1/".to_owned(), token: "canary-token".to_owned() },
+        work: Work::Objects(work),
+    };
+    let asking = {
+        let (relay, request) = (relay.clone(), request.clone());
+        tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
+    };
+    let waits = mail(&world).await;
+    let Some(Request::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else { panic!("{waits:?}") };
+    assert_eq!((&*sent.callback.token, sent.not_after_ms), ("canary-token", 2_000));
+    let store = world.stack().store();
+    let kept = store.waiting_letters("inside", now(), &[], 9, usize::MAX).await.unwrap();
+    assert!(kept.iter().all(|letter| !letter.body.windows(6).any(|part| part == b"canary")));
+    eventually("its end", async || {
+        ask(&world, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.is_empty().then_some(())
+    })
+    .await;
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    let error = relay.about("inside").await.unwrap_err();
+    assert!(matches!(&error, RelayError::Unreachable(why) if why.contains("within 5 s")), "{error}");
+    asking.abort();
+    // It was taken back; that of whoever died while it waited is never handed out.
+    let before = Timestamp(waits_since.0 + 1_000);
+    let left = store.waiting_letters("inside", before, &[], 9, usize::MAX).await.unwrap();
+    assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&waits.id]);
+    assert_eq!(store.waiting_letters("inside", now(), &[], 9, usize::MAX).await.unwrap(), []);
+    let large = Ensure {
+        work: Work::Objects(Objects { apply: vec![json!("x".repeat(5 << 20))], ..Objects::default() }),
+        ..request
+    };
+    let refused = relay.ensure(Some("inside"), large).await.unwrap_err();
+    assert!(
+        matches!(&refused, RelayError::Refused(why) if why.contains("takes 4194304 at once")),
+        "{refused}"
+    );
+}

@@ -1,0 +1,268 @@
+//! Relays that run by themselves, one that is asked and one that polls: a relay that is killed, what is told of those that
+//! are not there, and what lives leave behind.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::SystemTime;
+
+use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, Way};
+use ebb_wire::engine::Timestamp;
+use ebb_wire::id;
+use ebb_wire::relay::{Batch, Destination, Ensure, Objects, Request, Until, WorkName};
+use ebb_wire::sign::{MessageId, Secret, sign};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::cluster::{BUSYBOX, Cluster, RUNNER, cluster};
+use crate::place::{Place, until};
+use crate::program;
+use crate::s3::value;
+
+const PLUGIN: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: word@1.0.0
+runners: {shell: {image: IMAGE}}
+defaults: {timeout: 2m}
+preStart:
+  note:
+    object:
+      manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}
+  slow:
+    pod:
+      runner: shell
+      script: |
+        #!/bin/sh -eu
+        sleep 2
+        mkdir -p /tmp/out
+        printf said >/tmp/out/word
+    outputs:
+      word: {file: /tmp/out/word}
+outputs: {word: "${units.slow.outputs.word}"}
+"#;
+
+fn sandbox(name: &str, cluster: &str) -> String {
+    format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: {cluster}\nresources:\n  word: {{plugin: word@1.0.0}}\n"
+    )
+}
+
+/// What kubectl prints; `None`: it fails.
+async fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Option<String> {
+    let mut kubectl = Command::new(cluster.programs.join("kubectl"));
+    kubectl.arg("--kubeconfig").arg(&cluster.kubeconfig).args(arguments);
+    let mut kubectl =
+        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    kubectl.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
+    let done = kubectl.wait_with_output().await.unwrap();
+    done.status.success().then(|| String::from_utf8(done.stdout).unwrap())
+}
+
+/// A relay with namespaces of its own.
+struct Relay {
+    cluster: &'static Cluster,
+    units: String,
+    folder: TempDir,
+    secret: Secret,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Relay {
+    async fn new(cluster: &'static Cluster, title: &str) -> Self {
+        let units = format!("{title}-{:08x}", rand::random::<u32>());
+        for name in [units.clone(), format!("{units}-relay")] {
+            kubectl(cluster, &["create", "namespace", &name], "").await.unwrap();
+        }
+        let (folder, secret) =
+            (tempfile::tempdir().unwrap(), Secret::from_bytes(&rand::random::<[u8; 32]>()));
+        let allowed = json!({
+            "level": "baseline", "namespaces": {units.as_str(): []}, "kinds": ["Job.batch", "ConfigMap"],
+        });
+        std::fs::write(folder.path().join("allowed"), allowed.to_string()).unwrap();
+        let secret = secret.unwrap();
+        std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
+        let port = std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        Self { cluster, units, folder, secret, port, child: None }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn start(&mut self, more: &[&str]) {
+        let log = std::fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
+        let mut child = Command::new(program::relay())
+            .args(["--listen", &format!("0.0.0.0:{}", self.port), "--callback-hosts", "127.0.0.1"])
+            .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
+            .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
+            .arg("--kubeconfig")
+            .arg(&self.cluster.kubeconfig)
+            .arg("--allowed")
+            .arg(self.file("allowed"))
+            .arg("--secret")
+            .arg(self.file("secret"))
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let line = BufReader::new(child.stdout.take().unwrap()).lines().next_line().await.unwrap();
+        assert!(line.is_some(), "{}", std::fs::read_to_string(self.file("log")).unwrap());
+        self.child = Some(child);
+    }
+
+    /// `kill -9`.
+    async fn kill(&mut self) {
+        self.child.take().unwrap().kill().await.unwrap();
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    fn entry(&self, uid: &str) -> Value {
+        json!({"secret": &**self.secret.reveal(), "uid": uid, "runnerImage": RUNNER})
+    }
+
+    /// Its units' objects of a kind, by name.
+    async fn there(&self, kind: &str) -> Vec<String> {
+        let names = ["-n", &self.units, "get", kind, "-o", "jsonpath={.items[*].metadata.name}"];
+        let names = kubectl(self.cluster, &names, "").await.unwrap();
+        names.split_whitespace().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
+    }
+
+    /// Asks as a control plane does, at the door.
+    async fn ask(&self, request: Request) {
+        let batch = Batch { v: 1, cluster: None, requests: vec![request] };
+        let body = serde_json::to_vec(&batch).unwrap();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let now = Timestamp(u64::try_from(now.as_millis()).unwrap());
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut post = http.post(format!("{}/v1/batch", self.url()));
+        for (name, value) in sign(&self.secret, &MessageId::parse("m").unwrap(), now, &body) {
+            post = post.header(name, value);
+        }
+        let answer = post.body(body).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+    }
+
+    async fn close(mut self) {
+        self.kill().await;
+        let (units, own) = (self.units.clone(), format!("{}-relay", self.units));
+        kubectl(self.cluster, &["delete", "namespace", "--wait=false", &units, &own], "").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn relays_that_are_killed_gone_and_others() {
+    let cluster = cluster().await;
+    let uid = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"];
+    let uid = kubectl(cluster, &uid, "").await.unwrap();
+    let (mut inside, mut asked) = (Relay::new(cluster, "inside").await, Relay::new(cluster, "asked").await);
+    let at = |url: &str, uid: &str| {
+        let mut entry = asked.entry(uid);
+        entry["url"] = url.into();
+        entry
+    };
+    let place = Place::with_clusters(&json!({
+        "inside": inside.entry(&uid),
+        "asked": at(&asked.url(), &uid),
+        "gone": at("http://127.0.0.1:1", &uid),
+        "copy": at(&asked.url(), "uid-of-another"),
+    }));
+    let dev = place.dev().await;
+    let poll = ["--poll", &*dev.url, "--cluster", "inside"];
+    inside.start(&poll).await;
+    asked.start(&[]).await;
+    let plugin = place.write("plugin.yaml", &PLUGIN.replace("IMAGE", BUSYBOX));
+    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    let apply = async |name: &str, cluster: &str| {
+        let file = place.write(&format!("{name}.yaml"), &sandbox(name, cluster));
+        place.start(&["sandbox", "apply", "-f", &file])
+    };
+
+    // Killed while its Job runs, and when nobody is there to hear of its end.
+    let (by_mail, lives) = (apply("by-mail", "inside").await, apply("lives", "asked").await);
+    until("a pod", async || (!inside.there("pods").await.is_empty()).then_some(())).await;
+    inside.kill().await;
+    inside.start(&poll).await;
+    let ran = by_mail.end().await.done();
+    assert_eq!(value(&ran.stdout, "word.word"), "said", "{ran:#?}");
+    lives.end().await.done();
+    assert_eq!((inside.there("configmaps").await.len(), asked.there("configmaps").await.len()), (1, 1));
+
+    let listed = place.ebb(&["cluster", "list", "-o", "json"]).await.done();
+    let listed: Vec<ClusterInfo> = serde_json::from_str(&listed.stdout).unwrap();
+    let about = |name: &str| listed.iter().find(|cluster| cluster.name == name).unwrap();
+    for (name, way) in [("inside", Way::Pull), ("asked", Way::Push)] {
+        let ClusterInfo { trouble, version, .. } = about(name);
+        assert_eq!((trouble, about(name).way), (&None, way));
+        assert_eq!(
+            (version.as_deref(), about(name).uid.as_deref()),
+            (Some(env!("CARGO_PKG_VERSION")), Some(&*uid))
+        );
+        assert!(about(name).up_seconds.is_some() && about(name).works.is_some(), "{listed:?}");
+    }
+    assert!(about("gone").trouble.as_ref().unwrap().contains("does not answer"), "{listed:?}");
+    assert!(about("copy").trouble.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
+
+    // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
+    let life = id::life("sandbox", "by-mail", &place.get("by-mail").await.info.uid);
+    place.ebb(&["sandbox", "delete", "by-mail"]).await.done();
+    assert_eq!(inside.there("configmaps,jobs,pods").await, [""; 0]);
+    let late = WorkName { unit: format!("{life}-1-pre-start-7"), attempt: 1 };
+    let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
+    let work = Objects {
+        life: life.clone(),
+        apply: vec![left],
+        keep: true,
+        until: Until::Ready(vec![]),
+        ..Objects::default()
+    };
+    let callback = Destination { url: format!("{}/v1/callbacks", dev.url), token: "t".to_owned() };
+    let request =
+        Ensure { v: 1, name: late.clone(), not_after_ms: 60_000, timeout_ms: 60_000, callback, work };
+    asked.ask(Request::Ensure(Box::new(request))).await;
+    let forged = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "forged", "namespace": asked.units, "labels": {
+            "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/life": life,
+        }},
+    });
+    kubectl(cluster, &["apply", "-f", "-"], &forged.to_string()).await.unwrap();
+    let names = |list: &OrphanList| -> Vec<(String, bool)> {
+        list.orphans.iter().map(|orphan| (orphan.name.clone(), orphan.proven)).collect()
+    };
+    let expected = [("left".to_owned(), true), ("forged".to_owned(), false)];
+    until("the orphans", async || {
+        let list = place.ebb(&["orphans", "-o", "json"]).await.done();
+        let list: OrphanList = serde_json::from_str(&list.stdout).unwrap();
+        assert!(list.unseen.iter().all(|unseen| ["gone", "copy"].contains(&&*unseen.cluster)), "{list:?}");
+        (names(&list) == expected).then_some(())
+    })
+    .await;
+    let unasked = place.ebb(&["orphans", "--delete"]).await;
+    assert_eq!(unasked.code, Some(2), "{unasked:#?}");
+    assert!(asked.there("configmaps").await.contains(&"left".to_owned()));
+    let deleted = place.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await;
+    let deleted: OrphansDeleted = serde_json::from_str(&deleted.stdout).unwrap();
+    assert_eq!(
+        deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        ["left"],
+        "{deleted:?}"
+    );
+    let there = asked.there("configmaps").await;
+    assert!(there.len() == 2 && there.contains(&"forged".to_owned()), "the living one's stays: {there:?}");
+
+    // Its result is nobody's; otherwise the record would keep its namespace.
+    asked.ask(Request::Acknowledge(late)).await;
+    place.ebb(&["sandbox", "delete", "lives"]).await.done();
+    assert_eq!(asked.there("configmaps").await, ["forged"]);
+    dev.stop().await;
+    inside.close().await;
+    asked.close().await;
+}
