@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_engine::{Millis, Timestamp};
 use ebb_flow::ports::RelayError;
 use ebb_wire::callback::Callback;
 use ebb_wire::relay::{Destination, Ensure, WorkName, WorkState};
@@ -14,7 +15,8 @@ use super::work::{Work, callback_of};
 use super::{Random, TaskId};
 
 enum Stand {
-    Running(TaskId),
+    /// And when its turn comes.
+    Running(TaskId, Timestamp),
     Ended(Box<Callback>, Destination),
     Tombstoned,
 }
@@ -25,12 +27,21 @@ pub struct Relay {
     stands: Arc<Mutex<BTreeMap<WorkName, Stand>>>,
     random: Random,
     unreachable: u8,
+    turn_ms: u64,
 }
 
 impl Relay {
-    pub(super) fn new(work: Arc<Work>, unreachable: u8) -> Self {
+    /// `unreachable` percent of requests get no answer; work waits for its turn for `turn_ms`.
+    pub(super) fn new(work: Arc<Work>, unreachable: u8, turn_ms: u64) -> Self {
         let random = Random::new(work.scenario.seed ^ 0x4e1a);
-        Self { work, stands: Arc::default(), random, unreachable }
+        Self { work, stands: Arc::default(), random, unreachable, turn_ms }
+    }
+
+    fn running(&self, turn: Timestamp) -> WorkState {
+        match self.work.runtime.now() < turn {
+            true => WorkState::Waiting { before: 0 },
+            false => WorkState::Running { log: String::new() },
+        }
     }
 
     fn answers(&self) -> Result<(), RelayError> {
@@ -46,7 +57,11 @@ impl Relay {
         self.work.note_sent(unit, attempt, &inputs, true);
         let (work, stands) = (Arc::clone(&self.work), Arc::clone(&self.stands));
         let (name, to, unit) = (request.name.clone(), request.callback.clone(), unit.to_owned());
+        let turn_ms = self.turn_ms;
         let task = self.work.runtime.spawn(async move {
+            if turn_ms > 0 {
+                work.runtime.sleep(turn_ms).await;
+            }
             let result = work.perform(unit, attempt, inputs).await;
             let callback = callback_of(&result);
             let ended = Stand::Ended(Box::new(callback.clone()), to.clone());
@@ -60,7 +75,7 @@ impl Relay {
     fn tombstone(&self, name: &WorkName) {
         let mut stands = self.stands.lock().expect("no panic while it is held");
         let before = stands.insert(name.clone(), Stand::Tombstoned);
-        if let Some(Stand::Running(task)) = before {
+        if let Some(Stand::Running(task, _)) = before {
             self.work.runtime.kill(task);
         }
     }
@@ -98,10 +113,11 @@ impl ebb_flow::ports::Relay for Relay {
         let state = match stands.get(&request.name) {
             None => {
                 let task = self.begin(&request, &unit);
-                stands.insert(request.name.clone(), Stand::Running(task));
+                let turn = self.work.runtime.now().plus(Millis(self.turn_ms));
+                stands.insert(request.name.clone(), Stand::Running(task, turn));
                 return Ok(WorkState::Running { log: String::new() });
             }
-            Some(Stand::Running(_)) => WorkState::Running { log: String::new() },
+            Some(Stand::Running(_, turn)) => self.running(*turn),
             Some(Stand::Tombstoned) => WorkState::Tombstoned,
             Some(Stand::Ended(callback, to)) => {
                 let work = Arc::clone(&self.work);
@@ -130,7 +146,7 @@ impl ebb_flow::ports::Relay for Relay {
         let stands = self.stands.lock().expect("no panic while it is held");
         Ok(match stands.get(name) {
             None => WorkState::Unknown,
-            Some(Stand::Running(_)) => WorkState::Running { log: String::new() },
+            Some(Stand::Running(_, turn)) => self.running(*turn),
             Some(Stand::Ended(callback, _)) => WorkState::Ended(callback.clone()),
             Some(Stand::Tombstoned) => WorkState::Tombstoned,
         })

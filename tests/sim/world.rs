@@ -33,6 +33,8 @@ pub struct Faults {
     pub callbacks: CallbackFaults,
     /// Percent of requests to the relay that it does not answer.
     pub relay: u8,
+    /// How long its work waits for a turn there, in milliseconds.
+    pub turn_ms: u64,
     /// Percent of requests to webhook units that do not arrive.
     pub outside: u8,
     /// Longest time of an operation of the table, in milliseconds.
@@ -47,6 +49,7 @@ impl Default for Faults {
             queue: QueueFaults::default(),
             callbacks: CallbackFaults::default(),
             relay: 0,
+            turn_ms: 0,
             outside: 0,
             latency_ms: 0,
             landing_ms: 30_000,
@@ -121,7 +124,7 @@ impl World {
             store: table.clone(),
             clock: Arc::new(Clock(runtime.clone())),
             random: Arc::new(Random::new(scenario.seed)),
-            relay: Arc::new(Relay::new(Arc::clone(&work), faults.relay)),
+            relay: Arc::new(Relay::new(Arc::clone(&work), faults.relay, faults.turn_ms)),
             outside: Arc::new(Outside::new(work, faults.outside)),
             platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
             queue: queue.clone(),

@@ -285,6 +285,18 @@ fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
     check_starts(&world).expect("the third unit starts when the second one has ended");
 }
 
+/// The deadline of a unit is five minutes.
+#[test]
+fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {
+    let units = vec![SetupUnit::plain(Kind::Pod, 250_000, &[])];
+    let faults = Faults { turn_ms: 3_600_000, ..Faults::default() };
+    let world = Arc::new(World::new(&Scenario::of(units), faults));
+    let end = world.live();
+    assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
+    assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
+    check_sends(&world).expect("no try was given up");
+}
+
 /// A message may come again long after it was dealt with: nothing of it is sent any more.
 #[test]
 fn a_slice_that_comes_again_after_the_end_starts_nothing() {

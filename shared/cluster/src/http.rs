@@ -132,6 +132,7 @@ fn answered(answer: &Answer) -> &'static str {
     match answer {
         Answer::State(WorkState::Unknown) => "unknown",
         Answer::State(WorkState::Running { .. }) => "running",
+        Answer::State(WorkState::Waiting { .. }) => "waiting",
         Answer::State(WorkState::Ended(_)) => "ended",
         Answer::State(WorkState::Tombstoned) => "tombstoned",
         Answer::Done | Answer::About(_) | Answer::Listing(_) => "done",

@@ -94,7 +94,7 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
         Ok(Rendered::Skipped(reason)) => Sent::ended(Ended::Skipped(skip_text(&reason))),
         Ok(Rendered::Webhook(request)) => call(env, run, this, unit, request, more).await?,
         Ok(rendered) => match work(run, this, unit, rendered) {
-            Some(work) => start(env, run, ensure(env, run, this, unit, work, more)).await?,
+            Some(work) => start(env, run, this, ensure(env, run, this, unit, work, more)).await?,
             None => return Err(FlowError::Broken(format!("{} is rendered as what it is not", unit.key))),
         },
     };
@@ -223,7 +223,10 @@ fn script_input(input: RenderedInput) -> ScriptInput {
     ScriptInput { name: input.name, env: input.env, path: input.path, value }
 }
 
-async fn start(env: &Env, run: &Run, request: Ensure) -> Result<Sent, FlowError> {
+/// How often work that waits for its turn at a relay is asked for, in milliseconds.
+const TURN_MS: u64 = 60_000;
+
+async fn start(env: &Env, run: &Run, this: Try, request: Ensure) -> Result<Sent, FlowError> {
     let cluster = run.loaded.plan.target.cluster.as_deref();
     match env.relay.ensure(cluster, request).await {
         // Ended work calls back again by itself; what is tombstoned was superseded or cancelled by somebody who says so.
@@ -231,6 +234,11 @@ async fn start(env: &Env, run: &Run, request: Ensure) -> Result<Sent, FlowError>
             Ok(Sent { ended: None, more: 0 })
         }
         Ok(WorkState::Tombstoned) => Ok(Sent { ended: None, more: 0 }),
+        Ok(WorkState::Waiting { .. }) => {
+            // Its time has not begun: it is asked for again before that could be over.
+            put_off(env, run, this, env.now().plus(ebb_engine::Millis(TURN_MS))).await?;
+            Ok(Sent { ended: None, more: 0 })
+        }
         Err(RelayError::Refused(reason)) => Ok(Sent::failed(ReasonCode::NotStartable, &reason)),
         Err(RelayError::Unreachable(reason)) => {
             tracing::warn!(run = %run.id, reason, "the relay did not answer; the unit is sent again");

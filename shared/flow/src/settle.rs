@@ -159,7 +159,9 @@ async fn settle_one(
                     Some(ended) => ended,
                     None => return Ok(false),
                 },
-                Ok(WorkState::Running { .. } | WorkState::Unknown) => return Ok(false),
+                Ok(WorkState::Running { .. } | WorkState::Waiting { .. } | WorkState::Unknown) => {
+                    return Ok(false);
+                }
                 Err(RelayError::Refused(reason)) => Ended::Cancelled(reason),
                 Err(RelayError::Unreachable(reason)) => {
                     tracing::warn!(run = %run.id, unit = plan.key, reason, "waiting for the relay to kill a unit");

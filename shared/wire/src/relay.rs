@@ -395,6 +395,12 @@ pub enum WorkState {
         /// The tail of its log so far.
         log: String,
     },
+    /// It waits for its turn, because no more may run at one time. Its time begins with its turn.
+    #[serde(rename_all = "camelCase")]
+    Waiting {
+        /// How many of those that wait come before it.
+        before: usize,
+    },
     /// It has ended so.
     Ended(Box<Callback>),
     /// It does not run and never will: killed, or named by a cancellation before it came.

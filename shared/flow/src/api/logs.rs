@@ -36,6 +36,9 @@ pub async fn log(
         let cluster = run.loaded.plan.target.cluster.as_deref();
         let log = match env.relay.get(cluster, &work_name(&run, unit, attempt)).await {
             Ok(WorkState::Running { log }) => Some(log),
+            Ok(WorkState::Waiting { before }) => {
+                Some(format!("it waits for its turn, after {before} others\n"))
+            }
             // Its result is on the way.
             Ok(WorkState::Ended(result)) => result.log,
             Ok(WorkState::Unknown | WorkState::Tombstoned) | Err(_) => None,

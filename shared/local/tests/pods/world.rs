@@ -81,7 +81,7 @@ impl World {
     pub(crate) async fn ended(&self, name: &WorkName) -> Callback {
         eventually("the end of the work", async || match self.relay.get(None, name).await.unwrap() {
             WorkState::Ended(result) => Some(*result),
-            WorkState::Running { .. } => None,
+            WorkState::Running { .. } | WorkState::Waiting { .. } => None,
             other => panic!("{other:?}"),
         })
         .await
