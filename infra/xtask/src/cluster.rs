@@ -52,6 +52,13 @@ pub(crate) enum Order {
         #[arg(last = true)]
         entrypoint: Vec<String>,
     },
+    /// Gives an image one more name
+    Tag {
+        /// The name that it has
+        image: String,
+        /// The other one, with its registry: docker.io/library/postgres:17-alpine
+        name: String,
+    },
     /// Brings it up and tries what tests rely on: jobs, logs, networks, rights, admission, servers that are killed
     Check,
 }
@@ -78,6 +85,7 @@ pub(crate) fn all(order: Order) -> anyhow::Result<()> {
         Order::Kill { server, signal } => server.kill(&found()?, &signal),
         Order::Start { server } => server.start(&found()?),
         Order::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
+        Order::Tag { image, name } => images::tag(&found()?, &image, &name),
         Order::Check => check::all(),
     }
 }
@@ -88,7 +96,7 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// Brings it up, with helm.
+    /// Brings it up, with all that tests use.
     ///
     /// # Errors
     /// When it cannot be had; says why.

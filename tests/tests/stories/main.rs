@@ -6,9 +6,12 @@
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
 mod crowd;
+mod installed;
 mod interrupt;
 mod kill;
+mod kubectl;
 mod kubernetes;
+mod mixed;
 mod place;
 mod platform;
 mod postgres;

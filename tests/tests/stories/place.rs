@@ -12,9 +12,11 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::{MutexGuard, RwLockReadGuard};
 
 use crate::cluster::{Cluster, RUNNER};
-use crate::program;
+use crate::installed::Installed;
+use crate::{kubectl, program};
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -48,6 +50,8 @@ pub(crate) struct Place {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
     elsewhere: Vec<String>,
+    /// While it is there, the cluster is, and no other place has a relay of its own in it.
+    _turns: Option<(RwLockReadGuard<'static, ()>, MutexGuard<'static, ()>)>,
 }
 
 /// Tells the tables of one DynamoDB apart.
@@ -71,21 +75,34 @@ impl Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: shared_folder(), elsewhere: vec![] }
+        Self { folder: shared_folder(), elsewhere: vec![], _turns: None }
     }
 
     /// One whose table is in the DynamoDB at `endpoint`.
     pub(crate) fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
         let table = ["--dynamodb", endpoint, "--table", &table].map(str::to_owned);
-        Self { folder: shared_folder(), elsewhere: table.into() }
+        Self { folder: shared_folder(), elsewhere: table.into(), _turns: None }
     }
 
-    /// One whose units run in a cluster.
-    pub(crate) fn in_cluster(cluster: &Cluster) -> Self {
+    /// One whose units run in this namespace of a cluster, by a relay of its own.
+    pub(crate) async fn in_cluster(cluster: &Cluster, units: &str) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
         let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
-        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
+        let elsewhere = there.into_iter().chain(["--units", units]).map(str::to_owned).collect();
+        // In this order everywhere.
+        let turns = (kubectl::served().await, kubectl::only_relay().await);
+        Self { folder: shared_folder(), elsewhere, _turns: Some(turns) }
+    }
+
+    /// One whose units run by a relay that is installed in a cluster. Who has it sees to its turns.
+    pub(crate) fn by(relay: &Installed) -> Self {
+        let mut place = Self::new();
+        let (clusters, network) = relay.clusters();
+        let clusters = place.write("clusters.json", &clusters.to_string());
+        let there = ["--clusters", &clusters, "--relay-networks", &network, "--listen", &relay.cluster.host];
+        place.elsewhere = there.map(str::to_owned).into();
+        place
     }
 
     pub(crate) fn path(&self) -> &Path {
