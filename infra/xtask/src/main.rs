@@ -50,9 +50,12 @@ enum Chore {
     },
     /// Kills `ebb dev` at random moments of every example's life, its table in DynamoDB Local
     Kills {
-        /// How often
-        #[arg(long, default_value_t = 200)]
-        kills: u32,
+        /// Kills any part of Ebb and of a cluster instead, over the example with all kinds of units; needs root and Go
+        #[arg(long)]
+        cluster: bool,
+        /// How often; without it 200 times, 100 times with a cluster
+        #[arg(long)]
+        kills: Option<u32>,
         /// Chooses the moments; without it always the same
         #[arg(long)]
         seed: Option<u64>,
@@ -107,7 +110,9 @@ fn main() -> ExitCode {
         Chore::Check => check::all(),
         Chore::Chart { check } => chart::all(if check { chart::Do::Compare } else { chart::Do::Write }),
         Chore::Cluster { order } => cluster::all(order),
-        Chore::Kills { kills, seed } => kills::all(kills, seed),
+        Chore::Kills { cluster, kills, seed } => {
+            kills::all(if cluster { kills::What::Cluster } else { kills::What::Server }, kills, seed)
+        }
         Chore::Crowd { arguments } => programs::all(Program::Crowd, &arguments),
         Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
