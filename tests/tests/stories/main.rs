@@ -6,6 +6,7 @@
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
 mod crowd;
+mod hard_ends;
 mod installed;
 mod interrupt;
 mod kill;
