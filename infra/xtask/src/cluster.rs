@@ -103,7 +103,7 @@ impl Borrowed {
     pub(crate) fn up() -> anyhow::Result<Self> {
         up::privileged()?;
         let borrowed = Self { was_up: Room::find().is_some() };
-        up::all(&[Extra::Helm])?;
+        up::all(&[Extra::Helm, Extra::Kro])?;
         Ok(borrowed)
     }
 }

@@ -11,6 +11,7 @@ mod installed;
 mod interrupt;
 mod kill;
 mod kill_cluster;
+mod kro;
 mod kubectl;
 mod kubernetes;
 mod mixed;

@@ -49,7 +49,7 @@ pub(crate) async fn cluster() -> &'static Cluster {
 }
 
 fn up() -> Cluster {
-    let said = xtask(&["cluster", "up", "--with", "helm"]);
+    let said = xtask(&["cluster", "up", "--with", "helm,kro"]);
     let place = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
         line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}"))
