@@ -73,6 +73,12 @@ enum Chore {
     },
     /// Tries the promises about hostile input with inputs that coverage guides; needs a C++ compiler
     Fuzz(fuzz::Arguments),
+    /// How long scripts of a chain take in a real cluster, beside the same as bare Jobs: --units, --rounds; needs root and Go
+    #[command(disable_help_flag = true)]
+    Chains {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Builds the relay and the runner and writes an image of each, as an archive to load
     Images(images::Arguments),
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
@@ -118,6 +124,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
+        Chore::Chains { arguments } => cluster::chains(arguments),
         Chore::Images(arguments) => images::all(&arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
         Chore::Runner => runner::all(),
