@@ -35,6 +35,7 @@ mod store;
 mod tasks;
 mod tidy;
 mod verbs;
+mod warm;
 mod watches;
 
 pub use ebb_podspec::{Allowed, Level};
