@@ -73,6 +73,12 @@ async fn what_never_starts_and_what_does_not_listen() {
     let place = Place::by(&relay);
     let dev = place.dev().await;
     sandbox(&place, "deaf", BUSYBOX, "", "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000", "").await;
+    // Its pod is the only one so far.
+    let logs = ["logs", "--selector=ebb.dev/unit", "--container=main", "--namespace", &relay.units];
+    until("the script that does not listen", async || {
+        relay.cluster.run("kubectl", &logs, "").is_ok_and(|log| log.contains("begun")).then_some(())
+    })
+    .await;
     let cases = [
         ("missing", "127.0.0.1:1/none:1", "", "imagePull", "none:1"),
         ("nowhere", BUSYBOX, ", nodeSelector: {no: such}", "unschedulable", "node"),
@@ -80,11 +86,6 @@ async fn what_never_starts_and_what_does_not_listen() {
     for (name, image, template, ..) in cases {
         sandbox(&place, name, image, template, "true", "").await;
     }
-    until("the script that does not listen", async || {
-        let said = place.get("deaf").await.runs[0].units[0].progress.clone();
-        said.is_some_and(|line| line.contains("begun")).then_some(())
-    })
-    .await;
     place.ebb(&["sandbox", "delete", "deaf", "--wait=false"]).await.done();
     for (name, .., code, said) in cases {
         reaches(&place, name, Phase::Failed).await;

@@ -62,11 +62,10 @@ impl Victim {
             }
         };
         let all = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
-        let found = all.filter(|process| is_here(process)).find_map(|process| {
+        all.filter(|process| is_here(process)).find_map(|process| {
             let number = process.file_name()?.to_str()?.parse().ok()?;
             Some(Pid::from_raw(number))
-        });
-        found
+        })
     }
 
     /// `kill -9`, now; gives whether there was somebody. What does not come back by itself is started again after

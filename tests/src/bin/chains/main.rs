@@ -128,6 +128,7 @@ fn report(arguments: &Arguments, rounds: &[Round]) {
         gaps.len()
     );
     let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).force_no_tty();
     table.set_header(["round", "chain, s", "bare Jobs, s", "ratio"]);
     for (number, round) in rounds.iter().enumerate() {
         table.add_row([

@@ -28,7 +28,8 @@ impl Server {
         dev.args(["dev", "--port", "0", "--s3-port", "0", "--kubeconfig"]).arg(&arguments.kubeconfig);
         dev.args(["--reach", &arguments.reach, "--reach-port", "7881"]);
         dev.args(["--runner-image", &arguments.runner_image, "--units", UNITS]).current_dir(folder.path());
-        dev.stdin(Stdio::null()).stdout(Stdio::piped());
+        // What it says of each unit is nothing to wait for here.
+        dev.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = dev.spawn().context("cannot start ebb")?;
         let said = BufReader::new(child.stdout.take().context("a pipe was asked for")?);
         let server = Self { ebb: ebb.to_owned(), folder, child };
