@@ -1,6 +1,8 @@
 //! `cargo xtask cluster`: a whole Kubernetes of one node on this machine. Its programs are built by Go or come from Debian,
 //! its images are written here, and all of it runs in a room of its own (`room`), so that nothing stays of it.
 
+use std::ffi::OsString;
+use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -9,6 +11,9 @@ pub(crate) use build::Set;
 use clap::{Subcommand, ValueEnum};
 use room::Room;
 use servers::Server;
+
+use crate::programs::{self, Program};
+use crate::runner;
 
 mod build;
 mod check;
@@ -20,6 +25,9 @@ mod network;
 mod room;
 pub(crate) mod servers;
 mod up;
+
+/// The runner alone.
+const RUNNER: &str = "ebb.test/runner:1";
 
 #[derive(Subcommand)]
 pub(crate) enum Order {
@@ -52,6 +60,13 @@ pub(crate) enum Order {
         #[arg(last = true)]
         entrypoint: Vec<String>,
     },
+    /// Gives an image one more name
+    Tag {
+        /// The name that it has
+        image: String,
+        /// The other one, with its registry: docker.io/library/postgres:17-alpine
+        name: String,
+    },
     /// Brings it up and tries what tests rely on: jobs, logs, networks, rights, admission, servers that are killed
     Check,
 }
@@ -78,6 +93,7 @@ pub(crate) fn all(order: Order) -> anyhow::Result<()> {
         Order::Kill { server, signal } => server.kill(&found()?, &signal),
         Order::Start { server } => server.start(&found()?),
         Order::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
+        Order::Tag { image, name } => images::tag(&found()?, &image, &name),
         Order::Check => check::all(),
     }
 }
@@ -88,14 +104,14 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// Brings it up, with helm.
+    /// Brings it up, with all that tests use.
     ///
     /// # Errors
     /// When it cannot be had; says why.
     pub(crate) fn up() -> anyhow::Result<Self> {
         up::privileged()?;
         let borrowed = Self { was_up: Room::find().is_some() };
-        up::all(&[Extra::Helm])?;
+        up::all(&[Extra::Helm, Extra::Kro])?;
         Ok(borrowed)
     }
 }
@@ -108,6 +124,31 @@ impl Drop for Borrowed {
             eprintln!("the cluster stays up: {error:#}");
         }
     }
+}
+
+/// Runs the program that measures chains, in a cluster that has the runner.
+///
+/// # Errors
+/// When the cluster cannot be had, or the program fails.
+pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
+    let runner = runner::built()?;
+    let _cluster = Borrowed::up()?;
+    let (room, layer) = (found()?, folder::state().join("runner"));
+    folder::remove(&layer)?;
+    fs::create_dir_all(&layer)?;
+    fs::copy(runner, layer.join("ebb-runner"))?;
+    images::import(&room, RUNNER, &layer, &["/ebb-runner".to_owned()])?;
+    folder::remove(&layer)?;
+    let kubectl = folder::state().join("bin/kubectl");
+    let places: [(&str, OsString); 5] = [
+        ("--kubeconfig", folder::kubeconfig().into()),
+        ("--kubectl", kubectl.into()),
+        ("--reach", room.network.host().into()),
+        ("--runner-image", RUNNER.into()),
+        ("--image", images::DEBIAN.into()),
+    ];
+    let places = places.into_iter().flat_map(|(name, place)| [name.into(), place]);
+    programs::all(Program::Chains, &places.chain(arguments).collect::<Vec<_>>())
 }
 
 fn found() -> anyhow::Result<Room> {

@@ -1,18 +1,46 @@
 //! `cargo xtask kills`.
 
 use crate::run::{cargo, run};
-use crate::{dynamodb_local, packages};
+use crate::{cluster, dynamodb_local, packages, runner};
 
-/// Kills `ebb dev` so many times over all examples, its table in DynamoDB Local; `seed` chooses the moments.
+/// What is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// `ebb dev`, over all examples that need no cluster, its table in DynamoDB Local.
+    Server,
+    /// Any part of Ebb and of a cluster, over the example with all kinds of units.
+    Cluster,
+}
+
+/// Kills so many times, or as often as is thorough; `seed` chooses the moments.
 ///
 /// # Errors
 /// When something cannot be installed, does not compile, or a life does not end as if nothing had happened.
-pub(crate) fn all(kills: u32, seed: Option<u64>) -> anyhow::Result<()> {
+pub(crate) fn all(what: What, kills: Option<u32>, seed: Option<u64>) -> anyhow::Result<()> {
     packages::install(&packages::OF_TESTS)?;
-    dynamodb_local::fetch()?;
+    let (test, usual, _cluster) = match what {
+        What::Server => {
+            dynamodb_local::fetch()?;
+            ("kill::all_examples_with_amazons_table", 200, None)
+        }
+        What::Cluster => {
+            runner::all()?;
+            ("kill_cluster::any_part_at_any_moment", 100, Some(cluster::Borrowed::up()?))
+        }
+    };
     let mut command = cargo();
-    command.args(["test", "--package", "ebb-tests", "--test", "stories", "--", "--exact", "--nocapture"]);
-    command.arg("kill::all_examples_with_amazons_table").env("EBB_KILLS", kills.to_string());
+    command.args([
+        "test",
+        "--package",
+        "ebb-tests",
+        "--test",
+        "stories",
+        "--",
+        "--exact",
+        "--nocapture",
+        test,
+    ]);
+    command.env("EBB_KILLS", kills.unwrap_or(usual).to_string());
     if let Some(seed) = seed {
         command.env("EBB_KILL_SEED", seed.to_string());
     }

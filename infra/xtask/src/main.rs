@@ -51,9 +51,12 @@ enum Chore {
     },
     /// Kills `ebb dev` at random moments of every example's life, its table in DynamoDB Local
     Kills {
-        /// How often
-        #[arg(long, default_value_t = 200)]
-        kills: u32,
+        /// Kills any part of Ebb and of a cluster instead, over the example with all kinds of units; needs root and Go
+        #[arg(long)]
+        cluster: bool,
+        /// How often; without it 200 times, 100 times with a cluster
+        #[arg(long)]
+        kills: Option<u32>,
         /// Chooses the moments; without it always the same
         #[arg(long)]
         seed: Option<u64>,
@@ -71,6 +74,12 @@ enum Chore {
     },
     /// Tries the promises about hostile input with inputs that coverage guides; needs a C++ compiler
     Fuzz(fuzz::Arguments),
+    /// How long scripts of a chain take in a real cluster, beside the same as bare Jobs: --units, --rounds; needs root and Go
+    #[command(disable_help_flag = true)]
+    Chains {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Builds the relay and the runner and writes an image of each, as an archive to load
     Images(images::Arguments),
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
@@ -120,12 +129,15 @@ fn main() -> ExitCode {
         Chore::Check => check::all(),
         Chore::Chart { check } => chart::all(if check { chart::Do::Compare } else { chart::Do::Write }),
         Chore::Cluster { order } => cluster::all(order),
-        Chore::Kills { kills, seed } => kills::all(kills, seed),
+        Chore::Kills { cluster, kills, seed } => {
+            kills::all(if cluster { kills::What::Cluster } else { kills::What::Server }, kills, seed)
+        }
         Chore::Crowd { arguments } => programs::all(Program::Crowd, &arguments),
         Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
+        Chore::Chains { arguments } => cluster::chains(arguments),
         Chore::Images(arguments) => images::all(&arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
         Chore::Turns { works, at_once, log } => turns::all(works, at_once, log),

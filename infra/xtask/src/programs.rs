@@ -7,6 +7,8 @@ use crate::run::{cargo, run};
 /// A program of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
+    /// Measures chains of scripts in a cluster.
+    Chains,
     /// Loads and compiles documents.
     Corpus,
     /// Counts what runs cost.
@@ -26,14 +28,15 @@ pub(crate) enum Program {
 /// When it does not compile, or finds something wrong.
 pub(crate) fn all(program: Program, arguments: &[OsString]) -> anyhow::Result<()> {
     let (name, features): (&str, &[&str]) = match program {
+        Program::Chains => ("chains", &[]),
         Program::Corpus => ("corpus", &[]),
         Program::Counts => ("counts", &[]),
         Program::Crowd => ("crowd", &[]),
         Program::Model => ("model", &["--features", "switches"]),
         Program::World => ("world", &[]),
     };
-    if program == Program::Crowd {
-        // It starts `ebb`.
+    if matches!(program, Program::Chains | Program::Crowd) {
+        // They start `ebb`.
         run(cargo().args(["build", "--quiet", "--package", "ebb", "--bin", "ebb"]))?;
     }
     let built = ["run", "--quiet", "--package", "ebb-tests", "--bin", name];

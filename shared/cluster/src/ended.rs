@@ -254,6 +254,10 @@ fn by_kubelet(end: &End) -> Callback {
     let End { exit_code, reason, message } = end;
     let (code, what) = match reason.as_str() {
         "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
+        // Whoever was starting it went away: the kubelet has ended, and knows no more of it when it is back.
+        "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
+            (ReasonCode::Lost, format!("its start was interrupted on its node: {message}"))
+        }
         "ContainerCannotRun" | "StartError" => {
             (ReasonCode::NotStartable, format!("it cannot be started: {message}"))
         }
@@ -279,5 +283,26 @@ fn refine(result: &mut Callback, end: &End, foreboding: Option<(ReasonCode, &str
     {
         reason.code = code;
         reason.message = message.to_owned();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kubelet_says() {
+        let shim = "failed to create containerd task: failed to create shim task: ";
+        for (code, reason, message, expected) in [
+            (128, "StartError", format!("{shim}exec: \"/none\": no such file"), ReasonCode::NotStartable),
+            (128, "StartError", format!("{shim}context canceled: unknown"), ReasonCode::Lost),
+            (137, "OOMKilled", String::new(), ReasonCode::OutOfMemory),
+            (255, "ContainerStatusUnknown", String::new(), ReasonCode::Lost),
+            (7, "Error", String::new(), ReasonCode::Exit),
+            (0, "Completed", String::new(), ReasonCode::Failed),
+        ] {
+            let said = by_kubelet(&End { exit_code: code, reason: reason.to_owned(), message });
+            assert_eq!(said.reason.map(|it| it.code), Some(expected), "{reason}");
+        }
     }
 }

@@ -5,11 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use kube::api::{Api, DynamicObject};
 use kube::core::{DynamicResourceScope, GroupVersionKind};
-use kube::discovery::{ApiResource, Scope, oneshot};
+use kube::discovery::{ApiCapabilities, ApiResource, Scope, oneshot};
 use kube::{Client, Resource};
 
 use crate::error::status;
 use crate::record::Place;
+use crate::warm;
 
 /// A kind that the cluster has.
 #[derive(Clone, Debug)]
@@ -54,12 +55,13 @@ impl Kinds {
         }
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let wanted = GroupVersionKind::gvk(group, version, kind);
-        let (resource, can) = match oneshot::pinned_kind(client, &wanted).await {
-            Ok(found) => found,
-            Err(kube::Error::Discovery(_)) => return Ok(None),
-            Err(error) if status(&error) == Some(404) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let mut found = discovered(client, &wanted).await?;
+        if found.is_none() {
+            // One that has just started does not know all of its kinds.
+            warm::ready(client).await?;
+            found = discovered(client, &wanted).await?;
+        }
+        let Some((resource, can)) = found else { return Ok(None) };
         let found = Kind { resource, namespaced: can.scope == Scope::Namespaced };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
         Ok(Some(found))
@@ -76,5 +78,17 @@ impl Kinds {
     ) -> Result<Option<Api<DynamicObject>>, kube::Error> {
         let kind = self.find(client, &place.api_version, &place.kind).await?;
         Ok(kind.map(|kind| kind.api(client, place.namespace.as_deref())))
+    }
+}
+
+async fn discovered(
+    client: &Client,
+    wanted: &GroupVersionKind,
+) -> Result<Option<(ApiResource, ApiCapabilities)>, kube::Error> {
+    match oneshot::pinned_kind(client, wanted).await {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(error) if status(&error) == Some(404) => Ok(None),
+        Err(error) => Err(error),
     }
 }

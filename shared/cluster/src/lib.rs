@@ -39,6 +39,7 @@ mod tasks;
 mod tidy;
 mod turns;
 mod verbs;
+mod warm;
 mod watches;
 
 pub use ebb_podspec::{Allowed, Level};

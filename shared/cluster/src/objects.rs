@@ -9,6 +9,7 @@ use crate::error::{Error, status};
 use crate::names::{self, MANAGER};
 use crate::record::{Applied, Place};
 use crate::relay::Inner;
+use crate::warm;
 
 impl Inner {
     /// An object as it is now.
@@ -17,7 +18,7 @@ impl Inner {
     /// When the API server does not answer.
     pub(crate) async fn read(&self, place: &Place) -> Result<Option<Value>, kube::Error> {
         let Some(api) = self.kinds.of(&self.client, place).await? else { return Ok(None) };
-        let found = api.get_opt(&place.name).await?;
+        let found = warm::settled(&self.client, || api.get_opt(&place.name)).await?;
         // An object that was read can be written.
         Ok(found.map(|object| serde_json::to_value(object).unwrap_or_default()))
     }
@@ -32,7 +33,9 @@ impl Inner {
         };
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let how = how.validation_strict();
-        Ok(api.patch(&place.name, &how, &Patch::Apply(manifest)).await?.uid().unwrap_or_default())
+        let patch = Patch::Apply(manifest);
+        let applied = warm::settled(&self.client, || api.patch(&place.name, &how, &patch)).await?;
+        Ok(applied.uid().unwrap_or_default())
     }
 
     /// Deletes what was applied for a work, if it is still that object, and whatever it owns. Gives whether it is gone.

@@ -78,14 +78,16 @@ pub(crate) fn look(job: &Value, pods: &[Pod], container: &str) -> Sight {
         let inits = status.init_container_statuses.as_deref().unwrap_or_default();
         let failed = inits.iter().find_map(|it| {
             let state = it.state.as_ref()?.terminated.as_ref()?;
-            (state.exit_code != 0).then(|| (it.name.clone(), state.exit_code))
+            (state.exit_code != 0).then(|| (it.name.clone(), state))
         });
         return match failed {
-            Some((name, code)) if reason.is_empty() => Sight::Waits(Some(Trouble {
-                code: ReasonCode::NotStartable,
-                message: format!("the init container `{name}` ended with {code}"),
-                lasts: Lasts::Forever,
-            })),
+            Some((name, state)) if reason.is_empty() => {
+                let said = state.message.as_deref().unwrap_or_default();
+                let code = if interrupted(said) { ReasonCode::Lost } else { ReasonCode::NotStartable };
+                let message = format!("the init container `{name}` ended with {}: {said}", state.exit_code);
+                let message = message.trim_end_matches(": ").to_owned();
+                Sight::Waits(Some(Trouble { code, message, lasts: Lasts::Forever }))
+            }
             _ => Sight::Ended(End { exit_code: -1, reason, message }),
         };
     }
@@ -150,6 +152,11 @@ fn kept(pod: &Pod) -> Option<Trouble> {
         let message = format!("container `{}`: {reason}: {message}", container.name);
         Some(Trouble { code, message, lasts })
     })
+}
+
+/// Whether a start failed for somebody who waited for it no longer, as Go says that.
+pub(crate) fn interrupted(message: &str) -> bool {
+    ["context canceled", "context deadline exceeded"].iter().any(|said| message.contains(said))
 }
 
 /// What is known of why a pod is about to go.

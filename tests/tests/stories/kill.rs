@@ -187,12 +187,13 @@ fn report(name: &str, stages: &[Stage]) {
 }
 
 /// A number that somebody may have given in the environment.
-fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
+pub(crate) fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
 }
 
-fn seed() -> u64 {
+/// Chooses the moments.
+pub(crate) fn seed() -> u64 {
     given("EBB_KILL_SEED", SEED)
 }
 

@@ -2,13 +2,13 @@
 //! killed with its relay.
 
 use std::path::Path;
-use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::cluster::{BUSYBOX, Cluster, cluster};
+use crate::cluster::{BUSYBOX, cluster};
+use crate::kubectl::{list, name, of_units};
 use crate::place::{Place, example, until};
 use crate::s3::value;
 
@@ -16,27 +16,6 @@ const SANDBOX: &str = "page-pr-3";
 const UNITS: &str = "ebb-units";
 /// Where a relay keeps what it knows.
 const RECORDS: &str = "ebb-relay";
-
-/// What `kubectl get` lists.
-fn list(cluster: &Cluster, namespace: &str, kinds: &str) -> Vec<Value> {
-    let mut kubectl = Command::new(cluster.programs.join("kubectl"));
-    kubectl.arg("--kubeconfig").arg(&cluster.kubeconfig).args(["-n", namespace, "get", kinds, "-o", "json"]);
-    let said = kubectl.output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let list: Value = serde_json::from_slice(&said.stdout).unwrap();
-    list["items"].as_array().unwrap().clone()
-}
-
-/// What there is of units, by kind and name.
-fn of_units(cluster: &Cluster) -> Vec<String> {
-    let items = list(cluster, UNITS, "jobs,pods,secrets,configmaps,deployments,replicasets,services");
-    // Every namespace has it.
-    items.iter().map(name).filter(|name| !name.contains("kube-root-ca.crt")).collect()
-}
-
-fn name(item: &Value) -> String {
-    format!("{}/{}", item["kind"], item["metadata"]["name"]).replace('"', "")
-}
 
 /// The files below `folder` that hold `bytes`.
 fn holding(folder: &Path, bytes: &[u8], found: &mut Vec<String>) -> usize {
@@ -58,17 +37,17 @@ fn holding(folder: &Path, bytes: &[u8], found: &mut Vec<String>) -> usize {
 #[tokio::test]
 async fn a_page_is_served_and_nothing_of_it_is_left() {
     let cluster = cluster().await;
-    let place = Place::in_cluster(cluster);
+    let place = Place::in_cluster(cluster, UNITS).await;
     let busybox = format!("busybox={BUSYBOX}");
     let mut dev = place.dev().await;
-    let before = of_units(cluster);
+    let before = of_units(cluster, UNITS).unwrap();
     place.ebb(&["plugin", "apply", "-f", &example("kubernetes/plugin.yaml"), "--set", &busybox]).await.done();
     let ran = place.ebb(&["sandbox", "apply", "-f", &example("kubernetes/sandbox.yaml")]).await.done();
     assert_eq!(value(&ran.stdout, "page.page"), r#""a page, 32 characters\n""#, "{ran:#?}");
     assert!(value(&ran.stdout, "page.url").starts_with("http://"), "{ran:#?}");
     let uid = place.get(SANDBOX).await.info.uid;
 
-    let secrets = list(cluster, UNITS, "secrets");
+    let secrets = list(cluster, UNITS, "secrets").unwrap();
     let of_life = secrets.iter().filter(|secret| !before.contains(&name(secret)));
     let password =
         of_life.flat_map(|secret| secret["data"].as_object()).flat_map(|data| data.values()).next();
@@ -90,15 +69,15 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
 
     place.ebb(&["sandbox", "delete", SANDBOX, "--wait=false"]).await.done();
     dev.kill().await;
-    let there = of_units(cluster);
+    let there = of_units(cluster, UNITS).unwrap();
     assert!(there.iter().any(|name| name.starts_with("Deployment/")), "{there:?}");
     dev = place.dev_again().await;
     until("the end of the sandbox", async || {
         let gone = place.outcomes(&uid).last().is_some_and(|told| told == "dev.ebb.target.gone.v1");
-        (gone && of_units(cluster) == before).then_some(())
+        (gone && of_units(cluster, UNITS)? == before).then_some(())
     })
     .await;
-    let kept = list(cluster, RECORDS, "secrets");
+    let kept = list(cluster, RECORDS, "secrets").unwrap();
     let kept = kept.iter().filter_map(|record| record["data"].as_object());
     let result = kept.flat_map(|data| data.values()).filter_map(Value::as_str).find(|text| {
         STANDARD.decode(text).is_ok_and(|text| text.windows(password.len()).any(|part| part == password))

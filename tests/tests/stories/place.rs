@@ -12,10 +12,12 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::{MutexGuard, RwLockReadGuard};
 
 use crate::cluster::{Cluster, RUNNER};
 use crate::containers::Engine;
-use crate::program;
+use crate::installed::Installed;
+use crate::{kubectl, program};
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -49,6 +51,8 @@ pub(crate) struct Place {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
     elsewhere: Vec<String>,
+    /// While it is there, the cluster is, and no other place has a relay of its own in it.
+    _turns: Option<(RwLockReadGuard<'static, ()>, MutexGuard<'static, ()>)>,
 }
 
 /// Tells the tables of one DynamoDB apart.
@@ -72,27 +76,40 @@ impl Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: shared_folder(), elsewhere: vec![] }
+        Self { folder: shared_folder(), elsewhere: vec![], _turns: None }
     }
 
     /// One whose table is in the DynamoDB at `endpoint`.
     pub(crate) fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
         let table = ["--dynamodb", endpoint, "--table", &table].map(str::to_owned);
-        Self { folder: shared_folder(), elsewhere: table.into() }
+        Self { folder: shared_folder(), elsewhere: table.into(), _turns: None }
     }
 
-    /// One whose units run in a cluster.
-    pub(crate) fn in_cluster(cluster: &Cluster) -> Self {
+    /// One whose units run in this namespace of a cluster, by a relay of its own.
+    pub(crate) async fn in_cluster(cluster: &Cluster, units: &str) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
         let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
-        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
+        let elsewhere = there.into_iter().chain(["--units", units]).map(str::to_owned).collect();
+        // In this order everywhere.
+        let turns = (kubectl::served().await, kubectl::only_relay().await);
+        Self { folder: shared_folder(), elsewhere, _turns: Some(turns) }
+    }
+
+    /// One whose units run by a relay that is installed in a cluster. Who has it sees to its turns.
+    pub(crate) fn by(relay: &Installed) -> Self {
+        let mut place = Self::new();
+        let (clusters, network) = relay.clusters();
+        let clusters = place.write("clusters.json", &clusters.to_string());
+        let there = ["--clusters", &clusters, "--relay-networks", &network, "--listen", &relay.cluster.host];
+        place.elsewhere = there.map(str::to_owned).into();
+        place
     }
 
     /// One whose units run in clusters that others connect.
     pub(crate) fn with_clusters(clusters: &serde_json::Value) -> Self {
         let elsewhere = ["--clusters", "clusters.json"].map(str::to_owned).into();
-        let place = Self { folder: shared_folder(), elsewhere };
+        let place = Self { folder: shared_folder(), elsewhere, _turns: None };
         place.write("clusters.json", &clusters.to_string());
         place
     }
@@ -101,7 +118,7 @@ impl Place {
     pub(crate) fn with_containers(engine: &Engine) -> Self {
         let runner = program::runner().to_str().unwrap();
         let there = ["--pods", "docker", "--docker", &engine.url, "--runner", runner];
-        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into() }
+        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into(), _turns: None }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -1,4 +1,4 @@
-//! The programs under test: `ebb` and the relay, as cargo has built them.
+//! The programs under test: `ebb` and `ebb-relay`, as cargo has built them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ pub(crate) fn ebb() -> &'static Path {
     EBB.get_or_init(|| built("ebb"))
 }
 
-/// Where the relay is, likewise.
+/// Where the relay of a cluster is, likewise.
 pub(crate) fn relay() -> &'static Path {
     static RELAY: OnceLock<PathBuf> = OnceLock::new();
     RELAY.get_or_init(|| built("ebb-relay"))
 }
 
-/// The program of a package of the same name.
+/// The program of a package, which has the same name.
 fn built(name: &str) -> PathBuf {
     // TARGET/PROFILE/deps/stories-HASH
     let own = std::env::current_exe().unwrap();

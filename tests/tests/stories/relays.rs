@@ -12,10 +12,11 @@ use ebb_wire::relay::{Batch, Destination, Ensure, Objects, Request, Until, WorkN
 use ebb_wire::sign::{MessageId, Secret, sign};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::cluster::{BUSYBOX, Cluster, RUNNER, cluster};
+use crate::kubectl::served;
 use crate::place::{Place, until};
 use crate::program;
 use crate::s3::value;
@@ -50,14 +51,8 @@ fn sandbox(name: &str, cluster: &str) -> String {
 }
 
 /// What kubectl prints; `None`: it fails.
-async fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Option<String> {
-    let mut kubectl = Command::new(cluster.programs.join("kubectl"));
-    kubectl.arg("--kubeconfig").arg(&cluster.kubeconfig).args(arguments);
-    let mut kubectl =
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    kubectl.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
-    let done = kubectl.wait_with_output().await.unwrap();
-    done.status.success().then(|| String::from_utf8(done.stdout).unwrap())
+fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Option<String> {
+    cluster.run("kubectl", arguments, input).ok()
 }
 
 /// A relay with namespaces of its own.
@@ -74,7 +69,7 @@ impl Relay {
     async fn new(cluster: &'static Cluster, title: &str) -> Self {
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         for name in [units.clone(), format!("{units}-relay")] {
-            kubectl(cluster, &["create", "namespace", &name], "").await.unwrap();
+            kubectl(cluster, &["create", "namespace", &name], "").unwrap();
         }
         let (folder, secret) =
             (tempfile::tempdir().unwrap(), Secret::from_bytes(&rand::random::<[u8; 32]>()));
@@ -131,7 +126,7 @@ impl Relay {
     /// Its units' objects of a kind, by name.
     async fn there(&self, kind: &str) -> Vec<String> {
         let names = ["-n", &self.units, "get", kind, "-o", "jsonpath={.items[*].metadata.name}"];
-        let names = kubectl(self.cluster, &names, "").await.unwrap();
+        let names = kubectl(self.cluster, &names, "").unwrap();
         names.split_whitespace().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
     }
 
@@ -153,15 +148,15 @@ impl Relay {
     async fn close(mut self) {
         self.kill().await;
         let (units, own) = (self.units.clone(), format!("{}-relay", self.units));
-        kubectl(self.cluster, &["delete", "namespace", "--wait=false", &units, &own], "").await.unwrap();
+        kubectl(self.cluster, &["delete", "namespace", "--wait=false", &units, &own], "").unwrap();
     }
 }
 
 #[tokio::test]
 async fn relays_that_are_killed_gone_and_others() {
-    let cluster = cluster().await;
+    let (_served, cluster) = (served().await, cluster().await);
     let uid = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"];
-    let uid = kubectl(cluster, &uid, "").await.unwrap();
+    let uid = kubectl(cluster, &uid, "").unwrap();
     let (mut inside, mut asked) = (Relay::new(cluster, "inside").await, Relay::new(cluster, "asked").await);
     let at = |url: &str, uid: &str| {
         let mut entry = asked.entry(uid);
@@ -233,7 +228,7 @@ async fn relays_that_are_killed_gone_and_others() {
             "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/life": life,
         }},
     });
-    kubectl(cluster, &["apply", "-f", "-"], &forged.to_string()).await.unwrap();
+    kubectl(cluster, &["apply", "-f", "-"], &forged.to_string()).unwrap();
     let names = |list: &OrphanList| -> Vec<(String, bool)> {
         list.orphans.iter().map(|orphan| (orphan.name.clone(), orphan.proven)).collect()
     };

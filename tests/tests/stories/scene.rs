@@ -110,7 +110,10 @@ impl<'a> Scene<'a> {
         let left = match &self.things {
             Things::Buckets => s3::buckets(s3).await,
             Things::Databases(server) => server.databases(),
-            Things::Services(receiver) => receiver.left(),
+            Things::Services(receiver) => {
+                receiver.each_was_made_once();
+                receiver.left()
+            }
             Things::Folder(root) => {
                 let names = fs::read_dir(root.path()).unwrap();
                 names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -120,7 +123,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn output<'a>(seen: &'a TargetDetail, resource: &str, output: &str) -> &'a str {
+/// An output of a resource, which is text.
+pub(crate) fn output<'a>(seen: &'a TargetDetail, resource: &str, output: &str) -> &'a str {
     match &seen.resources[resource].outputs[output] {
         OutputValue::Value(value) => value.as_str().unwrap(),
         other => panic!("{other:?}"),

@@ -1,6 +1,7 @@
 //! A PostgreSQL server of its own for a test.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -21,12 +22,18 @@ const TRIES: usize = 5;
 /// A running server; ends when this is dropped.
 pub(crate) struct Server {
     child: Child,
+    pub(crate) host: String,
     pub(crate) port: u16,
     _folder: TempDir,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::start_at("127.0.0.1").await
+    }
+
+    /// Starts one that listens on this address of this machine and trusts whoever reaches it.
+    pub(crate) async fn start_at(host: &str) -> Self {
         let programs = programs();
         let folder = shared_folder();
         if is_root() {
@@ -37,10 +44,18 @@ impl Server {
         initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]);
         let made = initdb.arg("--pgdata").arg(&data).output().unwrap();
         assert!(made.status.success(), "initdb failed: {made:?}");
+        // Addresses of pods are none of this machine's.
+        let trusted = format!("host all all {host}/8 trust\n");
+        fs::OpenOptions::new()
+            .append(true)
+            .open(data.join("pg_hba.conf"))
+            .unwrap()
+            .write_all(trusted.as_bytes())
+            .unwrap();
         let log = folder.path().join("log");
         for _ in 0..TRIES {
             let port = free_port();
-            let mut child = postgres(&programs, &data, folder.path(), port, &log);
+            let mut child = postgres(&programs, &data, folder.path(), (host, port), &log);
             let ended = until("PostgreSQL", async || match child.try_wait().unwrap() {
                 Some(_) => Some(true),
                 None => fs::read_to_string(&log)
@@ -48,7 +63,7 @@ impl Server {
                     .then_some(false),
             });
             if !ended.await {
-                return Self { child, port, _folder: folder };
+                return Self { child, host: host.to_owned(), port, _folder: folder };
             }
         }
         panic!("PostgreSQL does not start: {}", fs::read_to_string(&log).unwrap_or_default());
@@ -58,21 +73,7 @@ impl Server {
     pub(crate) fn ask(&self, database: &str, query: &str) -> Vec<String> {
         let mut psql = Command::new("psql");
         let port = self.port.to_string();
-        psql.args([
-            "-X",
-            "-A",
-            "-t",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &port,
-            "-U",
-            USER,
-            "-d",
-            database,
-            "-c",
-            query,
-        ]);
+        psql.args(["-X", "-A", "-t", "-h", &self.host, "-p", &port, "-U", USER, "-d", database, "-c", query]);
         let answer = psql.output().unwrap();
         assert!(answer.status.success(), "{answer:?}");
         String::from_utf8(answer.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -129,10 +130,10 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
-fn postgres(programs: &Path, data: &Path, sockets: &Path, port: u16, log: &Path) -> Child {
+fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u16), log: &Path) -> Child {
     let log = fs::File::create(log).unwrap();
     let mut postgres = unprivileged(&programs.join("postgres"));
-    postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+    postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", host, "-p", &port.to_string()]);
     // Nobody reads this after a crash of the machine.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
     postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()

@@ -9,6 +9,8 @@ use tokio::sync::OnceCell;
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
 /// The runner alone.
 pub(crate) const RUNNER: &str = "ebb.test/runner:1";
+/// The relay, once [`relay_image`] has made it.
+pub(crate) const RELAY: &str = "ebb.test/ebb-relay:1";
 
 /// Where it is.
 #[derive(Debug)]
@@ -20,6 +22,26 @@ pub(crate) struct Cluster {
     pub(crate) host: String,
 }
 
+impl Cluster {
+    /// helm or kubectl, as the administrator and in the root of the repository; gives what it prints.
+    ///
+    /// # Errors
+    /// When it fails; with what it says.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+        let mut command = Command::new(self.programs.join(program));
+        command.args(arguments).env("KUBECONFIG", &self.kubeconfig).current_dir(root());
+        for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+            command.env_remove(proxy);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+}
+
 /// The cluster, which is brought up if need be.
 pub(crate) async fn cluster() -> &'static Cluster {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
@@ -27,7 +49,7 @@ pub(crate) async fn cluster() -> &'static Cluster {
 }
 
 fn up() -> Cluster {
-    let said = xtask(&["cluster", "up", "--with", "helm"]);
+    let said = xtask(&["cluster", "up", "--with", "helm,kro"]);
     let place = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
         line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}"))
@@ -44,6 +66,16 @@ fn up() -> Cluster {
         programs: place("programs").into(),
         host: place("this machine, from pods"),
     }
+}
+
+/// Imports an image of the relay that is built as `program`.
+pub(crate) fn relay_image(program: &Path) {
+    let (folder, program) = (tempfile::tempdir().unwrap(), program.to_str().unwrap());
+    let to = folder.path().to_str().unwrap();
+    let (repository, tag) = RELAY.rsplit_once("/ebb-relay:").unwrap();
+    let named = ["--repository", repository, "--tag", tag];
+    xtask(&[&["images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
+    xtask(&["cluster", "image", RELAY, &format!("{to}/ebb-relay.tar")]);
 }
 
 /// The root of the repository.

@@ -11,7 +11,6 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, cluster};
-use crate::installed::run;
 use crate::requests::{Script, name};
 use crate::world::World;
 
@@ -49,7 +48,7 @@ fn rendered(cluster: &Cluster, units: &str) -> String {
     });
     let arguments = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-"];
     let only = ["--show-only=templates/settings.yaml", "--namespace=elsewhere"];
-    let text = run(cluster, "helm", &[&arguments[..], &only].concat(), &values.to_string()).unwrap();
+    let text = cluster.run("helm", &[&arguments[..], &only].concat(), &values.to_string()).unwrap();
     let map: Value = serde_saphyr::from_str(&text).unwrap();
     map["data"]["allowed.yaml"].as_str().expect("the chart has a list").to_owned()
 }

@@ -1,7 +1,7 @@
 //! The relay as its chart installs it: in a pod, where the Pod Security Standard `restricted` holds, with the chart's rights.
 
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use ebb_wire::callback::CallbackStatus;
 use ebb_wire::relay::{Answer, Answers, Batch, Objects, Request, Until, WorkState};
@@ -12,43 +12,11 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::client::{client, kubeconfig_of};
-use crate::cluster::{Cluster, cluster, root, xtask};
+use crate::cluster::{RELAY, cluster, relay_image, root, xtask};
 use crate::plane::Plane;
 use crate::requests::{self, Script, name, token};
 use crate::rights;
 use crate::world::{post, until};
-
-const RELAY: &str = "ebb.test/ebb-relay:1";
-
-/// helm or kubectl, as the administrator; gives what it prints.
-pub(crate) fn run(
-    cluster: &Cluster,
-    program: &str,
-    arguments: &[&str],
-    input: &str,
-) -> Result<String, String> {
-    let mut command = Command::new(cluster.programs.join(program));
-    command.args(arguments).env("KUBECONFIG", &cluster.kubeconfig).current_dir(root());
-    for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
-        command.env_remove(proxy);
-    }
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
-    let done = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
-}
-
-/// Imports an image of the relay under test.
-fn image() {
-    let (folder, program) = (tempfile::tempdir().unwrap(), env!("CARGO_BIN_EXE_ebb-relay"));
-    let to = folder.path().to_str().unwrap();
-    let (repository, tag) = RELAY.rsplit_once("/ebb-relay:").unwrap();
-    let named = ["--repository", repository, "--tag", tag];
-    xtask(&[&["images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
-    xtask(&["cluster", "image", RELAY, &format!("{to}/ebb-relay.tar")]);
-}
 
 struct Namespaces {
     client: kube::Client,
@@ -95,7 +63,7 @@ async fn what_is_rendered() {
     let template = |values: &Value| {
         let arguments =
             ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", "--namespace"];
-        run(cluster, "helm", &[&arguments[..], &[relay]].concat(), &values.to_string())
+        cluster.run("helm", &[&arguments[..], &[relay]].concat(), &values.to_string())
     };
     let everything = json!({
         "signing": {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
@@ -122,7 +90,7 @@ async fn what_is_rendered() {
         for line in lines {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        run(cluster, "kubectl", &["apply", "--dry-run=server", "--filename=-"], text).unwrap();
+        cluster.run("kubectl", &["apply", "--dry-run=server", "--filename=-"], text).unwrap();
         for broad in ["\"*\"", "- '*'", "cluster-admin", "- escalate", "- impersonate"] {
             assert!(!text.contains(broad), "{broad}\n{text}");
         }
@@ -151,7 +119,7 @@ async fn what_is_rendered() {
 async fn installed() {
     let (cluster, namespaces) = (cluster().await, Namespaces::new("chart").await);
     let Namespaces { client, units, relay } = &namespaces;
-    image();
+    relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")));
     let (plane, callbacks) = Plane::start_at(&cluster.host).await;
     let host = callbacks.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
     let secret = Secret::from_bytes(&[7; 32]).unwrap();
@@ -169,8 +137,8 @@ async fn installed() {
         "--namespace",
         relay,
     ];
-    run(cluster, "helm", &install, &values.to_string()).unwrap_or_else(|error| {
-        panic!("{error}\n{:?}", run(cluster, "kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
+    cluster.run("helm", &install, &values.to_string()).unwrap_or_else(|error| {
+        panic!("{error}\n{:?}", cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
     });
 
     // The account may do what the chart's file says, and nothing else anywhere.
@@ -205,7 +173,7 @@ async fn installed() {
         ask(Request::Ensure(Box::new(request))).await
     };
     let result = async |unit: &str| {
-        let logs = || run(cluster, "kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
+        let logs = || cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
         let what = format!("the result of {unit}\n{:?}", logs());
         until(&what, async || plane.taken(&token(&name(unit, 1))).into_iter().next()).await
     };
@@ -258,7 +226,7 @@ async fn installed() {
     assert!(!elsewhere.iter().any(|(_, resource, ..)| resource == "configmaps"), "{elsewhere:?}");
     roles.delete(relay, &DeleteParams::default()).await.unwrap();
 
-    run(cluster, "helm", &["uninstall", "ebb", "--wait", "--namespace", relay], "").unwrap();
+    cluster.run("helm", &["uninstall", "ebb", "--wait", "--namespace", relay], "").unwrap();
     for role in roles.list(&ListParams::default()).await.unwrap() {
         assert!(!role.metadata.name.unwrap().contains(relay.as_str()));
     }

@@ -94,6 +94,14 @@ pub(crate) fn import(room: &Room, name: &str, from: &Path, entrypoint: &[String]
     imported.map(drop)
 }
 
+/// Gives an image one more name, so that documents are run as they are written.
+///
+/// # Errors
+/// When there is no such image.
+pub(crate) fn tag(room: &Room, image: &str, name: &str) -> anyhow::Result<()> {
+    ctr(room, &["images", "tag", "--force", image, name]).map(drop)
+}
+
 fn ctr(room: &Room, arguments: &[&str]) -> anyhow::Result<String> {
     let mut ctr = room.command("ctr");
     let output = ctr.args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments).output()?;

@@ -1,0 +1,144 @@
+//! What a chain of scripts costs in a real cluster: how long after the end of one the Job of the next is there, and how
+//! long the whole takes beside the same scripts as bare Jobs, one after the other by a shell.
+//!
+//! Progress goes to standard error, the figures to standard output.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Parser;
+use comfy_table::Table;
+
+mod bare;
+mod documents;
+mod server;
+mod watch;
+
+use server::Server;
+use watch::Watch;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask chains",
+    about = "A chain of scripts in a cluster, beside the same as bare Jobs"
+)]
+struct Arguments {
+    /// Scripts in a chain
+    #[arg(long, default_value_t = 10)]
+    units: usize,
+    /// How often; the first round warms up and does not count
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How to reach the cluster
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// The address at which its pods reach this machine
+    #[arg(long, value_name = "ADDRESS")]
+    reach: String,
+    /// An image with the runner
+    #[arg(long, value_name = "IMAGE")]
+    runner_image: String,
+    /// An image with a shell and a date that knows milliseconds
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+    /// kubectl
+    #[arg(long, value_name = "PATH")]
+    kubectl: PathBuf,
+}
+
+impl Arguments {
+    /// kubectl in the namespace of units.
+    fn kubectl(&self) -> Command {
+        let mut kubectl = Command::new(&self.kubectl);
+        kubectl.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", UNITS]);
+        kubectl.stdin(Stdio::null());
+        kubectl
+    }
+}
+
+/// The namespace of units.
+const UNITS: &str = "chains";
+
+fn main() -> ExitCode {
+    match chains(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What one round has measured.
+struct Round {
+    /// From the end of a script to the Job of the next one.
+    gaps: Vec<Duration>,
+    /// From the request for a sandbox to the word that it is ready.
+    chain: Duration,
+    /// The same scripts as bare Jobs.
+    bare: Duration,
+}
+
+fn chains(arguments: &Arguments) -> anyhow::Result<()> {
+    ensure!(arguments.units > 1, "a chain has two units at least");
+    let ebb = std::env::current_exe()?.with_file_name("ebb");
+    let server = Server::start(&ebb, arguments)?;
+    server.publish(&documents::plugin(arguments.units, &arguments.image))?;
+    let mut rounds = Vec::new();
+    for round in 0..=arguments.rounds {
+        eprintln!("round {round} of {}", arguments.rounds);
+        let measured = measured(&server, round, arguments)?;
+        if round > 0 {
+            rounds.push(measured);
+        }
+    }
+    server.stop()?;
+    report(arguments, &rounds);
+    Ok(())
+}
+
+fn measured(server: &Server, round: usize, arguments: &Arguments) -> anyhow::Result<Round> {
+    let name = format!("chain-{round}");
+    let watch = Watch::start(arguments)?;
+    let began = Instant::now();
+    server.apply(&documents::sandbox(&name))?;
+    let chain = began.elapsed();
+    let jobs = watch.stop(arguments.units)?;
+    let ends = server.ends(&name, arguments.units)?;
+    let gaps = ends.iter().zip(&jobs[1..]).map(|(end, job)| {
+        // A clock of its own would be another machine's.
+        job.duration_since(*end).context("a Job was there before the script that it follows had ended")
+    });
+    let gaps = gaps.collect::<anyhow::Result<Vec<_>>>()?;
+    server.delete(&name)?;
+    Ok(Round { gaps, chain, bare: bare::chain(arguments)? })
+}
+
+fn report(arguments: &Arguments, rounds: &[Round]) {
+    let mut gaps: Vec<Duration> = rounds.iter().flat_map(|round| round.gaps.iter().copied()).collect();
+    gaps.sort_unstable();
+    let of_all = |part: f64| gaps[((gaps.len() - 1) as f64 * part).round() as usize];
+    println!(
+        "from the end of a script to the Job of the next: median {} ms, 90 % below {} ms, longest {} ms ({} measured)",
+        of_all(0.5).as_millis(),
+        of_all(0.9).as_millis(),
+        of_all(1.0).as_millis(),
+        gaps.len()
+    );
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).force_no_tty();
+    table.set_header(["round", "chain, s", "bare Jobs, s", "ratio"]);
+    for (number, round) in rounds.iter().enumerate() {
+        table.add_row([
+            (number + 1).to_string(),
+            format!("{:.2}", round.chain.as_secs_f64()),
+            format!("{:.2}", round.bare.as_secs_f64()),
+            format!("{:.2}", round.chain.as_secs_f64() / round.bare.as_secs_f64()),
+        ]);
+    }
+    let sum = |time: fn(&Round) -> Duration| rounds.iter().map(time).sum::<Duration>().as_secs_f64();
+    let ratio = sum(|round| round.chain) / sum(|round| round.bare);
+    println!("{table}\n{} scripts in a chain take {ratio:.2} times as long as bare Jobs", arguments.units);
+}

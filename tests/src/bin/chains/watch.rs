@@ -1,0 +1,69 @@
+//! When Jobs are there, as somebody sees it who watches them.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use serde_json::{Deserializer, Value};
+
+use crate::Arguments;
+
+/// Longer than any Job is awaited.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A watch that runs; ends when this is dropped.
+pub(crate) struct Watch {
+    kubectl: Child,
+    seen: Receiver<(String, SystemTime)>,
+}
+
+impl Watch {
+    /// Starts one; there is no Job yet.
+    pub(crate) fn start(arguments: &Arguments) -> anyhow::Result<Self> {
+        let mut kubectl = arguments.kubectl();
+        kubectl.args(["get", "jobs", "--watch", "--output-watch-events", "--output", "json"]);
+        let mut kubectl = kubectl.stdout(Stdio::piped()).spawn().context("cannot start kubectl")?;
+        let events = kubectl.stdout.take().context("a pipe was asked for")?;
+        let (sender, seen) = channel();
+        std::thread::spawn(move || {
+            for event in Deserializer::from_reader(events).into_iter::<Value>() {
+                let Ok(event) = event else { return };
+                let (now, name) = (SystemTime::now(), &event["object"]["metadata"]["name"]);
+                if let (Some("ADDED"), Some(name)) = (event["type"].as_str(), name.as_str())
+                    && sender.send((name.to_owned(), now)).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        // It has listed once when it watches; how long that takes nobody says.
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(Self { kubectl, seen })
+    }
+
+    /// When the Jobs came, in their order, once there were so many.
+    pub(crate) fn stop(self, jobs: usize) -> anyhow::Result<Vec<SystemTime>> {
+        let mut first: BTreeMap<String, SystemTime> = BTreeMap::new();
+        while first.len() < jobs {
+            match self.seen.recv_timeout(PATIENCE) {
+                Ok((name, time)) => {
+                    first.entry(name).or_insert(time);
+                }
+                Err(_) => bail!("only {} Jobs were seen", first.len()),
+            }
+        }
+        let mut times: Vec<SystemTime> = first.into_values().collect();
+        times.sort_unstable();
+        Ok(times)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // It may be over.
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
