@@ -204,7 +204,7 @@ impl Inner {
         if let Some(kind) = self.kinds.find(&self.client, "v1", "Pod").await? {
             self.watch(&kind, Some(namespace.unwrap_or(&work.namespace)));
         }
-        if self.pods(name, work).await?.iter().all(|pod| is_over(pod) || is_stuck(pod)) {
+        if self.pods(work).await?.iter().all(|pod| is_over(pod) || is_stuck(pod)) {
             self.leave_place(name);
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! The relay as its chart installs it: in a pod, where the Pod Security Standard `restricted` holds, with the chart's rights.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ebb_wire::callback::CallbackStatus;

@@ -67,7 +67,7 @@ impl Observed {
             if is_job && known.insert(object.clone()) {
                 began.push(unit);
                 of_unit.insert(object);
-            } else if is_job && !runs || !is_job && !runs {
+            } else if !runs {
                 of_unit.remove(&object);
             } else if !is_job && runs {
                 // From now on it says how its Job is.
