@@ -63,6 +63,9 @@ pub(crate) struct Options {
     /// Seconds that what keeps a pod from starting may last, such as an image that cannot be pulled
     #[arg(long, env = "EBB_RELAY_TROUBLE", default_value_t = 60)]
     trouble: u64,
+    /// Seconds that the API server may take to do what a relay has asked for that was killed meanwhile
+    #[arg(long, env = "EBB_RELAY_LANDING", default_value_t = 60)]
+    landing: u64,
     /// Seconds that a node is waited for; without it, until the work's own deadline
     #[arg(long, env = "EBB_RELAY_UNSCHEDULABLE")]
     unschedulable: Option<u64>,
@@ -103,6 +106,7 @@ impl Options {
             heartbeat: Duration::from_secs(self.heartbeat),
             runner_patience: Duration::from_secs(self.patience),
             trouble: Duration::from_secs(self.trouble),
+            landing: Duration::from_secs(self.landing),
             unschedulable: self.unschedulable.map(Duration::from_secs),
             ..Settings::new(&self.namespace, &self.units, &self.reach)
         })

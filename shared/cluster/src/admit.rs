@@ -58,13 +58,13 @@ impl Inner {
         for (number, manifest) in request.work.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, Until::Ended { .. });
             self.complete(manifest, &namespace, &allowed, is_awaited).await?;
-            label(&mut manifest["metadata"], &labels);
+            label(manifest, "", &labels).map_err(Refusal::Never)?;
             if is_awaited {
                 if !Place::of(manifest).is_job() {
                     return never("a container's end is awaited, and the first object is no Job");
                 }
                 one_pod(&manifest["spec"]).map_err(Refusal::Never)?;
-                label(&mut manifest["spec"]["template"]["metadata"], &labels);
+                label(manifest, "/spec/template", &labels).map_err(Refusal::Never)?;
             }
         }
         let documents = request.work.secrets.iter().map(|it| Place::secret(&namespace, &it.name));
@@ -90,9 +90,11 @@ impl Inner {
         allowed.secrets.extend(work.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs = work.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
-            for (_, secret) in self.outputs(&work.life).await? {
-                allowed.secrets.insert(secret.name_any());
+            let (found, unread) = self.outputs(&work.life).await;
+            if let Some(error) = unread.into_iter().find(|error| status(error) != Some(403)) {
+                return Err(error.into());
             }
+            allowed.secrets.extend(found.iter().map(|(_, secret)| secret.name_any()));
         }
         Ok(allowed)
     }
@@ -211,9 +213,52 @@ fn one_pod(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds labels to metadata.
-fn label(metadata: &mut Value, labels: &Value) {
-    for (key, value) in labels.as_object().into_iter().flatten() {
-        metadata["labels"][key] = value.clone();
+/// Adds labels to what is at a JSON Pointer of a manifest.
+///
+/// # Errors
+/// When it cannot have any; says why.
+fn label(manifest: &mut Value, at: &str, labels: &Value) -> Result<(), String> {
+    let no_map = |what: &str| format!("{at}/{what} is no map");
+    let mut there = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
+    for part in ["metadata", "labels"] {
+        let map = there.as_object_mut().ok_or_else(|| no_map(part))?;
+        there = map.entry(part).or_insert(Value::Null);
+        if there.is_null() {
+            *there = json!({});
+        }
+    }
+    let map = there.as_object_mut().ok_or_else(|| no_map("metadata/labels"))?;
+    map.extend(labels.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_added_where_there_may_be_some() {
+        let labels = json!({"a": "b"});
+        for (manifest, at, expected) in [
+            (json!({}), "", Some(json!({"metadata": {"labels": {"a": "b"}}}))),
+            (
+                json!({"metadata": {"labels": {"c": "d"}}}),
+                "",
+                Some(json!({"metadata": {"labels": {"a": "b", "c": "d"}}})),
+            ),
+            (
+                json!({"t": {"metadata": null}}),
+                "/t",
+                Some(json!({"t": {"metadata": {"labels": {"a": "b"}}}})),
+            ),
+            (json!({"metadata": {"labels": "text"}}), "", None),
+            (json!({"metadata": "text"}), "", None),
+            (json!({"t": "text"}), "/t", None),
+            (json!({}), "/t", None),
+        ] {
+            let mut labelled = manifest.clone();
+            let done = label(&mut labelled, at, &labels).is_ok();
+            assert_eq!(done.then_some(labelled), expected, "{manifest}");
+        }
     }
 }

@@ -10,12 +10,16 @@ use crate::callback::Delivery;
 use crate::error::Error;
 use crate::record::{Phase, Record};
 use crate::relay::Inner;
-use crate::store::{Held, now_ms};
+use crate::store::now_ms;
+use crate::verbs::CHANGED;
 
 /// Between two looks at work that nothing was heard of: what watches have missed is found then.
 pub(crate) const LOOK: Duration = Duration::from_secs(30);
 /// Between two tries of what failed: the first pause, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+
+/// How long a step may hold the lock of its unit: the API server may have forgotten it.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// What is to be done after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +63,22 @@ impl Inner {
 
     /// Does the next thing that has to be done for a work.
     async fn step(self: &Arc<Self>, name: &WorkName) -> Result<Next, Error> {
-        let lock = self.tasks.lock(&name.unit).await;
-        let Some(mut held) = self.store.get(name).await? else {
+        match in_time(Box::pin(self.step_or_report(name))).await? {
+            Some(next) => Ok(next),
+            None => self.report(name).await,
+        }
+    }
+
+    /// `None`: it has a result that is to be sent.
+    async fn step_or_report(self: &Arc<Self>, name: &WorkName) -> Result<Option<Next>, Error> {
+        let _lock = self.tasks.lock(&name.unit).await;
+        let Some(mut held) = self.store.head(name).await? else {
             self.leave_place(name);
-            return Ok(Next::Leave);
+            return Ok(Some(Next::Leave));
         };
+        if held.record.phase != Phase::Ended {
+            self.store.rest(&mut held).await?;
+        }
         if held.record.may_run() {
             self.turns.hold(name);
         }
@@ -72,9 +87,8 @@ impl Inner {
             Phase::Running => self.wait(&mut held).await,
             Phase::Ending { .. } => self.end(&mut held).await,
             Phase::Ended => {
-                drop(lock);
                 self.leave_place_once_over(&held).await?;
-                return self.report(&held).await;
+                return Ok(None);
             }
             Phase::Taken => {
                 self.leave_place_once_over(&held).await?;
@@ -85,18 +99,26 @@ impl Inner {
         if next == Next::Leave {
             self.leave_place(name);
         }
-        Ok(next)
+        Ok(Some(next))
     }
 
     /// Calls back; a result that was taken is noted as such.
-    async fn report(&self, held: &Held) -> Result<Next, Error> {
-        match self.call_back(held).await? {
+    async fn report(&self, name: &WorkName) -> Result<Next, Error> {
+        // Results are large, and a control plane that does not answer has all of them wait.
+        let Ok(room) = self.callbacks.acquire().await else { return Ok(Next::Again) };
+        let Some(held) = in_time(self.store.get(name)).await? else { return Ok(Next::Now) };
+        if held.record.phase != Phase::Ended {
+            return Ok(Next::Now);
+        }
+        let delivery = self.call_back(&held).await?;
+        drop((held, room));
+        match delivery {
             Delivery::Taken => {
-                self.take(&held.record.name).await?;
+                in_time(self.take(name)).await?;
                 Ok(Next::Now)
             }
             Delivery::Later(why) => {
-                let WorkName { unit, attempt } = &held.record.name;
+                let WorkName { unit, attempt } = name;
                 tracing::info!(unit, attempt, why, "the result is not taken yet");
                 Ok(Next::Again)
             }
@@ -117,6 +139,11 @@ impl Inner {
         self.store.save(&mut held).await?;
         Ok(true)
     }
+}
+
+async fn in_time<T>(done: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = |_| Err(Error::Own("the API server takes too long".to_owned()));
+    tokio::time::timeout(LONGEST, done).await.unwrap_or_else(late)
 }
 
 async fn look_after(inner: Arc<Inner>, name: WorkName, wake: Arc<Notify>) {
@@ -140,7 +167,7 @@ async fn steps(inner: &Arc<Inner>, name: &WorkName, wake: &Notify) {
                 pause = PAUSE.0;
                 rest
             }
-            Err(Error::Conflict) => continue,
+            Err(Error::Conflict) => CHANGED,
             Ok(Next::Again) => grown(&mut pause),
             Err(error) => {
                 tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step has failed");

@@ -13,6 +13,7 @@ use crate::admit::Refusal;
 use crate::names::{self, LIFE, OUTPUT, PART};
 use crate::record::{Place, Work};
 use crate::relay::Inner;
+use crate::settings::millis;
 
 /// Bytes of a document that is filled in.
 const LARGEST: usize = 1 << 20;
@@ -25,6 +26,14 @@ pub(crate) fn is_readable(secret: &Value, life: &str) -> bool {
     let label = |key: &str| secret["metadata"]["labels"][key].as_str();
     let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));
     !is_ours || (label(PART) == Some(OUTPUT) && label(LIFE) == Some(life))
+}
+
+/// Names of the sensitive outputs of a script, whose document is told where to report.
+pub(crate) fn sensitive(document: &SecretDocument) -> Vec<String> {
+    let reports = document.fill.iter().any(|fill| fill.with == FillWith::Report);
+    let outputs = document.document["outputs"].as_array().filter(|_| reports);
+    let outputs = outputs.into_iter().flatten().filter(|output| output["sensitive"] == true);
+    outputs.filter_map(|output| output["name"].as_str().map(str::to_owned)).collect()
 }
 
 impl Inner {
@@ -67,7 +76,6 @@ impl Inner {
 
     /// Where the runner of a work reports to.
     fn address(&self, name: &WorkName, work: &Work) -> RelayAddress {
-        let millis = |it: std::time::Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
         RelayAddress {
             url: format!("{}/v1/reports/{}/{}", self.settings.reach, name.unit, name.attempt),
             token: work.token.clone(),

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::callback::{Callback, CallbackStatus, Reason, ReasonCode};
+use ebb_wire::limits::message;
 use ebb_wire::runner::Termination;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
@@ -18,6 +19,7 @@ use crate::objects;
 use crate::pod::{self, End, Lasts, Sight, Trouble};
 use crate::record::Work;
 use crate::relay::Inner;
+use crate::settings::millis;
 use crate::store::{Held, now_ms};
 
 /// Between two looks for why there is no pod: events are not watched.
@@ -49,7 +51,13 @@ impl Inner {
             Known::Over(result) if removing.is_none() || result.status != CallbackStatus::Succeeded => {
                 self.finish(held, result).await
             }
-            Known::Over(_) => Ok(Next::Wait(NO_POD)),
+            Known::Over(_) => {
+                let deadline = held.record.work.as_ref().map_or(0, |work| work.deadline_ms);
+                match removing {
+                    Some(why) if now_ms() >= deadline => self.finish(held, late(held, &why)).await,
+                    _ => Ok(Next::Wait(NO_POD)),
+                }
+            }
             Known::Doomed(result) => self.conclude(held, result).await,
             Known::Wait(next) => Ok(next),
         }
@@ -70,7 +78,7 @@ impl Inner {
             }
         }
         let object = self.read(&job.place).await?.filter(|it| objects::uid(it) == job.uid);
-        let pods = self.pods(&held.record.name, &work).await?;
+        let pods = self.pods(&work).await?;
         let sight = match &object {
             Some(object) => pod::look(object, &pods, container),
             None if pods.is_empty() => Sight::Gone,
@@ -135,7 +143,6 @@ impl Inner {
         reported: Option<Callback>,
         trouble: Option<Trouble>,
     ) -> Result<Known, Error> {
-        let millis = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
         let until = trouble.as_ref().and_then(|it| match it.lasts {
             Lasts::Forever => Some(0),
             Lasts::Since(since) => Some(since.saturating_add(millis(self.settings.trouble))),
@@ -192,7 +199,7 @@ impl Inner {
         if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
             return Ok(());
         }
-        work.foreboding = Some(seen);
+        work.foreboding = Some(Reason { code: seen.code, message: message(&seen.message) });
         // One that has ended is judged right now.
         if !matches!(sight, Sight::Ended(_)) {
             self.store.save(held).await?;
@@ -227,6 +234,13 @@ impl Inner {
 pub(crate) fn is_stuck(pod: &Pod) -> bool {
     let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
     should_be_gone.is_some_and(|time| pod::millis(Some(time)).saturating_add(STUCK_MS) <= now_ms())
+}
+
+/// It has no time left for what is still pending.
+pub(crate) fn late(held: &Held, why: &str) -> Callback {
+    let times = held.record.work.as_ref().map(|work| work.deadline_ms.saturating_sub(work.received_ms));
+    let took = times.unwrap_or_default();
+    Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms: {why}"))
 }
 
 fn gone() -> Callback {

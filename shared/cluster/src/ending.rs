@@ -1,14 +1,14 @@
 //! Ending what runs: the Job and its pods, and of a work that does not keep its objects all of them.
 
-use ebb_wire::callback::{Callback, CallbackStatus};
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Preconditions};
 
 use crate::attend::Next;
-use crate::error::{Error, status};
+use crate::error::{Error, said, status};
 use crate::objects::{self, Deletion};
-use crate::record::{Applied, Phase, Place};
+use crate::record::{Applied, Phase, Unsure, Work};
 use crate::relay::Inner;
 use crate::store::{Held, now_ms};
 
@@ -20,13 +20,13 @@ pub(crate) const STUCK_MS: u64 = 120_000;
 const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Inner {
-    /// The work has this result. What may still run is ended first.
+    /// The work has this result. What may still run, or come to be, is ended first.
     ///
     /// # Errors
     /// When the record cannot be written.
     pub(crate) async fn conclude(&self, held: &mut Held, result: Callback) -> Result<Next, Error> {
         let may_run = held.record.work.as_ref().is_some_and(|work| work.container().is_some());
-        if may_run {
+        if may_run || self.may_be_under_way(held) {
             self.begin_end(held, GRACE_MS, Some(result)).await?;
         } else {
             self.finish(held, result).await?;
@@ -44,10 +44,19 @@ impl Inner {
         {
             result.took_ms = Some(now_ms().saturating_sub(work.received_ms));
         }
-        held.conclude(&result.fit());
+        held.conclude(result);
         held.record.phase = Phase::Ended;
         self.store.save(held).await?;
         Ok(Next::Now)
+    }
+
+    /// Whether a request may be under way that nobody knows the outcome of: of a relay that was killed, or that got no
+    /// answer.
+    fn may_be_under_way(&self, held: &Held) -> bool {
+        held.record.phase == Phase::Starting
+            && !held.record.waits()
+            && !held.sure
+            && !self.tasks.is_sure(&held.record.name, &held.version)
     }
 
     /// Notes that the work is to be ended. One that waits for its turn is over at once.
@@ -64,24 +73,19 @@ impl Inner {
             held.bury();
             return self.store.save(held).await;
         }
-        let name = held.record.name.clone();
-        if let Some(mut work) = held.record.work.take() {
-            // What was applied and could not be noted any more.
-            let documents = work.objects.secrets.iter().map(|it| Place::secret(&work.namespace, &it.name));
-            let all: Vec<_> = documents.chain(work.objects.apply.iter().map(Place::of)).collect();
-            for (number, place) in all.iter().enumerate().skip(work.applied.len()) {
-                if let Some(object) = self.read(place).await?
-                    && objects::owner(&object).as_ref() == Some(&name)
-                {
-                    let (uid, place) = (objects::uid(&object).to_owned(), place.clone());
-                    let document = number < work.objects.secrets.len();
-                    work.applied.push(Applied { place, uid, document });
-                }
-            }
+        let unsure = self.may_be_under_way(held);
+        let mut next = None;
+        if let Some(work) = &mut held.record.work {
+            // What was applied is noted before the next is, so there is one at most that was not.
+            next = work.places().nth(work.applied.len());
             work.objects.apply.clear();
-            held.record.work = Some(work);
         }
-        held.record.phase = Phase::Ending { grace_ms, since_ms: now_ms(), result: result.map(Box::new) };
+        let next = next.filter(|_| unsure).map(|(place, document)| Unsure { place, document });
+        held.record.phase =
+            Phase::Ending { grace_ms, since_ms: now_ms(), concluded: result.is_some(), unsure: next };
+        if let Some(result) = result {
+            held.conclude(result);
+        }
         self.store.save(held).await
     }
 
@@ -90,41 +94,36 @@ impl Inner {
     /// # Errors
     /// When the API server does not answer: try again.
     pub(crate) async fn end(&self, held: &mut Held) -> Result<Next, Error> {
-        let Phase::Ending { grace_ms, since_ms, result } = held.record.phase.clone() else {
+        let Phase::Ending { grace_ms, since_ms, concluded, .. } = held.record.phase else {
             return Ok(Next::Now);
         };
+        let mut left = self.settle(held, since_ms).await?;
         let Some(work) = held.record.work.clone() else { return Ok(Next::Leave) };
-        let name = held.record.name.clone();
-        let mut is_gone = true;
-        let job = work.manifests().next().filter(|_| work.container().is_some());
-        let doomed = work.applied.iter().rev().filter(|it| !work.objects.keep || Some(*it) == job);
-        for applied in doomed {
-            is_gone &= self.delete(&name, applied).await? == Deletion::Gone;
+        if let Some(why) = self.end_all(held, &work, grace_ms).await? {
+            left = Some(why);
         }
-        if job.is_some() {
-            let pods = self.pods(&name, &work).await?;
-            is_gone &= pods.is_empty();
-            for pod in &pods {
-                self.end_pod(pod, grace_ms).await?;
-            }
-        }
-        if !is_gone {
-            // The control plane has to hear of a node that does not answer. A cancellation waits: it asks again.
+        // What came through although it was to be ended: what it has made is known, which is better.
+        let result = if held.result.is_some() { Some(held.result()?) } else { None };
+        let came_through = result.as_ref().is_some_and(|it| it.status == CallbackStatus::Succeeded);
+        let result = result.filter(|_| concluded || came_through);
+        if let Some(why) = left {
+            // The control plane has to hear of a node that does not answer, and of objects that nobody can remove.
             let is_stuck = now_ms().saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
-            return match result.filter(|_| is_stuck) {
-                Some(result) => self.finish(held, *result).await,
-                None => Ok(Next::Wait(LOOK)),
+            if !is_stuck {
+                return Ok(Next::Wait(LOOK));
+            }
+            let lost = || {
+                let why = format!("it was to be ended, and it is not known whether it has: {why}");
+                Callback::failed(ReasonCode::Lost, &why)
             };
+            return self.finish(held, result.unwrap_or_else(lost)).await;
         }
         if !work.objects.keep
             && let Some(work) = &mut held.record.work
         {
             work.applied.clear();
         }
-        let reported = if work.reported { Some(held.result()?) } else { None };
-        // What came through although it was to be ended: what it has made is known, which is better.
-        let came_through = reported.filter(|it| it.status == CallbackStatus::Succeeded);
-        match came_through.or(result.map(|result| *result)) {
+        match result {
             Some(result) => self.finish(held, result).await,
             None => {
                 held.bury();
@@ -132,6 +131,65 @@ impl Inner {
                 Ok(Next::Leave)
             }
         }
+    }
+
+    /// Finds out whether an object came to be whose request may have been under way. `Some`: not yet known, and why.
+    async fn settle(&self, held: &mut Held, since_ms: u64) -> Result<Option<String>, Error> {
+        let Phase::Ending { unsure, .. } = &mut held.record.phase else { return Ok(None) };
+        let Some(Unsure { place, document }) = unsure.clone() else { return Ok(None) };
+        // Before it is read: what has not landed by then never will.
+        let landed = now_ms().saturating_sub(since_ms) > crate::settings::millis(self.settings.landing);
+        let there = match self.read(&place).await {
+            Ok(there) => there,
+            Err(error) => return told(error).map(|why| Some(format!("{place}: {why}"))),
+        };
+        let own = there.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
+        if own.is_none() && !landed {
+            return Ok(Some(format!("{place} may still come to be")));
+        }
+        *unsure = None;
+        if let (Some(object), Some(work)) = (own, &mut held.record.work) {
+            let uid = objects::uid(&object).to_owned();
+            work.applied.push(Applied { place, uid, document });
+        }
+        self.store.save(held).await?;
+        Ok(None)
+    }
+
+    /// Ends what runs and is not to be kept. `Some`: something is still there, and why.
+    async fn end_all(&self, held: &Held, work: &Work, grace_ms: u64) -> Result<Option<String>, Error> {
+        let name = &held.record.name;
+        let mut left = None;
+        let job = work.manifests().next().filter(|_| work.container().is_some());
+        let doomed = work.applied.iter().rev().filter(|it| !work.objects.keep || Some(*it) == job);
+        for applied in doomed {
+            match self.delete(name, applied).await {
+                Ok(Deletion::Gone) => {}
+                Ok(Deletion::Ends(why)) => left = Some(why),
+                Err(Error::Cluster(error)) => {
+                    left = Some(format!("{}: {}", applied.place, told(error)?));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if job.is_none() {
+            return Ok(left);
+        }
+        let pods = match self.pods(work).await {
+            Ok(pods) => pods,
+            Err(Error::Cluster(error)) => return Ok(Some(format!("its pods: {}", told(error)?))),
+            Err(error) => return Err(error),
+        };
+        for pod in &pods {
+            left = Some(format!("Pod {} is still there", pod.name_any()));
+            match self.end_pod(pod, grace_ms).await {
+                Err(Error::Cluster(error)) => {
+                    left = Some(format!("Pod {}: {}", pod.name_any(), told(error)?));
+                }
+                ended => ended?,
+            }
+        }
+        Ok(left)
     }
 
     async fn end_pod(&self, pod: &Pod, grace_ms: u64) -> Result<(), Error> {
@@ -147,5 +205,16 @@ impl Inner {
             Err(error) if !matches!(status(&error), Some(404 | 409)) => Err(error.into()),
             _ => Ok(()),
         }
+    }
+}
+
+/// What the API server says against something, which may be the same for ever.
+///
+/// # Errors
+/// When it has said nothing.
+fn told(error: kube::Error) -> Result<String, Error> {
+    match status(&error) {
+        Some(_) => Ok(said(&error)),
+        None => Err(error.into()),
     }
 }

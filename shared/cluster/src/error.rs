@@ -1,5 +1,7 @@
 //! What can go wrong between the relay and its cluster.
 
+use crate::store::now_ms;
+
 /// Why something was not done. It may be tried again: nothing of this says that the work has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -52,10 +54,23 @@ pub(crate) fn refused(error: &kube::Error) -> Option<Refused> {
         403 => Some(Refused::Denied),
         // A webhook of admission may answer with a status of its own.
         _ if said.message.starts_with("admission webhook") => Some(Refused::Denied),
+        // Not what was read: look again. But for fields that somebody else has applied.
+        409 if !said.message.starts_with("Apply failed with") => None,
         408 | 425 | 429 => None,
         400..=499 => Some(Refused::Invalid),
         _ => None,
     }
+}
+
+/// After what was last allowed an answer that says no is not asked for again; what may be a server that is just starting,
+/// for a minute.
+const STARTING_MS: u64 = 60_000;
+
+/// Whether an error ends what had time until then (milliseconds since 1970): the API server says no, or goes on to fail.
+/// One that does not answer ends nothing.
+pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
+    let patience = if refused(error).is_some() { 0 } else { STARTING_MS };
+    status(error).is_some() && now_ms() >= until_ms.saturating_add(patience)
 }
 
 /// What an error of the API server says, for people.

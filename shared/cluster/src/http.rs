@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -14,6 +14,7 @@ use ebb_wire::mail::Outcome;
 use ebb_wire::relay::{Answer, Batch, Request, WorkName, WorkState};
 use ebb_wire::runner::REPORT_BODY;
 use ebb_wire::sign::{self, Keys};
+use tokio::sync::Semaphore;
 
 use crate::store::now_ms;
 use crate::{Relay, Reported};
@@ -26,11 +27,23 @@ struct Served {
     keys: Keys,
 }
 
+/// Bytes of a report that is no matter: a heartbeat, an end without outputs.
+const SMALL: usize = 16 << 10;
+/// Reports that are larger, and are read at one time.
+const LARGE_AT_ONCE: usize = 8;
+/// How long the body of a report may take to come.
+const SLOWEST: Duration = Duration::from_secs(60);
+
+struct Reports {
+    relay: Relay,
+    large: Semaphore,
+}
+
 /// The routes of runners.
 pub fn reports(relay: Relay) -> Router {
     Router::new()
-        .route("/v1/reports/{unit}/{attempt}", post(report).layer(DefaultBodyLimit::max(REPORT_BODY)))
-        .with_state(relay)
+        .route("/v1/reports/{unit}/{attempt}", post(report))
+        .with_state(Arc::new(Reports { relay, large: Semaphore::new(LARGE_AT_ONCE) }))
 }
 
 /// The route of the control plane, whose batches are signed with one of `keys`.
@@ -85,16 +98,30 @@ pub(crate) async fn answer(relay: &Relay, body: &[u8], late: Duration) -> Outcom
 }
 
 async fn report(
-    State(relay): State<Relay>,
+    State(reports): State<Arc<Reports>>,
     Path((unit, attempt)): Path<(String, u32)>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) else {
         return StatusCode::UNAUTHORIZED.into_response();
     };
-    let (said, answer) = match relay.report(&WorkName { unit, attempt }, token, &body).await {
+    let name = WorkName { unit, attempt };
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let is_small = length.is_some_and(|length: usize| length <= SMALL);
+    // Nobody gets memory, or a place, who has no token.
+    let reported = match reports.relay.expects(&name, token).await {
+        Ok(Reported::Taken) => {
+            let _room = if is_small { None } else { reports.large.acquire().await.ok() };
+            let body = tokio::time::timeout(SLOWEST, to_bytes(body, REPORT_BODY)).await;
+            let Ok(body) = body else { return StatusCode::REQUEST_TIMEOUT.into_response() };
+            let Ok(body) = body else { return StatusCode::PAYLOAD_TOO_LARGE.into_response() };
+            reports.relay.report(&name, token, &body).await
+        }
+        other => other,
+    };
+    let (said, answer) = match reported {
         Ok(Reported::Taken) => ("taken", StatusCode::NO_CONTENT.into_response()),
         Ok(Reported::Gone) => ("gone", StatusCode::GONE.into_response()),
         Ok(Reported::NotYours) => ("not yours", StatusCode::UNAUTHORIZED.into_response()),

@@ -67,7 +67,8 @@ impl Kinds {
         Ok(Some(found))
     }
 
-    /// The objects among which a recorded one is. A kind that is gone took its objects with it: `None`.
+    /// The objects among which a recorded one is, in its version or in another one that is still served. A kind that is
+    /// gone took its objects with it: `None`.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -76,9 +77,32 @@ impl Kinds {
         client: &Client,
         place: &Place,
     ) -> Result<Option<Api<DynamicObject>>, kube::Error> {
-        let kind = self.find(client, &place.api_version, &place.kind).await?;
+        let kind = match self.find(client, &place.api_version, &place.kind).await? {
+            Some(kind) => Some(kind),
+            None => elsewhere(client, place).await?,
+        };
         Ok(kind.map(|kind| kind.api(client, place.namespace.as_deref())))
     }
+
+    /// Forgets what was found for a place: its version is not served any more.
+    pub(crate) fn forget(&self, place: &Place) {
+        let key = (place.api_version.clone(), place.kind.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
+}
+
+/// A kind in the other versions of its group.
+async fn elsewhere(client: &Client, place: &Place) -> Result<Option<Kind>, kube::Error> {
+    let Some((group, _)) = place.api_version.rsplit_once('/') else { return Ok(None) };
+    let group = match oneshot::group(client, group).await {
+        Ok(group) => group,
+        Err(kube::Error::Discovery(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = group.versions().find_map(|version| {
+        group.versioned_resources(version).into_iter().find(|(resource, _)| resource.kind == place.kind)
+    });
+    Ok(found.map(|(resource, can)| Kind { resource, namespaced: can.scope == Scope::Namespaced }))
 }
 
 async fn discovered(

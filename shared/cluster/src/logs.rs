@@ -1,7 +1,6 @@
 //! The tail of a container's log.
 
 use ebb_wire::limits::{LOG_TAIL, RESPONSE_BODY};
-use ebb_wire::relay::WorkName;
 use ebb_wire::script::end_of;
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,11 +17,12 @@ impl Inner {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn pods(&self, name: &WorkName, work: &Work) -> Result<Vec<Pod>, Error> {
-        let namespace = work.manifests().next().and_then(|job| job.place.namespace.clone());
-        let api: Api<Pod> =
-            Api::namespaced(self.client.clone(), namespace.as_ref().unwrap_or(&work.namespace));
-        let mut pods = api.list(&ListParams::default().labels(&names::selector(name))).await?.items;
+    pub(crate) async fn pods(&self, work: &Work) -> Result<Vec<Pod>, Error> {
+        let Some(job) = work.manifests().next() else { return Ok(Vec::new()) };
+        let namespace = job.place.namespace.as_ref().unwrap_or(&work.namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut pods = api.list(&ListParams::default().labels(&names::of_job(&job.uid))).await?.items;
+        pods.retain(|pod| is_of(pod, &job.uid));
         pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
         Ok(pods)
     }
@@ -53,9 +53,9 @@ impl Inner {
     ///
     /// # Errors
     /// When its pods cannot be listed.
-    pub(crate) async fn log_of(&self, name: &WorkName, work: &Work) -> Result<String, Error> {
+    pub(crate) async fn log_of(&self, work: &Work) -> Result<String, Error> {
         let Some(container) = work.container() else { return Ok(String::new()) };
-        match self.pods(name, work).await?.last() {
+        match self.pods(work).await?.last() {
             Some(pod) => Ok(fitting(of_script(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
@@ -70,6 +70,15 @@ fn fitting(mut log: String) -> String {
         log = end_of(log, most);
     }
     log
+}
+
+/// Whether a pod is of the Job with this uid, or was when somebody removed the Job and not its pods. Labels alone say
+/// little: many may give them.
+fn is_of(pod: &Pod, job: &str) -> bool {
+    match pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
+        Some(owner) => owner.uid == job,
+        None => pod.labels().get(names::JOB).is_some_and(|uid| uid == job),
+    }
 }
 
 /// A log without what the runner itself has said at its end, as its report would have it.
@@ -87,6 +96,23 @@ pub(crate) fn of_script(log: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pods_of_others_are_not_looked_at() {
+        let owner = |uid: &str| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]);
+        let none = serde_json::json!([]);
+        for (label, owners, expected) in [
+            ("u", owner("u"), true),
+            ("x", owner("u"), true),
+            ("u", none.clone(), true),
+            ("u", owner("x"), false),
+            ("x", none, false),
+        ] {
+            let pod =
+                serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
+            assert_eq!(is_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
+        }
+    }
 
     #[test]
     fn what_the_runner_says_is_left_out() {

@@ -14,7 +14,7 @@ pub(crate) const LIFE: &str = "ebb.dev/life";
 pub(crate) const PART: &str = "ebb.dev/part";
 /// The label with the phase of a record, for people.
 pub(crate) const PHASE: &str = "ebb.dev/phase";
-/// Holds a record until its result was taken.
+/// Holds a record until its result was taken and nothing of it is left: nobody else knows what to remove.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 /// Who applies.
 pub(crate) const MANAGER: &str = "ebb";
@@ -35,9 +35,12 @@ pub(crate) fn labels(name: &WorkName, life: &str) -> BTreeMap<String, String> {
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Selects what is made for a work.
-pub(crate) fn selector(name: &WorkName) -> String {
-    format!("{UNIT}={},{ATTEMPT}={}", name.unit, name.attempt)
+/// The label by which its controller marks the pods of a Job: the Job's uid. No plugin may give it.
+pub(crate) const JOB: &str = "batch.kubernetes.io/controller-uid";
+
+/// Selects the pods of a Job.
+pub(crate) fn of_job(uid: &str) -> String {
+    format!("{JOB}={uid}")
 }
 
 /// The work that labels name.

@@ -2,10 +2,11 @@
 
 use ebb_wire::relay::WorkName;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use serde_json::Value;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use serde_json::{Value, json};
 
 use crate::error::{Error, status};
+use crate::kinds::Kind;
 use crate::names::{self, MANAGER};
 use crate::record::{Applied, Place};
 use crate::relay::Inner;
@@ -18,24 +19,81 @@ impl Inner {
     /// When the API server does not answer.
     pub(crate) async fn read(&self, place: &Place) -> Result<Option<Value>, kube::Error> {
         let Some(api) = self.kinds.of(&self.client, place).await? else { return Ok(None) };
-        let found = warm::settled(&self.client, || api.get_opt(&place.name)).await?;
-        // An object that was read can be written.
-        Ok(found.map(|object| serde_json::to_value(object).unwrap_or_default()))
+        let found = match warm::settled(&self.client, || api.get(&place.name)).await {
+            Err(error) if status(&error) == Some(404) && !is_of(&error, place) => {
+                // It is not the object that is missing but its kind, or its version.
+                self.kinds.forget(place);
+                let Some(api) = self.kinds.of(&self.client, place).await? else { return Ok(None) };
+                warm::settled(&self.client, || api.get(&place.name)).await
+            }
+            found => found,
+        };
+        match found {
+            // An object that was read can be written.
+            Ok(object) => Ok(Some(serde_json::to_value(object).unwrap_or_default())),
+            Err(error) if status(&error) == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Applies a manifest; gives the object's uid.
+    async fn served(&self, place: &Place) -> Result<Kind, kube::Error> {
+        let kind = self.kinds.find(&self.client, &place.api_version, &place.kind).await?;
+        let missing = || kube::error::DiscoveryError::MissingKind(place.to_string());
+        kind.ok_or_else(|| kube::Error::Discovery(missing()))
+    }
+
+    /// Applies a manifest to what has a name of ours, be it there or not; gives the object's uid.
     ///
     /// # Errors
     /// The API server's.
     pub(crate) async fn apply(&self, place: &Place, manifest: &Value) -> Result<String, kube::Error> {
-        let Some(api) = self.kinds.of(&self.client, place).await? else {
-            return Err(kube::Error::Discovery(kube::error::DiscoveryError::MissingKind(place.to_string())));
-        };
+        let api: Api<DynamicObject> = self.served(place).await?.api(&self.client, place.namespace.as_deref());
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let how = how.validation_strict();
         let patch = Patch::Apply(manifest);
         let applied = warm::settled(&self.client, || api.patch(&place.name, &how, &patch)).await?;
         Ok(applied.uid().unwrap_or_default())
+    }
+
+    /// Makes an object that is not there; gives its uid. One that somebody else has made meanwhile stays as it is: 409.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub(crate) async fn create(&self, place: &Place, manifest: &Value) -> Result<String, kube::Error> {
+        let api: Api<DynamicObject> = self.served(place).await?.api(&self.client, place.namespace.as_deref());
+        // By hand: the client's `create` has unknown fields dropped, where applying refuses them.
+        let url = format!("{}?fieldManager={MANAGER}&fieldValidation=Strict", api.resource_url());
+        let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request.body(manifest.to_string().into_bytes());
+        let request = request
+            .map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+        Ok(self.client.request::<DynamicObject>(request).await?.uid().unwrap_or_default())
+    }
+
+    /// Applies a manifest onto this very object, as it was read, which a lower try has made; gives its uid. What that try
+    /// gave and this one does not goes. If it was changed meanwhile, or is another: 409.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub(crate) async fn take_over(
+        &self,
+        place: &Place,
+        object: &Value,
+        manifest: &Value,
+    ) -> Result<String, kube::Error> {
+        let api: Api<DynamicObject> = self.served(place).await?.api(&self.client, place.namespace.as_deref());
+        let mut version = object["metadata"]["resourceVersion"].clone();
+        if let Some(managed) = as_applied(&object["metadata"]["managedFields"]) {
+            let patch = json!({"metadata": {
+                "uid": uid(object), "resourceVersion": version, "managedFields": managed,
+            }});
+            let patched = api.patch(&place.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            version = json!(patched.resource_version());
+        }
+        let mut manifest = manifest.clone();
+        manifest["metadata"]["uid"] = uid(object).into();
+        manifest["metadata"]["resourceVersion"] = version;
+        self.apply(place, &manifest).await
     }
 
     /// Deletes what was applied for a work, if it is still that object, and whatever it owns. Gives whether it is gone.
@@ -69,6 +127,24 @@ impl Inner {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether an answer of 404 says that the object is not there. Of a kind or version that is not served it says less.
+fn is_of(error: &kube::Error, place: &Place) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.details.as_ref().is_some_and(|details| details.name == place.name)
+}
+
+/// The owners of fields, where what we have created counts as applied by us: only then does applying remove what it does
+/// not give. `None`: it does already.
+fn as_applied(managed: &Value) -> Option<Value> {
+    let mut managed = managed.clone();
+    let ours = |entry: &&mut Value| {
+        entry["manager"] == MANAGER && entry["operation"] == "Update" && entry["subresource"].is_null()
+    };
+    let entry = managed.as_array_mut()?.iter_mut().find(ours)?;
+    entry["operation"] = "Apply".into();
+    Some(managed)
 }
 
 /// What a deletion has come to.

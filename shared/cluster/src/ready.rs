@@ -12,25 +12,41 @@ use serde_json::Value;
 
 use crate::attend::Next;
 use crate::documents;
-use crate::error::Error;
+use crate::ended;
+use crate::error::{Error, is_final, said, status};
 use crate::record::{Place, Work};
 use crate::relay::Inner;
 use crate::rules;
 use crate::store::{Held, now_ms};
 
 impl Inner {
-    /// One look at what the work waits for.
+    /// One look at what the work waits for. What the API server has against looking ends the work with its time.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
     pub(crate) async fn wait(self: &Arc<Self>, held: &mut Held) -> Result<Next, Error> {
+        let before = held.clone();
+        let error = match self.wait_once(held).await {
+            Err(Error::Cluster(error)) => error,
+            done => return done,
+        };
+        let deadline = before.record.work.as_ref().map_or(u64::MAX, |work| work.deadline_ms);
+        if !is_final(&error, deadline) {
+            return Err(error.into());
+        }
+        // Whatever the look has noted and not written.
+        *held = before;
+        let result = ended::late(held, &said(&error));
+        self.conclude(held, result).await
+    }
+
+    async fn wait_once(self: &Arc<Self>, held: &mut Held) -> Result<Next, Error> {
         let Some(work) = held.record.work.clone() else { return Ok(Next::Leave) };
         let name = held.record.name.clone();
         let removing = match self.remove(&name, &work.objects.remove).await {
-            Ok(left) => left,
-            // Told by the deadline if it does not pass.
-            Err(error @ Error::Cluster(_)) if now_ms() >= work.deadline_ms => Some(error.to_string()),
-            Err(error) => return Err(error),
+            // Rights may be given until the deadline.
+            Err(Error::Cluster(error)) if status(&error).is_some() => Some(said(&error)),
+            left => left?,
         };
         if work.container().is_some() {
             return self.wait_for_container(held, removing).await;
@@ -53,9 +69,8 @@ impl Inner {
                 next => next,
             });
         }
-        let took = work.deadline_ms.saturating_sub(work.received_ms);
-        let why = format!("it took longer than {took} ms: {why}");
-        self.conclude(held, Callback::failed(ReasonCode::Timeout, &why)).await
+        let result = ended::late(held, &why);
+        self.conclude(held, result).await
     }
 
     /// The objects as they are and what is pending, or how the work has failed.

@@ -1,6 +1,8 @@
 //! What the relay remembers of a work: a Secret, because requests carry tokens and results carry values.
 
-use ebb_wire::callback::{Callback, Reason};
+use std::collections::BTreeSet;
+
+use ebb_wire::callback::Reason;
 use ebb_wire::relay::{Destination, Objects, Until, WorkName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +24,11 @@ impl Record {
         self.phase == Phase::Starting && self.work.as_ref().is_some_and(waits)
     }
 
+    /// Whether anybody may remove the record: nobody waits for its result, and it names nothing that is to be removed.
+    pub(crate) fn may_go(&self) -> bool {
+        self.phase.is_over() && self.work.as_ref().is_none_or(|work| work.applied.is_empty())
+    }
+
     /// Whether something of it may run in a container now.
     pub(crate) fn may_run(&self) -> bool {
         let container = self.work.as_ref().is_some_and(|work| work.container().is_some());
@@ -37,10 +44,17 @@ pub(crate) enum Phase {
     Starting,
     /// All is applied; its end is waited for.
     Running,
-    /// What runs is being ended; then it has the result that is here, or is a tombstone. Times are milliseconds since
-    /// 1970 by the relay's clock.
+    /// What runs is being ended. Times are milliseconds since 1970 by the relay's clock.
     #[serde(rename_all = "camelCase")]
-    Ending { grace_ms: u64, since_ms: u64, result: Option<Box<Callback>> },
+    Ending {
+        grace_ms: u64,
+        since_ms: u64,
+        /// Whether it then has the result that is held; otherwise it is a tombstone.
+        concluded: bool,
+        /// Where an object may still come to be: whether a request for it is under way nobody knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unsure: Option<Unsure>,
+    },
     /// There is a result, which nobody has taken yet.
     Ended,
     /// The result was taken. What may go goes.
@@ -68,7 +82,7 @@ impl Phase {
         matches!(self, Self::Starting | Self::Running | Self::Ending { .. })
     }
 
-    /// Whether nobody waits for its result: the record may be removed by anybody.
+    /// Whether nobody waits for its result.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Taken | Self::Tombstone { .. })
     }
@@ -94,6 +108,9 @@ pub(crate) struct Work {
     /// Whether it has, or had, its turn. Asked of works with a container alone.
     #[serde(default)]
     pub(crate) turn: bool,
+    /// Names of the sensitive outputs that its runner may report.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) sensitive: BTreeSet<String>,
     /// Whether the result that is held was reported by the runner and waits for the container's end.
     #[serde(default)]
     pub(crate) reported: bool,
@@ -120,6 +137,13 @@ impl Work {
         }
     }
 
+    /// Where all is applied that was asked for, in its order, and whether it is a document.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Place, bool)> {
+        let documents =
+            self.objects.secrets.iter().map(|it| (Place::secret(&self.namespace, &it.name), true));
+        documents.chain(self.objects.apply.iter().map(|manifest| (Place::of(manifest), false)))
+    }
+
     /// What was applied of the manifests.
     pub(crate) fn manifests(&self) -> impl DoubleEndedIterator<Item = &Applied> {
         self.applied.iter().filter(|applied| !applied.document)
@@ -134,6 +158,14 @@ pub(crate) struct Applied {
     pub(crate) uid: String,
     /// Whether it is a Secret with a document.
     #[serde(default)]
+    pub(crate) document: bool,
+}
+
+/// What may have been applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Unsure {
+    pub(crate) place: Place,
     pub(crate) document: bool,
 }
 

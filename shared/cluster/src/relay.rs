@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
+use tokio::sync::Semaphore;
 
 use crate::attend;
 use crate::error::Error;
@@ -21,6 +22,9 @@ use crate::watches::Watches;
 
 /// What one callback may take: the control plane starts what became ready before it answers.
 const CALLBACK: Duration = Duration::from_secs(60);
+
+/// Results that are sent, and so held in memory, at one time: each may have 5 MiB.
+const CALLBACKS: usize = 16;
 
 /// The relay of a cluster. Clones are the same relay; when the last one is dropped, work goes on without being looked
 /// after, until a relay is opened again.
@@ -40,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) tasks: Tasks,
     pub(crate) turns: Turns,
     pub(crate) http: reqwest::Client,
+    /// Results that are sent at one time.
+    pub(crate) callbacks: Semaphore,
     /// The uid of `kube-system`.
     pub(crate) cluster: String,
     pub(crate) opened: Instant,
@@ -80,6 +86,7 @@ impl Relay {
             tasks: Tasks::default(),
             turns,
             http,
+            callbacks: Semaphore::new(CALLBACKS),
             cluster,
             opened: Instant::now(),
             ends,

@@ -1,8 +1,12 @@
 //! What runners report.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_wire::callback::{Callback, CallbackStatus};
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::limits::{OUTPUT as OUTPUT_BYTES, OUTPUTS};
 use ebb_wire::relay::WorkName;
 use ebb_wire::runner::{Ended, Report, ReportState, VERSION};
 use ebb_wire::value::SecretRef;
@@ -14,6 +18,7 @@ use crate::names::{self, OUTPUT, PART};
 use crate::record::{Phase, Place, Work};
 use crate::relay::{Inner, Relay};
 use crate::store::Held;
+use crate::verbs::CHANGED;
 
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +33,13 @@ pub enum Reported {
     Unreadable(String),
 }
 
+/// How long it may take to write down a report: the runner tries again.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn late() -> Result<Reported, Error> {
+    Err(Error::Own("the API server takes too long".to_owned()))
+}
+
 impl Relay {
     /// Takes the report of a runner with its bearer token.
     ///
@@ -37,9 +49,13 @@ impl Relay {
         if names::check(name).is_err() {
             return Ok(Reported::Gone);
         }
+        tokio::time::timeout(LONGEST, self.report_late(name, token, body)).await.unwrap_or_else(|_| late())
+    }
+
+    async fn report_late(&self, name: &WorkName, token: &str, body: &[u8]) -> Result<Reported, Error> {
         loop {
             match self.inner.take_report(name, token, body).await {
-                Err(Error::Conflict) => {}
+                Err(Error::Conflict) => tokio::time::sleep(CHANGED).await,
                 Ok(taken) => {
                     if taken.1 {
                         self.inner.attend(name);
@@ -50,9 +66,62 @@ impl Relay {
             }
         }
     }
+
+    /// What would become of a report with this token, before it is read: [`Reported::Taken`] if it may be sent.
+    ///
+    /// # Errors
+    /// When that cannot be read: the runner has to try again.
+    pub async fn expects(&self, name: &WorkName, token: &str) -> Result<Reported, Error> {
+        if names::check(name).is_err() {
+            return Ok(Reported::Gone);
+        }
+        tokio::time::timeout(LONGEST, self.inner.expects(name, token)).await.unwrap_or_else(|_| late())
+    }
+}
+
+/// Whether a token is that of a work. Digests are of equal length and give no hint at where they differ.
+fn proves(token: &str, work: &Work) -> bool {
+    Sha256::digest(token.as_bytes()) == Sha256::digest(work.token.as_bytes())
+}
+
+/// Outputs with their bytes.
+type Kept = Vec<(String, Vec<u8>)>;
+
+/// Sensitive outputs as they are kept: only such as were asked for, and no larger than outputs may be.
+fn sensitive(
+    reported: BTreeMap<String, String>,
+    declared: &BTreeSet<String>,
+) -> Result<Kept, (ReasonCode, String)> {
+    let (mut all, mut total) = (Vec::new(), 0);
+    for (name, text) in reported {
+        if !declared.contains(&name) {
+            let why = "it reports a sensitive output that nobody has asked for".to_owned();
+            return Err((ReasonCode::OutputInvalid, why));
+        }
+        let Ok(bytes) = STANDARD.decode(text) else {
+            return Err((ReasonCode::OutputInvalid, format!("output {name:?} is no base64")));
+        };
+        total += bytes.len();
+        if bytes.len() > OUTPUT_BYTES || total > OUTPUTS {
+            let why = format!("output {name:?} has {} bytes, all so far {total}", bytes.len());
+            return Err((ReasonCode::OutputTooLarge, why));
+        }
+        all.push((name, bytes));
+    }
+    Ok(all)
 }
 
 impl Inner {
+    /// Whether it is worth to read a report: its token is looked at before its body.
+    async fn expects(&self, name: &WorkName, token: &str) -> Result<Reported, Error> {
+        let held = self.store.head(name).await?;
+        Ok(match held.and_then(|held| held.record.work) {
+            None => Reported::Gone,
+            Some(work) if proves(token, &work) => Reported::Taken,
+            Some(_) => Reported::NotYours,
+        })
+    }
+
     /// What became of it, and whether there is something to do now.
     async fn take_report(
         &self,
@@ -63,8 +132,7 @@ impl Inner {
         let _lock = self.tasks.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok((Reported::Gone, false)) };
         let Some(work) = held.record.work.clone() else { return Ok((Reported::Gone, false)) };
-        // Of equal length and without a hint at where they differ.
-        if Sha256::digest(token.as_bytes()) != Sha256::digest(work.token.as_bytes()) {
+        if !proves(token, &work) {
             return Ok((Reported::NotYours, false));
         }
         let report: Report = match serde_json::from_slice(body) {
@@ -90,23 +158,26 @@ impl Inner {
         // Only a relay names Secrets.
         result.secrets.clear();
         match result.status {
-            CallbackStatus::Succeeded => {
-                for (number, (name, text)) in ended.sensitive.into_iter().enumerate() {
-                    let Ok(bytes) = STANDARD.decode(text) else {
-                        return Ok((Reported::Unreadable(format!("output {name:?} is no base64")), false));
-                    };
-                    let kept = self.keep_secret(&held.record.name, work, number, bytes).await?;
-                    result.secrets.insert(name, kept);
+            CallbackStatus::Succeeded => match sensitive(ended.sensitive, &work.sensitive) {
+                Ok(all) => {
+                    for (number, (name, bytes)) in all.into_iter().enumerate() {
+                        let kept = self.keep_secret(&held.record.name, work, number, bytes).await?;
+                        result.secrets.insert(name, kept);
+                    }
                 }
-            }
+                Err((code, why)) => {
+                    let failed = Callback::failed(code, &why);
+                    result = Callback { log: result.log, took_ms: result.took_ms, ..failed };
+                }
+            },
             CallbackStatus::Failed => {}
             other => return Ok((Reported::Unreadable(format!("nothing ends with {other:?}")), false)),
         }
-        self.note_end(held, &result.fit()).await?;
+        self.note_end(held, result.fit()).await?;
         Ok((Reported::Taken, true))
     }
 
-    async fn note_end(&self, held: &mut Held, result: &Callback) -> Result<(), Error> {
+    async fn note_end(&self, held: &mut Held, result: Callback) -> Result<(), Error> {
         let is_success = result.status == CallbackStatus::Succeeded;
         if let Some(work) = &mut held.record.work {
             work.reported = true;
@@ -115,7 +186,10 @@ impl Inner {
                 held.record.phase = Phase::Ended;
             }
         }
-        held.conclude(result);
+        // What is being ended may have a result already, which only a success replaces.
+        if is_success || !matches!(held.record.phase, Phase::Ending { .. }) {
+            held.conclude(result);
+        }
         self.store.save(held).await
     }
 
@@ -142,5 +216,29 @@ impl Inner {
         });
         self.apply(&place, &manifest).await?;
         Ok(SecretRef { cluster: None, namespace: place.namespace, name: place.name, key: KEY.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sensitive_outputs_are_those_that_were_asked_for() {
+        let large = STANDARD.encode(vec![0; OUTPUT_BYTES]);
+        let declared: BTreeSet<_> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+        for (reported, expected) in [
+            (vec![("a", "eA=="), ("b", "")], Ok(2)),
+            (vec![("a", "eA=="), ("x", "eA==")], Err(ReasonCode::OutputInvalid)),
+            (vec![("a", "!")], Err(ReasonCode::OutputInvalid)),
+            (vec![("a", &*format!("{large}AAAA"))], Err(ReasonCode::OutputInvalid)),
+            (["a", "b", "c", "d"].map(|name| (name, &*large)).to_vec(), Ok(4)),
+            (["a", "b", "c", "d", "e"].map(|name| (name, &*large)).to_vec(), Err(ReasonCode::OutputTooLarge)),
+        ] {
+            let reported =
+                reported.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+            let found = sensitive(reported, &declared);
+            assert_eq!(found.map(|all| all.len()).map_err(|(code, _)| code), expected);
+        }
     }
 }

@@ -32,6 +32,9 @@ pub struct Settings {
     pub trouble: Duration,
     /// How long what could not be scheduled is waited for; `None`: until the work's deadline.
     pub unschedulable: Option<Duration>,
+    /// How long the API server may take to do what it was asked for by a relay that is not there any more: until then what
+    /// such a relay has begun is not over. Its own limit for a request is a minute, unless it was told otherwise.
+    pub landing: Duration,
     /// How long tombstones are kept, at least an hour.
     pub remember: Duration,
 }
@@ -50,7 +53,13 @@ impl Settings {
             runner_patience: Duration::from_secs(600),
             trouble: Duration::from_secs(60),
             unschedulable: None,
+            landing: Duration::from_secs(60),
             remember: Duration::from_secs(3600),
         }
     }
+}
+
+/// As many milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::admit::Refusal;
 use crate::attend::{self, Next};
-use crate::error::{Error, Refused, refused, said};
+use crate::error::{Error, Refused, is_final, refused, said, status};
 use crate::objects::{self, Belongs};
 use crate::record::{Applied, Phase, Place, Work};
 use crate::relay::Inner;
@@ -27,6 +27,8 @@ enum Done {
     All,
     /// It will not be done, and this is the result.
     Never(Callback),
+    /// What a lower try has made is being removed.
+    Dies,
     /// The documents are not known any more: the request has to come again.
     Waits,
 }
@@ -41,10 +43,23 @@ impl Inner {
         held: &mut Held,
         documents: &[SecretDocument],
     ) -> Result<Next, Error> {
-        match self.start_once(held, documents).await {
+        let name = held.record.name.clone();
+        held.sure |= self.tasks.doubt(&name, &held.version) || held.record.waits();
+        let done = self.start_once(held, documents).await;
+        if held.sure && held.record.phase == Phase::Starting {
+            self.tasks.be_sure(&name, &held.version);
+        }
+        match done {
             Err(Error::Conflict) => {
                 self.disown(held).await?;
                 Err(Error::Conflict)
+            }
+            // As long as it may begin, rights may be given.
+            Err(Error::Cluster(error))
+                if held.record.work.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
+            {
+                let result = Callback::failed(class(&error), &said(&error));
+                self.conclude(held, result).await
             }
             done => done,
         }
@@ -83,7 +98,14 @@ impl Inner {
                 self.store.save(held).await?;
                 Ok(Next::Now)
             }
-            Done::Never(result) => self.conclude(held, result).await,
+            Done::Never(result) => {
+                let result = begun(held.record.work.as_ref(), result);
+                self.conclude(held, result).await
+            }
+            Done::Dies => {
+                self.keep_documents(held, documents).await?;
+                Ok(Next::Wait(DYING))
+            }
             Done::Waits => {
                 let not_after = held.record.work.as_ref().map_or(0, |work| work.not_after_ms);
                 Ok(Next::until(not_after))
@@ -94,15 +116,8 @@ impl Inner {
     async fn apply_all(&self, held: &mut Held, documents: &[SecretDocument]) -> Result<Done, Error> {
         let name = held.record.name.clone();
         let Some(mut work) = held.record.work.clone() else { return Ok(Done::All) };
-        let all: Vec<Place> = work
-            .objects
-            .secrets
-            .iter()
-            .map(|document| Place::secret(&work.namespace, &document.name))
-            .chain(work.objects.apply.iter().map(Place::of))
-            .collect();
-        for (number, place) in all.iter().enumerate().skip(work.applied.len()) {
-            let document = number < work.objects.secrets.len();
+        let (all, sure): (Vec<_>, _) = (work.places().collect(), held.sure);
+        for (number, (place, document)) in all.iter().enumerate().skip(work.applied.len()) {
             let there = self.read(place).await?;
             let uid = match there.as_ref().map(|object| (objects::belongs(object, &name), object)) {
                 Some((Belongs::Own, object)) => objects::uid(object).to_owned(),
@@ -111,7 +126,10 @@ impl Inner {
                     return Ok(Done::Never(Callback::failed(ReasonCode::Denied, &why)));
                 }
                 _ if now_ms() > work.not_after_ms => return Ok(Done::Never(late())),
-                Some((Belongs::Lower, _)) | None => {
+                Some((Belongs::Lower, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
+                    return Ok(Done::Dies);
+                }
+                lower => {
                     let manifest = match self.manifest(&work, held, number, documents).await {
                         Ok(Some(manifest)) => manifest,
                         Ok(None) => return Ok(Done::Waits),
@@ -120,21 +138,34 @@ impl Inner {
                             return Ok(Done::Never(Callback::failed(ReasonCode::Render, &why)));
                         }
                     };
-                    match self.apply(place, &manifest).await {
+                    held.sure = false;
+                    let made = match lower {
+                        Some((_, object)) => self.take_over(place, object, &manifest).await,
+                        None => self.create(place, &manifest).await,
+                    };
+                    match made {
                         Ok(uid) => uid,
-                        Err(error) => match refused(&error) {
-                            Some(kind) => return Ok(Done::Never(refusal(kind, place, &error))),
-                            None => return Err(error.into()),
-                        },
+                        Err(error) => {
+                            // What was answered so was not done.
+                            held.sure = sure && status(&error).is_some_and(|code| code < 500);
+                            return match (refused(&error), status(&error)) {
+                                (Some(_), _) => Ok(Done::Never(refusal(place, &error))),
+                                (None, Some(409)) => Err(Error::Conflict),
+                                (None, _) => Err(error.into()),
+                            };
+                        }
                     }
                 }
             };
-            work.applied.push(Applied { place: place.clone(), uid, document });
+            // Known, and not yet noted.
+            held.sure = false;
+            work.applied.push(Applied { place: place.clone(), uid, document: *document });
             held.record.work = Some(work.clone());
             let is_last = number + 1 == all.len();
             // The last one is noted with the next phase.
             if !is_last {
                 self.store.save(held).await?;
+                held.sure = sure;
             }
         }
         self.own_documents(&work).await?;
@@ -181,7 +212,7 @@ impl Inner {
             match api.patch(&document.place.name, &how, &kube::api::Patch::Merge(&patch)).await {
                 Ok(_) => {}
                 // Gone or replaced: the pod will say what that means.
-                Err(error) if refused(&error).is_some() => {
+                Err(error) if refused(&error).is_some() || status(&error) == Some(409) => {
                     tracing::warn!(document = %document.place, %error, "a document is not there any more");
                 }
                 Err(error) => return Err(error.into()),
@@ -191,15 +222,30 @@ impl Inner {
     }
 }
 
+/// What could not be started has made nothing; a work of which something was applied has, and only failed.
+fn begun(work: Option<&Work>, mut result: Callback) -> Callback {
+    if work.is_some_and(|work| work.manifests().next().is_some())
+        && let Some(reason) = &mut result.reason
+        && matches!(reason.code, ReasonCode::NotStartable | ReasonCode::Render)
+    {
+        reason.code = ReasonCode::Failed;
+    }
+    result
+}
+
 fn late() -> Callback {
     Callback::failed(ReasonCode::Lost, "the relay was away until it was too late to start")
 }
 
-fn refusal(kind: Refused, place: &Place, error: &kube::Error) -> Callback {
-    let code = match kind {
-        Refused::Quota => ReasonCode::Quota,
-        Refused::Denied => ReasonCode::Denied,
-        Refused::Invalid => ReasonCode::NotStartable,
-    };
-    Callback::failed(code, &format!("{place}: {}", said(error)))
+fn refusal(place: &Place, error: &kube::Error) -> Callback {
+    Callback::failed(class(error), &format!("{place}: {}", said(error)))
+}
+
+fn class(error: &kube::Error) -> ReasonCode {
+    match refused(error) {
+        Some(Refused::Quota) => ReasonCode::Quota,
+        Some(Refused::Denied) => ReasonCode::Denied,
+        Some(Refused::Invalid) => ReasonCode::NotStartable,
+        None => ReasonCode::Lost,
+    }
 }

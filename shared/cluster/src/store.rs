@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt as _};
 
 use crate::error::{Error, status};
 use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
-use crate::record::{Phase, Record};
+use crate::record::{Applied, Phase, Record};
 
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";
@@ -22,6 +22,10 @@ const OF_DOCUMENTS: &str = "documents";
 const PIECE: usize = 700 << 10;
 /// Bytes of a record without its result.
 const LARGEST: usize = 300 << 10;
+/// Bytes by which a record may grow beside what is applied: its phase, and why a pod goes.
+const GROWS: usize = 16 << 10;
+/// As long as any.
+const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// Records in one page of a list.
 const PAGE: u32 = 50;
 
@@ -41,8 +45,11 @@ pub(crate) struct Held {
     pieces: usize,
     /// Secrets that hold the documents of a work that waits for its turn.
     pub(crate) documents: usize,
+    /// Whether this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
+    /// Secret.
+    pub(crate) sure: bool,
     uid: String,
-    version: String,
+    pub(crate) version: String,
 }
 
 impl Held {
@@ -52,13 +59,13 @@ impl Held {
     /// [`Error::Damaged`] if there is none, or none that can be read.
     pub(crate) fn result(&self) -> Result<Callback, Error> {
         let bytes = self.result.as_deref().unwrap_or_default();
-        serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error.to_string()))
+        serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
     }
 
-    /// Puts a result in.
-    pub(crate) fn conclude(&mut self, result: &Callback) {
+    /// Puts a result in, as the control plane always takes it.
+    pub(crate) fn conclude(&mut self, result: Callback) {
         // Maps with names as keys can always be written.
-        self.result = Some(serde_json::to_vec(result).unwrap_or_default());
+        self.result = Some(serde_json::to_vec(&result.fit()).unwrap_or_default());
     }
 
     /// Forgets all but the name and what has to be taken away still.
@@ -87,20 +94,38 @@ impl Store {
     /// # Errors
     /// When it cannot be read.
     pub(crate) async fn get(&self, name: &WorkName) -> Result<Option<Held>, Error> {
-        let Some(secret) = self.secrets.get_opt(&names::record(name)).await? else { return Ok(None) };
-        let mut held = read(&secret)?;
-        for part in 1..=held.pieces {
-            let piece = self.secrets.get(&names::continued(name, part)).await?;
-            let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
-            held.result.get_or_insert_default().extend(data.0);
-        }
+        let Some(mut held) = self.head(name).await? else { return Ok(None) };
+        self.rest(&mut held).await?;
         Ok(Some(held))
     }
 
-    /// All records, or those of one unit, without their results. What cannot be read is told and left out.
+    /// What is remembered of a name, of a long result the beginning alone: not to be saved before its [`rest`](Self::rest)
+    /// was read.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When it cannot be read.
+    pub(crate) async fn head(&self, name: &WorkName) -> Result<Option<Held>, Error> {
+        let secret = self.secrets.get_opt(&names::record(name)).await?;
+        secret.as_ref().map(read).transpose()
+    }
+
+    /// Reads the rest of a result.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn rest(&self, held: &mut Held) -> Result<(), Error> {
+        for part in 1..=held.pieces {
+            let piece = self.secrets.get(&names::continued(&held.record.name, part)).await?;
+            let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
+            held.result.get_or_insert_default().extend(data.0);
+        }
+        Ok(())
+    }
+
+    /// All records, or those of one unit, without their results. Of all, what cannot be read is told and left out.
+    ///
+    /// # Errors
+    /// When they cannot be listed; [`Error::Damaged`] if one of the unit cannot be read: it may run.
     pub(crate) async fn list(&self, unit: Option<&str>) -> Result<Vec<Record>, Error> {
         let mut all = Vec::new();
         let mut after = None;
@@ -140,13 +165,14 @@ impl Store {
         for secret in &list.items {
             match read(secret) {
                 Ok(held) => records.push(held.record),
+                Err(error) if unit.is_some() => return Err(error),
                 Err(error) => tracing::error!(%error, "a record is left alone"),
             }
         }
         Ok((records, list.metadata.continue_.filter(|next| !next.is_empty())))
     }
 
-    /// Makes a record.
+    /// Makes a record, if there is room for what will be written into it.
     ///
     /// # Errors
     /// [`Error::Conflict`] if there is one; [`Error::TooLarge`].
@@ -156,11 +182,19 @@ impl Store {
             result: None,
             pieces: 0,
             documents: 0,
+            sure: true,
             uid: String::new(),
             version: String::new(),
         };
+        has_room(&held)?;
         let made = self.secrets.create(&PostParams::default(), &write(&held)?).await;
-        read(&made.map_err(written)?)
+        let made = made.map_err(|error| match status(&error) {
+            // There is no such namespace: to look again would not help.
+            Some(404) => Error::Cluster(error),
+            _ => written(error),
+        })?;
+        // Nothing was applied for what was not there.
+        Ok(Held { sure: true, ..read(&made)? })
     }
 
     /// Writes what has changed, if nobody else did. A result that does not fit goes into Secrets of its own, first.
@@ -199,7 +233,7 @@ impl Store {
         documents: &[SecretDocument],
     ) -> Result<(), Error> {
         let name = held.record.name.clone();
-        let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error.to_string()))?;
+        let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error))?;
         for (part, piece) in (1..).zip(bytes.chunks(PIECE)) {
             self.piece(held, names::documents(&name, part), OF_DOCUMENTS, piece).await?;
         }
@@ -222,7 +256,7 @@ impl Store {
         if bytes.is_empty() {
             return Ok(Vec::new());
         }
-        serde_json::from_slice(&bytes).map_err(|error| damaged(name, &error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| damaged(name, &error))
     }
 
     async fn piece(&self, held: &Held, name: String, key: &str, piece: &[u8]) -> Result<(), Error> {
@@ -281,8 +315,13 @@ fn written(error: kube::Error) -> Error {
     }
 }
 
-fn damaged(name: &WorkName, why: &str) -> Error {
-    Error::Damaged { name: names::record(name), why: why.to_owned() }
+fn damaged(name: &WorkName, error: &serde_json::Error) -> Error {
+    Error::Damaged { name: names::record(name), why: place_of(error) }
+}
+
+/// Where something cannot be read, and no more: the text of an error may have a value in it.
+fn place_of(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -300,15 +339,39 @@ fn read(secret: &Secret) -> Result<Held, Error> {
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
     let Written { pieces, documents, record } =
-        serde_json::from_slice(record).map_err(|error| Error::Damaged { name, why: error.to_string() })?;
+        serde_json::from_slice(record).map_err(|error| Error::Damaged { name, why: place_of(&error) })?;
     Ok(Held {
         record,
         result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
         pieces,
         documents,
+        sure: false,
         uid: secret.uid().unwrap_or_default(),
         version: secret.resource_version().unwrap_or_default(),
     })
+}
+
+fn bytes_of(held: &Held) -> Result<Vec<u8>, Error> {
+    let Held { record, pieces, documents, .. } = held;
+    let all = Written { pieces: *pieces, documents: *documents, record: record.clone() };
+    serde_json::to_vec(&all).map_err(|error| damaged(&record.name, &error))
+}
+
+/// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
+fn has_room(held: &Held) -> Result<(), Error> {
+    let mut grown = held.clone();
+    if let Some(work) = &mut grown.record.work {
+        work.applied =
+            work.places().map(|(place, document)| Applied { place, uid: UID.to_owned(), document }).collect();
+    }
+    let size = bytes_of(&grown)?.len() + GROWS;
+    if size > LARGEST {
+        let why = format!(
+            "manifests and rules have {size} bytes with what is noted of them; {LARGEST} is the limit"
+        );
+        return Err(Error::TooLarge(why));
+    }
+    Ok(())
 }
 
 fn write(held: &Held) -> Result<Secret, Error> {
@@ -320,7 +383,7 @@ fn write(held: &Held) -> Result<Secret, Error> {
     }
     labels.insert(PART.to_owned(), RECORD.to_owned());
     labels.insert(PHASE.to_owned(), phase.label().to_owned());
-    let finalizers = if phase.is_over() { vec![] } else { vec![FINALIZER.to_owned()] };
+    let finalizers = if held.record.may_go() { vec![] } else { vec![FINALIZER.to_owned()] };
     let metadata = ObjectMeta {
         name: Some(names::record(name)),
         labels: Some(labels),
@@ -328,17 +391,10 @@ fn write(held: &Held) -> Result<Secret, Error> {
         resource_version: Some(held.version.clone()).filter(|version| !version.is_empty()),
         ..ObjectMeta::default()
     };
-    let record = serde_json::to_vec(&Written {
-        pieces: held.pieces,
-        documents: held.documents,
-        record: held.record.clone(),
-    })
-    .map_err(|error| damaged(name, &error.to_string()))?;
+    let record = bytes_of(held)?;
     if record.len() > LARGEST {
         let size = record.len();
-        return Err(Error::TooLarge(format!(
-            "manifests and rules have {size} bytes; {LARGEST} is the limit"
-        )));
+        return Err(Error::TooLarge(format!("its record has {size} bytes; {LARGEST} is the limit")));
     }
     let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
     if let Some(result) = &held.result {

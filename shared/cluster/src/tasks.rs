@@ -16,6 +16,8 @@ struct Known {
     wakes: HashMap<WorkName, Arc<Notify>>,
     /// Which works want to know of the objects of a unit.
     interested: HashMap<String, HashSet<WorkName>>,
+    /// The version of the record of what this relay starts, if it knows the outcome of every request for its objects.
+    sure: HashMap<WorkName, String>,
     /// One at a time acts on a unit.
     locks: HashMap<String, Arc<Lock<()>>>,
 }
@@ -59,11 +61,27 @@ impl Tasks {
             return false;
         }
         known.wakes.remove(name);
+        known.sure.remove(name);
         known.interested.retain(|_, names| {
             names.remove(name);
             !names.is_empty()
         });
         true
+    }
+
+    /// The outcome of every request for the objects of a work is known, and noted in this version of its record.
+    pub(crate) fn be_sure(&self, name: &WorkName, version: &str) {
+        self.known().sure.insert(name.clone(), version.to_owned());
+    }
+
+    /// Whether that holds of this version. One that somebody else has written says nothing of his requests.
+    pub(crate) fn is_sure(&self, name: &WorkName, version: &str) -> bool {
+        self.known().sure.get(name).is_some_and(|sure| sure == version)
+    }
+
+    /// From now on it does not hold; gives whether it did.
+    pub(crate) fn doubt(&self, name: &WorkName, version: &str) -> bool {
+        self.known().sure.remove(name).is_some_and(|sure| sure == version)
     }
 
     /// How many works are looked after.

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 
 use crate::attend::Next;
-use crate::error::{Error, status};
+use crate::error::{Error, said, status};
 use crate::names::{LIFE, OUTPUT, PART};
 use crate::objects::Deletion;
 use crate::record::Phase;
@@ -49,40 +49,44 @@ impl Inner {
         Ok(Next::Leave)
     }
 
-    /// The Secrets that hold sensitive outputs of a life, with their namespaces.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// The Secrets that hold sensitive outputs of a life, with their namespaces, and why some could not be listed.
     pub(crate) async fn outputs(
         &self,
         life: &str,
-    ) -> Result<Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Error> {
+    ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<kube::Error>) {
         let selector = format!("{LIFE}={life},{PART}={OUTPUT}");
         let default = std::iter::once(&self.settings.default_namespace);
         let namespaces: BTreeSet<_> = self.settings.allowed.namespaces.keys().chain(default).collect();
-        let mut all = Vec::new();
+        let (mut all, mut errors) = (Vec::new(), Vec::new());
         for namespace in namespaces {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-            let found = api.list_metadata(&ListParams::default().labels(&selector)).await?;
-            all.extend(found.items.into_iter().map(|secret| (api.clone(), secret)));
+            match api.list_metadata(&ListParams::default().labels(&selector)).await {
+                Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
+                Err(error) => errors.push(error),
+            }
         }
-        Ok(all)
+        (all, errors)
     }
 
-    /// Removes the Secrets that hold sensitive outputs of a life.
+    /// Removes the Secrets that hold sensitive outputs of a life, as many as it can.
     ///
     /// # Errors
-    /// When one cannot be removed.
+    /// When one cannot be removed; says of each namespace why.
     pub(crate) async fn release(&self, life: &str) -> Result<(), Error> {
-        for (api, secret) in self.outputs(life).await? {
+        let (all, mut errors) = self.outputs(life).await;
+        for (api, secret) in all {
             let same = Preconditions { uid: secret.uid(), resource_version: None };
             let how = DeleteParams::default().preconditions(same);
             match api.delete(&secret.name_any(), &how).await {
-                Err(error) if !matches!(status(&error), Some(404 | 409)) => return Err(error.into()),
+                Err(error) if !matches!(status(&error), Some(404 | 409)) => errors.push(error),
                 _ => {}
             }
         }
-        Ok(())
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let told: BTreeSet<_> = errors.iter().map(said).collect();
+        Err(Error::Own(told.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
     async fn forget_old(&self) -> Result<(), Error> {

@@ -52,11 +52,6 @@ impl Turns {
         Self { most, known: Mutex::new(known) }
     }
 
-    /// How many may run at one time.
-    pub(crate) fn most(&self) -> usize {
-        self.most.get()
-    }
-
     /// A work that would begin gets a place, or waits from now on unless it does already.
     pub(crate) fn enter(&self, name: &WorkName, life: &str) -> Turn {
         let mut known = self.known();
@@ -204,21 +199,10 @@ impl Inner {
         if let Some(kind) = self.kinds.find(&self.client, "v1", "Pod").await? {
             self.watch(&kind, Some(namespace.unwrap_or(&work.namespace)));
         }
-        if self.pods(name, work).await?.iter().all(|pod| is_over(pod) || is_stuck(pod)) {
+        if self.pods(work).await?.iter().all(|pod| is_over(pod) || is_stuck(pod)) {
             self.leave_place(name);
         }
         Ok(())
-    }
-
-    /// For people, of a work that waits.
-    pub(crate) fn told_to_wait(&self, name: &WorkName) -> String {
-        match self.turns.before(name) {
-            Some(before) => format!(
-                "it waits for its turn: {} may run at one time, and {before} that wait are before it\n",
-                self.turns.most()
-            ),
-            None => "its turn has come\n".to_owned(),
-        }
     }
 }
 

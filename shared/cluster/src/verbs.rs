@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use rand::Rng as _;
 
 use crate::admit::Refusal;
+use crate::documents;
 use crate::ending::GRACE_MS;
 use crate::error::Error;
 use crate::names;
@@ -26,6 +27,12 @@ const AT_ONCE: usize = 16;
 const DEATH: Duration = Duration::from_secs(5);
 /// How long lower tries may take to die before the request has to come again: its sender waits no longer than 15 s.
 const LOWER: Duration = Duration::from_secs(12);
+/// How long one request may take.
+const LONGEST: Duration = Duration::from_secs(90);
+/// How long a request is done again because somebody else has changed what it is about.
+const TORN: Duration = Duration::from_secs(10);
+/// Between two times of that.
+pub(crate) const CHANGED: Duration = Duration::from_millis(20);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -60,7 +67,13 @@ impl Relay {
         let count = batch.requests.len();
         if batch.v != VERSION || count > BATCH {
             let why = format!("version {} or {count} requests: not known here, or too many", batch.v);
-            return Ok(Answers { v: VERSION, cluster: ours, answers: vec![Answer::Refused(why); count] });
+            // Whether something runs is another matter.
+            let answer = |request: &Request| match request {
+                Request::Ensure(_) => Answer::Refused(why.clone()),
+                _ => Answer::Failed(why.clone()),
+            };
+            let answers = batch.requests.iter().map(answer).collect();
+            return Ok(Answers { v: VERSION, cluster: ours, answers });
         }
         let mut groups: BTreeMap<String, Vec<(usize, Request)>> = BTreeMap::new();
         for (number, request) in batch.requests.into_iter().enumerate() {
@@ -107,7 +120,25 @@ impl Inner {
         answers
     }
 
+    /// An answer in time, whatever the API server does.
     async fn answer(self: &Arc<Self>, request: Request, received: Received) -> Answer {
+        let name = match &request {
+            Request::Ensure(request) => Some(request.name.clone()),
+            Request::Cancel { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        let answer = tokio::time::timeout(LONGEST, self.answer_late(request, received)).await;
+        answer.unwrap_or_else(|_| {
+            if let Some(name) = name.filter(|name| names::check(name).is_ok()) {
+                // What was half done is finished.
+                self.attend(&name);
+            }
+            Answer::Failed("the API server takes too long: ask again".to_owned())
+        })
+    }
+
+    async fn answer_late(self: &Arc<Self>, request: Request, received: Received) -> Answer {
+        let begun = Instant::now();
         loop {
             let done = match &request {
                 Request::Ensure(request) => self.ensure(request, received).await.map(Answer::State),
@@ -126,8 +157,11 @@ impl Inner {
             };
             return match done {
                 Ok(answer) => answer,
-                Err(Refusal::Now(Error::Conflict)) => continue,
-                Err(Refusal::Never(why) | Refusal::Now(Error::TooLarge(why))) => Answer::Refused(why),
+                Err(Refusal::Now(Error::Conflict)) if begun.elapsed() < TORN => {
+                    tokio::time::sleep(CHANGED).await;
+                    continue;
+                }
+                Err(Refusal::Never(why)) => Answer::Refused(why),
                 Err(Refusal::Now(error)) => Answer::Failed(error.to_string()),
             };
         }
@@ -201,6 +235,7 @@ impl Inner {
             not_after_ms: received_ms.saturating_add(request.not_after_ms),
             deadline_ms: received_ms.saturating_add(request.timeout_ms),
             turn: false,
+            sensitive: request.work.secrets.iter().flat_map(documents::sensitive).collect(),
             reported: false,
             foreboding: None,
         };
@@ -210,9 +245,12 @@ impl Inner {
         }
         let record = Record { name: request.name.clone(), phase: Phase::Starting, work: Some(work) };
         let made = async {
-            let mut held = self.store.create(record).await?;
+            let mut held = self.store.create(record).await.map_err(|error| match error {
+                Error::TooLarge(why) => Refusal::Never(why),
+                other => other.into(),
+            })?;
             self.start(&mut held, &documents).await?;
-            Ok::<_, Error>(held)
+            Ok::<_, Refusal>(held)
         };
         let made = made.await;
         // Also of what has failed: it may have a record, and has a place or waits for one.
@@ -250,15 +288,18 @@ impl Inner {
             return Ok(if is_past { WorkState::Tombstoned } else { WorkState::Unknown });
         };
         let log = match (&held.record.work, held.record.phase.is_open()) {
-            (Some(_), true) if held.record.waits() => Some(self.told_to_wait(name)),
-            (Some(work), true) => Some(self.log_of(name, work).await?),
+            (Some(work), true) if !held.record.waits() => Some(self.log_of(work).await?),
             _ => None,
         };
         Ok(self.state(&held, log)?)
     }
 
+    /// Never refused: who asks would believe that nothing runs.
     async fn cancel(self: &Arc<Self>, name: &WorkName, grace_ms: u64) -> Result<WorkState, Refusal> {
-        names::check(name).map_err(Refusal::Never)?;
+        if names::check(name).is_err() {
+            // Nothing can run under such a name, now or later.
+            return Ok(WorkState::Tombstoned);
+        }
         let until = Instant::now() + DEATH + Duration::from_millis(grace_ms).min(DEATH);
         let lock = self.tasks.lock(&name.unit).await;
         self.begin_cancel(name, grace_ms).await?;
@@ -280,18 +321,28 @@ impl Inner {
             return self.store.create(record).await.map(drop);
         };
         if held.record.phase == Phase::Running {
-            // It may have ended while nobody looked.
-            self.wait(&mut held).await?;
+            // It may have ended while nobody looked. Whether or not that can be seen, it is ended.
+            match self.wait(&mut held).await {
+                Ok(_) => {}
+                Err(Error::Conflict) => return Err(Error::Conflict),
+                Err(error) => {
+                    tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "cancelled without a look");
+                    let Some(again) = self.store.get(name).await? else { return Ok(()) };
+                    held = again;
+                }
+            }
         }
         match &held.record.phase {
             Phase::Starting | Phase::Running => self.begin_end(&mut held, grace_ms, None).await?,
             // Less patience than before.
-            Phase::Ending { grace_ms: before, since_ms, result } if grace_ms < *before => {
-                let (since_ms, result) = (*since_ms, result.clone());
-                held.record.phase = Phase::Ending { grace_ms, since_ms, result };
-                self.store.save(&mut held).await?;
-            }
-            _ => {}
+            Phase::Ending { .. } | Phase::Ended | Phase::Taken | Phase::Tombstone { .. } => {}
+        }
+        // Less patience than before.
+        if let Phase::Ending { grace_ms: before, .. } = &mut held.record.phase
+            && grace_ms < *before
+        {
+            *before = grace_ms;
+            self.store.save(&mut held).await?;
         }
         self.attend(name);
         Ok(())
@@ -322,6 +373,10 @@ impl Inner {
     }
 
     fn state(&self, held: &Held, log: Option<String>) -> Result<WorkState, Error> {
+        let waits = held.record.waits().then(|| self.turns.before(&held.record.name)).flatten();
+        if let Some(before) = waits {
+            return Ok(WorkState::Waiting { before });
+        }
         Ok(match &held.record.phase {
             phase if phase.is_open() => WorkState::Running { log: log.unwrap_or_default() },
             Phase::Ended => WorkState::Ended(Box::new(held.result()?)),

@@ -1,5 +1,6 @@
 //! What everyone who runs scripts decides in the same way and says in the same words, on a machine or in a pod.
 
+use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
@@ -182,12 +183,28 @@ impl Callback {
         }
     }
 
-    /// Cuts the log, and in the end gives up on the outputs, so that the message is not larger than the control plane
-    /// takes: text with many control characters and binary outputs grow on their way into JSON. Without outputs the
-    /// whole tail fits, whatever is in it.
+    /// How a work has ended, as the control plane always takes it, whatever a script has put into it: of this version, an
+    /// end, and not larger than [`CALLBACK_BODY`]. Cuts the log, and in the end gives up on the outputs: text with many
+    /// control characters and binary outputs grow on their way into JSON. Without outputs the whole tail fits, whatever
+    /// is in it. A success that cannot be read is a failure.
     #[must_use]
     pub fn fit(mut self) -> Self {
         let size = |result: &Self| serde_json::to_vec(result).map_or(0, |bytes| bytes.len());
+        self.v = 1;
+        self.progress = None;
+        self.log = self.log.map(|log| end_of(log, LOG_TAIL));
+        if self.status == CallbackStatus::Succeeded {
+            if let Err(why) = self.readable() {
+                let failed = Self::failed(ReasonCode::OutputInvalid, &why);
+                self = Self { log: self.log, took_ms: self.took_ms, ..failed };
+            }
+        } else {
+            let reason = self.reason.map(|reason| Self::failed(reason.code, &reason.message));
+            let failed = reason.unwrap_or_else(|| {
+                Self::failed(ReasonCode::Failed, "the unit says that it failed, and not why")
+            });
+            self = Self { log: self.log, took_ms: self.took_ms, retry_after: self.retry_after, ..failed };
+        }
         let whole = self.log.clone();
         let mut room = LOG_TAIL;
         while size(&self) > CALLBACK_BODY && room > 1024 {
@@ -201,6 +218,24 @@ impl Callback {
         let message =
             format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
         Self { log: whole, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
+    }
+}
+
+impl Callback {
+    /// Whether each output has one value.
+    fn readable(&self) -> Result<(), String> {
+        for (name, text) in &self.binary {
+            // What cannot be decoded may be anything, so it is not repeated.
+            if STANDARD.decode(text).is_err() {
+                return Err(format!("output {name:?} is no base64"));
+            }
+        }
+        let names = self.outputs.keys().chain(self.binary.keys()).chain(self.secrets.keys());
+        let mut seen = BTreeSet::new();
+        match names.into_iter().find(|name| !seen.insert(*name)) {
+            Some(twice) => Err(format!("output {twice:?} is given twice")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -280,5 +315,32 @@ mod tests {
         assert_eq!(failed.log.unwrap().len(), LOG_TAIL);
         assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
         assert!(failed.outputs.is_empty() && failed.binary.is_empty());
+    }
+
+    #[test]
+    fn what_a_script_reports_can_be_taken() {
+        let json = |text: &str| serde_json::from_str::<Callback>(text).unwrap();
+        let large = "\u{1}".repeat(CALLBACK_BODY);
+        let mut failed = json(r#"{"v": 7, "status": "failed", "binary": {"a": "!"}, "progress": "x"}"#);
+        (failed.log, failed.outputs) = (Some(large.clone()), [("a".to_owned(), large.clone().into())].into());
+        let mut wordy = Callback::failed(ReasonCode::Exit, "");
+        wordy.reason.as_mut().unwrap().message = large;
+        for (given, code) in [
+            (json(r#"{"status": "succeeded", "binary": {"a": "!"}}"#), Some(ReasonCode::OutputInvalid)),
+            (
+                json(r#"{"status": "succeeded", "outputs": {"a": 1}, "binary": {"a": ""}}"#),
+                Some(ReasonCode::OutputInvalid),
+            ),
+            (json(r#"{"status": "again"}"#), Some(ReasonCode::Failed)),
+            (failed, Some(ReasonCode::Failed)),
+            (wordy, Some(ReasonCode::Exit)),
+            (json(r#"{"v": 2, "status": "succeeded", "outputs": {"a": 1}, "binary": {"b": ""}}"#), None),
+        ] {
+            let fit = given.fit();
+            assert!(serde_json::to_vec(&fit).unwrap().len() <= CALLBACK_BODY);
+            assert_eq!((fit.v, fit.reason.as_ref().map(|it| it.code)), (1, code));
+            assert_eq!(fit.status == CallbackStatus::Succeeded, code.is_none());
+            assert!(fit.outputs.is_empty() == code.is_some() && fit.readable().is_ok());
+        }
     }
 }

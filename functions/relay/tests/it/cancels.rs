@@ -1,9 +1,12 @@
 //! Cancelling, and tries that replace others.
 
-use ebb_wire::relay::{Answer, Request, WorkState};
+use ebb_wire::relay::{Answer, Objects, ReadyRules, Request, Until, WorkState};
+use futures::future::join;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
+use kube::api::PostParams;
+use serde_json::{Value, json};
 
 use crate::requests::{Script, name, token};
 use crate::world::{World, until};
@@ -24,6 +27,8 @@ async fn cancelled() {
     assert_eq!(answers, vec![Answer::State(WorkState::Tombstoned); 2]);
     assert_eq!(world.state(late()).await, WorkState::Tombstoned);
     assert_eq!(world.api::<Job>().get_opt("ebb-unknown-1").await.unwrap(), None);
+    // What can never run does not.
+    assert_eq!(world.state(cancel(&name("No.Label", 1))).await, WorkState::Tombstoned);
     // While it runs, also when the script does not listen.
     let unit = name("run", 1);
     world.run(&unit, Script::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
@@ -81,5 +86,66 @@ async fn beside_a_container_that_never_ends() {
     });
     world.run(&unit, script).await;
     assert_eq!(world.result(&unit).await.log.as_deref(), Some("done\n"));
+    world.close().await;
+}
+
+/// A relay that was killed has asked for an object, and the API server makes it after another one was told to cancel.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lands_late_is_removed() {
+    let world = World::new("lands", &[]).await;
+    let map = |unit: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}});
+    let until = Until::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
+    let work = Objects { life: "life-1".to_owned(), apply: vec![map("model")], until, ..Objects::default() };
+    let (model, unit) = (name("model", 1), name("lands", 1));
+    world.ensure(world.ensure_of(&model, work)).await;
+    // What the killed one has left: the record of a work that it has just begun.
+    let record = world.records().get("ebb-work.model.1").await.unwrap();
+    let mut labels = record.labels().clone();
+    labels.insert("ebb.dev/unit".to_owned(), "lands".to_owned());
+    let mut held: Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
+    (held["name"], held["phase"], held["work"]["applied"]) = (json!(unit), json!("starting"), json!([]));
+    let mut manifest = map("lands");
+    manifest["metadata"]["namespace"] = world.units.clone().into();
+    held["work"]["objects"]["apply"] = json!([manifest]);
+    let left = json!({
+        "metadata": {"name": "ebb-work.lands.1", "labels": labels}, "stringData": {"record": held.to_string()},
+    });
+    world.records().create(&PostParams::default(), &serde_json::from_value(left).unwrap()).await.unwrap();
+    labels.remove("ebb.dev/part");
+    manifest["metadata"]["labels"] = json!(labels);
+    let maps = world.api::<ConfigMap>();
+    let lands = async {
+        until_ending(&world, "ebb-work.lands.1").await;
+        maps.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+    };
+    let (state, ()) = join(world.state(cancel(&unit)), lands).await;
+    assert_eq!(state, WorkState::Tombstoned);
+    assert_eq!(maps.get_opt("lands").await.unwrap(), None);
+    world.state(cancel(&model)).await;
+    world.close().await;
+}
+
+async fn until_ending(world: &World, record: &str) {
+    until("the end to begin", async || {
+        let record = world.records().get(record).await.unwrap();
+        (record.labels()["ebb.dev/phase"] == "ending").then_some(())
+    })
+    .await;
+}
+
+/// Whether a work runs whose record cannot be read nobody knows. What is in it is not told.
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_record_that_cannot_be_read() {
+    let world = World::new("damaged", &[]).await;
+    let labels = json!({"ebb.dev/unit": "unit", "ebb.dev/attempt": "1", "ebb.dev/part": "record"});
+    let damaged = json!({
+        "metadata": {"name": "ebb-work.unit.1", "labels": labels}, "stringData": {"record": "{\"name\": \"hunter2\"}"},
+    });
+    world.records().create(&PostParams::default(), &serde_json::from_value(damaged).unwrap()).await.unwrap();
+    let unit = name("unit", 2);
+    let answer = world.ensure(world.ensure_of(&unit, Script::new(&unit, "#").objects(&unit))).await;
+    let Answer::Failed(why) = answer else { panic!("{answer:?}") };
+    assert!(why.contains("ebb-work.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
+    world.records().delete("ebb-work.unit.1", &Default::default()).await.unwrap();
     world.close().await;
 }

@@ -27,9 +27,14 @@ fn size(folder: &Path) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_output_and_a_log_that_are_too_large() {
     let world = World::new("heavy", &[]).await;
-    let (output, log) = (name("output", 1), name("log", 1));
+    let [output, log, late] = ["output", "log", "late"].map(|unit| name(unit, 1));
     let script = Script::new(&output, "head -c 10485760 /dev/zero > /tmp/large").output("large", false);
     world.run(&output, script).await;
+    // Its time is over, and each byte of its log is six in JSON.
+    let script = Script::new(&late, "head -c 300000 /dev/zero | tr '\\0' '\\001'; sleep 1000");
+    let mut request = world.ensure_of(&late, script.objects(&late));
+    request.timeout_ms = 30_000;
+    world.ensure(request).await;
     let mib = std::env::var("EBB_LOG_MIB").map_or(LOG, |text| text.parse().expect("a number"));
     let line = "x".repeat(127);
     let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);
@@ -46,6 +51,9 @@ async fn an_output_and_a_log_that_are_too_large() {
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let numbers: String = (1..=60_000).map(|number| format!("{number}\n")).collect();
     assert!(result.log.unwrap() == numbers[numbers.len() - LOG_TAIL..], "another end of the log");
+    let result = world.result(&late).await;
+    assert_eq!(result.reason.unwrap().code, ReasonCode::Timeout);
+    assert_eq!(result.log, Some("\u{1}".repeat(LOG_TAIL)));
     // The files of a pod go with it.
     let files = cluster().await.kubeconfig.with_file_name("pods");
     let own = || {

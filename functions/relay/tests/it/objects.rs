@@ -5,6 +5,7 @@ use ebb_wire::relay::{
     Answer, ObjectOutput, ObjectOutputFrom, Objects, ReadyRules, Request, Until, WorkName, WorkState,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -62,6 +63,8 @@ async fn applied_ready_and_removed() {
     world.ensure(world.ensure_of(&unit, kept(manifests.clone()))).await;
     succeeds(&world, &unit).await;
     assert_eq!(world.ask(Request::Acknowledge(unit.clone())).await, Answer::Done);
+    // Nobody else knows what is to be removed.
+    assert!(!world.records().get("ebb-work.make.1").await.unwrap().finalizers().is_empty());
     let maps = world.api::<ConfigMap>();
     let held = maps.get("held").await.unwrap();
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
@@ -306,17 +309,59 @@ async fn tried_again() {
     let world = World::new("again", &[]).await;
     let (maps, [first, second]) = (world.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
     let work = |rule: &str| Objects { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
-    let mut request = world.ensure_of(&first, work("false"));
+    let mut lower = work("false");
+    lower.apply[0]["data"]["old"] = "x".into();
+    let mut request = world.ensure_of(&first, lower);
     request.timeout_ms = 1_000;
     world.ensure(request).await;
     assert_eq!(world.reason(&first).await.0, ReasonCode::Timeout);
     let left = maps.get("a").await.unwrap();
+    assert_eq!(left.data.as_ref().unwrap().len(), 2);
     world.ensure(world.ensure_of(&second, work("true"))).await;
     succeeds(&world, &second).await;
     let found = maps.get("a").await.unwrap();
     assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
+    assert_eq!(json!(found.data), json!({"a": "b"}), "what the lower try alone has given");
+    // What is being removed is waited for, and made anew.
+    let held = json!({"metadata": {"finalizers": ["test.example/held"]}});
+    maps.patch("a", &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    let third = name("make", 3);
+    world.ensure(world.ensure_of(&third, work("true"))).await;
+    assert!(matches!(world.get(&third).await, WorkState::Running { .. }));
+    let none = json!({"metadata": {"finalizers": null}});
+    maps.patch("a", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+    succeeds(&world, &third).await;
+    assert_ne!(maps.get("a").await.unwrap().uid(), left.uid());
     world.ensure(world.ensure_of(&name("undo", 1), removal(&["make"]))).await;
     succeeds(&world, &name("undo", 1)).await;
     assert_eq!(maps.get_opt("a").await.unwrap(), None);
+    world.close().await;
+}
+
+/// The relay loses its rights while it waits: its works end with their time, and can be cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights() {
+    let world = World::new("lost", &[]).await;
+    let [late, cancelled] = ["late", "cancelled"].map(|unit| name(unit, 1));
+    for (unit, timeout) in [(&late, 4_000), (&cancelled, 60_000)] {
+        let work = Objects { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
+        let mut request = world.ensure_of(unit, work);
+        request.timeout_ms = timeout;
+        world.ensure(request).await;
+        assert!(matches!(world.get(unit).await, WorkState::Running { .. }));
+    }
+    let bindings = world.api::<RoleBinding>();
+    let mut binding = bindings.get("further").await.unwrap();
+    bindings.delete("further", &DeleteParams::default()).await.unwrap();
+    let cancel = Request::Cancel { name: cancelled.clone(), grace_ms: 1_000 };
+    assert_eq!(world.state(cancel).await, WorkState::Tombstoned);
+    let (code, message) = world.reason(&late).await;
+    assert!(code == ReasonCode::Timeout && message.contains("forbidden"), "{message}");
+    binding.metadata.resource_version = None;
+    binding.metadata.uid = None;
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    world.ensure(world.ensure_of(&name("undo", 1), removal(&["late", "cancelled"]))).await;
+    succeeds(&world, &name("undo", 1)).await;
     world.close().await;
 }

@@ -144,7 +144,7 @@ impl World {
             .args(["--kubeconfig", &file("kubeconfig")])
             .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
             .args(["--allowed", &file("allowed.yaml"), "--secret", &file("secret")])
-            .args(["--callback-hosts", "127.0.0.1", "--heartbeat", "1"])
+            .args(["--callback-hosts", "127.0.0.1", "--heartbeat", "1", "--landing", "2"])
             .args(&self.options)
             .stdout(Stdio::piped())
             .stderr(log)
