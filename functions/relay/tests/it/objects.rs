@@ -189,6 +189,21 @@ async fn refusals() {
             ]),
             "is ours",
         ),
+        (
+            "labels",
+            kept(vec![
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": "x"}}),
+            ]),
+            "no map",
+        ),
+        // It would fit, but what is noted of it would not.
+        (
+            "large",
+            kept(vec![json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x".repeat(290 << 10)},
+            })]),
+            "is the limit",
+        ),
         ("container", Objects { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
         (
             "rule",
