@@ -15,6 +15,9 @@ use crate::run::{command, run};
 /// What is written down of a room.
 #[derive(Serialize, Deserialize)]
 struct Note {
+    /// The folder of its state: a copy of it says nothing of another room.
+    #[serde(default)]
+    state: PathBuf,
     number: u8,
     /// Its first process, as the machine counts.
     first: u32,
@@ -74,7 +77,7 @@ impl Room {
         let first = children.trim().parse().context("unshare has one child")?;
         let namespace = namespace(first).context("the room's first process is there")?;
         let network = linked(first)?;
-        let note = Note { number: network.number, first, namespace };
+        let note = Note { state: state.to_owned(), number: network.number, first, namespace };
         folder::write(&path(), &serde_json::to_string(&note)?)?;
         for group in groups(network) {
             fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
@@ -146,7 +149,8 @@ fn path() -> PathBuf {
 }
 
 fn note() -> Option<Note> {
-    serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()
+    let note: Note = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
+    (note.state == folder::state()).then_some(note)
 }
 
 /// The namespace of processes that `process` is in. `None`: there is no such process.
