@@ -7,13 +7,12 @@ use ebb_local::Containers;
 
 use crate::exit::Trouble;
 
-/// What a script runs as.
+/// What a script runs as. Not documented for clap, which would write the whole help of a command at length for that: a
+/// process of this machine, whatever image its plugin names, or a container of its image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Pods {
-    /// A process of this machine, whatever image its plugin names
     #[default]
     Process,
-    /// A container of its image
     Docker,
 }
 
@@ -21,7 +20,7 @@ enum Pods {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Scripts")]
 pub(crate) struct PodsArgs {
-    /// What scripts run as, without a cluster
+    /// What scripts run as without a cluster: processes of this machine, or containers of their image
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
     pods: Pods,
     /// Where Docker's API is served, by Docker or Podman
