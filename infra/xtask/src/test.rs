@@ -18,10 +18,12 @@ pub(crate) fn all() -> anyhow::Result<()> {
     dynamodb_local::fetch()?;
     // Its tests would build it too, while others run.
     runner::all()?;
-    let _cluster = cluster::Borrowed::up().context("the tests need a cluster")?;
+    let cluster = cluster::Borrowed::up().context("the tests need a cluster")?;
     let mut summary = Summary::default();
     // A failure in one crate says nothing of the others: the whole picture in one go.
     let all = tests(&["--workspace", "--no-fail-fast"], &mut summary);
+    // The model has both processors to itself.
+    drop(cluster);
     // No program is built with rules that can be left out. The workspace: so the packages of others are those from before.
     let model = tests(&["--workspace", "--features", "ebb-tests/switches", "--test", "model"], &mut summary);
     // Whoever reads may be gone; the exit code tells.
