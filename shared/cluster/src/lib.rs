@@ -3,10 +3,11 @@
 //! It speaks a few verbs ([`ebb_wire::relay`]) and knows work by their names alone: no unit kinds, retries or plugins.
 //!
 //! Flow of one work: [`Relay::batch`] checks what is asked for (`admit`) and makes its record, a Secret in the relay's own
-//! namespace (`record`). From then on one task looks after it (`attend`) and takes one step at a time: when it is its turn
-//! (`turns`) it applies (`start`), waits for a container (`ended`, judged by `pod`) or for objects (`ready`), ends what has to die
-//! (`ending`), calls back (`callback`) and tidies up (`tidy`). What a step does follows from the record and from what the
-//! API server says at that time; watches (`watches`) only wake. So a relay that was killed goes on by listing its records.
+//! namespace (`record`). From then on one task looks after it (`attend`) and takes one step at a time: when it is its
+//! turn (`turns`) it applies (`start`), waits for a container (`ended`, judged by `pod`) or for objects (`ready`), ends
+//! what has to die (`ending`), calls back (`callback`) and tidies up (`tidy`). What a step does follows from the record
+//! and from what the API server says at that time; watches (`watches`) only wake. So a relay that was killed goes on by
+//! listing its records.
 //!
 //! Guarantees: a name starts at most once; what is applied has its uid in the record before the next thing happens;
 //! nothing is deleted but what carries the work's labels and the recorded uid.

@@ -59,22 +59,12 @@ fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
 
 impl Dynamo {
     pub(crate) async fn put_plan_item(&self, plan: &str, body: &Body) -> Stored<()> {
-        let item = Item::from([
+        self.put(Item::from([
             ("pk".to_owned(), text(key::plan(plan))),
             ("sk".to_owned(), text(key::HEAD)),
             body.attribute(),
-        ]);
-        let bytes = item_size(&item);
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item))
-            .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
-        self.written(bytes, 0);
-        Ok(())
+        ]))
+        .await
     }
 
     pub(crate) async fn get_plan_item(&self, plan: &str) -> Stored<Option<Body>> {

@@ -3,7 +3,6 @@
 //! When it was posted is in `at`, until when it is handed out in `end`; its body in `b` or, by its key in the bucket, in `o`;
 //! the answer in `ab` or `ao`. The table removes what everybody has forgotten.
 
-use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use ebb_wire::engine::Timestamp;
@@ -56,25 +55,15 @@ fn read(operation: &'static str, item: &Item) -> Stored<Kept> {
 
 impl Dynamo {
     pub(crate) async fn put_letter_item(&self, cluster: &str, letter: &Kept) -> Stored<()> {
-        let item = Item::from([
+        self.put(Item::from([
             ("pk".to_owned(), text(key::mail(cluster))),
             ("sk".to_owned(), text(&letter.id)),
             ("at".to_owned(), number(letter.posted.0)),
             ("end".to_owned(), number(letter.ends.0)),
             (TableSpec::TTL.to_owned(), number(letter.ends.0.saturating_add(KEPT_MS) / 1000)),
             attribute("b", "o", &letter.body),
-        ]);
-        let bytes = item_size(&item);
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item))
-            .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
-        self.written(bytes, 0);
-        Ok(())
+        ]))
+        .await
     }
 
     pub(crate) async fn list_letter_items(&self, cluster: &str) -> Stored<Vec<Kept>> {
@@ -98,7 +87,6 @@ impl Dynamo {
         let request = self
             .client
             .update_item()
-            .table_name(&self.table)
             .key("pk", text(key::mail(cluster)))
             .key("sk", text(id))
             .update_expression("SET #a = :a")
@@ -106,22 +94,8 @@ impl Dynamo {
                 "attribute_exists(pk) AND attribute_not_exists(ab) AND attribute_not_exists(ao)",
             )
             .expression_attribute_names("#a", name)
-            .expression_attribute_values(":a", value)
-            .return_values(ReturnValue::AllNew)
-            .set_return_consumed_capacity(self.report());
-        match request.send().await {
-            Ok(answer) => {
-                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
-                self.written(answer.attributes.as_ref().map_or(0, item_size), 0);
-                Ok(true)
-            }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", Direction::Write, &[]);
-                self.written(0, 0);
-                Ok(false)
-            }
-            Err(error) => Err(failure("UpdateItem", &error)),
-        }
+            .expression_attribute_values(":a", value);
+        self.update_if(request).await
     }
 
     /// The letter as it was.

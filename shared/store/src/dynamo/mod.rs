@@ -1,9 +1,8 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record`, targets and tombstones in `target`, plans and plugins in `document`, letters in `mail`, and what is done now and
-//! then in `rounds`. Reads of the table itself are
-//! strongly consistent.
+//! `record`, targets and tombstones in `target`, plans and plugins in `document`, letters in `mail`, and what is done now
+//! and then in `rounds`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
 //! image that shows the first one.
@@ -23,14 +22,17 @@ mod target;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity};
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue};
 
 use crate::meter::{Direction, Meter};
 use crate::ops::Stored;
 use crate::table::TableSpec;
 
 pub(crate) use attribute::Item;
+use attribute::item_size;
 pub(crate) use document::Body;
 pub(crate) use failure::failure;
 pub(crate) use mail::Kept;
@@ -101,6 +103,39 @@ impl Dynamo {
         let answer = request.send().await.map_err(|error| failure("GetItem", &error))?;
         self.answered("GetItem", Direction::Read, answer.consumed_capacity.as_slice());
         Ok(answer.item)
+    }
+
+    /// Writes an item whole, whatever was there.
+    async fn put(&self, item: Item) -> Stored<()> {
+        let bytes = item_size(&item);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
+        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.written(bytes, 0);
+        Ok(())
+    }
+
+    /// Changes an item on a condition; false: it does not hold.
+    async fn update_if(&self, request: UpdateItemFluentBuilder) -> Stored<bool> {
+        let request = request.table_name(&self.table).return_values(ReturnValue::AllNew);
+        match request.set_return_consumed_capacity(self.report()).send().await {
+            Ok(answer) => {
+                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.written(answer.attributes.as_ref().map_or(0, item_size), 0);
+                Ok(true)
+            }
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                self.answered("UpdateItem", Direction::Write, &[]);
+                self.written(0, 0);
+                Ok(false)
+            }
+            Err(error) => Err(failure("UpdateItem", &error)),
+        }
     }
 
     /// Items of one partition from `least` to `greatest`, all pages, strongly consistent.

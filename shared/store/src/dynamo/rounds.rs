@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::error::SdkError;
 use ebb_wire::engine::Timestamp;
 
 use super::attribute::{Reader, number, text};
-use super::failure::failure;
 use super::{Dynamo, key};
-use crate::meter::Direction;
 use crate::ops::{Rounds, Stored};
 
 #[async_trait]
@@ -26,30 +23,16 @@ impl Rounds for Dynamo {
         let mut request = self
             .client
             .update_item()
-            .table_name(&self.table)
             .key("pk", text(key::ROUNDS))
             .key("sk", text(key::HEAD))
             .update_expression("SET #c = :n")
             .condition_expression(condition)
             .expression_attribute_names("#c", key::round(cluster))
-            .expression_attribute_values(":n", number(next.0))
-            .set_return_consumed_capacity(self.report());
+            .expression_attribute_values(":n", number(next.0));
         if let Some(seen) = seen {
             request = request.expression_attribute_values(":s", number(seen.0));
         }
-        match request.send().await {
-            Ok(answer) => {
-                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
-                self.written(0, 0);
-                Ok(true)
-            }
-            // Or this very write, sent again because its answer was lost: that round is left out.
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", Direction::Write, &[]);
-                self.written(0, 0);
-                Ok(false)
-            }
-            Err(error) => Err(failure("UpdateItem", &error)),
-        }
+        // A write that was sent again because its answer was lost is refused: that round is left out.
+        self.update_if(request).await
     }
 }
