@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use programs::Program;
 
+mod aws;
 mod chart;
 mod check;
 mod cluster;
@@ -36,6 +37,11 @@ enum Chore {
     Test,
     /// Fetches Amazon's DynamoDB Local, which the tests of the table need
     DynamodbLocal,
+    /// The deployment: lint, build, deploy to an AWS of this machine; without an order all of it
+    Aws {
+        #[command(subcommand)]
+        order: Option<aws::Order>,
+    },
     /// What a change has to pass beside the tests: format, lints, documentation, dependencies
     Check,
     /// Renders the relay's chart into infra/relay/manifests.yaml; needs helm, which is built with Go
@@ -126,6 +132,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
         Chore::DynamodbLocal => packages::install(&packages::OF_TESTS).and_then(|()| dynamodb_local::fetch()),
+        Chore::Aws { order } => aws::all(order),
         Chore::Check => check::all(),
         Chore::Chart { check } => chart::all(if check { chart::Do::Compare } else { chart::Do::Write }),
         Chore::Cluster { order } => cluster::all(order),

@@ -49,6 +49,17 @@ pub(crate) const OF_TESTS: [Package; 7] = [
     },
 ];
 
+/// What the deployment's tools need.
+pub(crate) const OF_AWS: [Package; 1] = [Package {
+    name: "python3-venv",
+    why: "the tools that build, check and deploy the template",
+    present: || works(command("python3").args(["-c", "import ensurepip, venv"])),
+}];
+
+/// What a network of its own needs.
+pub(crate) const OF_NETWORK: [Package; 1] =
+    [Package { name: "iproute2", why: "an address", present: || works(command("ip").arg("-V")) }];
+
 /// What the cluster needs beside what Go builds.
 pub(crate) const OF_CLUSTER: [Package; 7] = [
     Package {

@@ -1,6 +1,7 @@
 //! The surroundings of the functions on AWS: read from the environment once, when a function starts.
 
 mod queue;
+mod variables;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use crate::cluster::{ClusterRelay, Clusters, PostOffice};
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, Role, Server};
 use crate::ports::Message;
+use crate::sweep::Swept;
 use crate::system::{SystemClock, SystemRandom};
+use variables::Variables;
 
 /// Why a function cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,14 @@ pub enum DeployedError {
         /// Which.
         name: &'static str,
         /// Why.
+        reason: String,
+    },
+    /// The secret cannot be read.
+    #[error("the secret {name} cannot be read: {reason}")]
+    Secret {
+        /// Which.
+        name: String,
+        /// What AWS says.
         reason: String,
     },
     /// The HTTP client cannot be made.
@@ -47,27 +58,30 @@ pub struct Deployed {
 }
 
 impl Deployed {
-    /// Reads the environment and makes the clients. No request is sent yet.
+    /// Reads the environment and makes the clients. One request is sent, if a secret is named.
     ///
     /// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has;
     /// `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
     /// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
     /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
-    /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`.
+    /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
+    /// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
     ///
     /// # Errors
     /// [`DeployedError`]: the function cannot work.
     pub async fn from_environment() -> Result<Self, DeployedError> {
         let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
-        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(&config), var("EBB_TABLE")?);
-        let bucket = Bucket::new(aws_sdk_s3::Client::new(&config), var("EBB_BUCKET")?);
+        let variables = Variables::read(&config).await?;
+        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(&config), variables.required("EBB_TABLE")?);
+        let bucket = Bucket::new(aws_sdk_s3::Client::new(&config), variables.required("EBB_BUCKET")?);
         let store = Arc::new(Store::new(dynamo, bucket));
-        let queue = queue::SqsQueue::new(aws_sdk_sqs::Client::new(&config), var("EBB_QUEUE_URL")?);
+        let sqs = aws_sdk_sqs::Client::new(&config);
+        let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
         let outside = Arc::new(Client::new(Policy::public())?);
-        let settings = settings()?;
+        let settings = settings(&variables)?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let inside = Arc::new(Client::new(relays()?)?);
-        let clusters = Arc::new(clusters()?);
+        let inside = Arc::new(Client::new(relays(&variables)?)?);
+        let clusters = Arc::new(clusters(&variables)?);
         let post = Arc::new(PostOffice::new(clusters.clone(), store.clone(), clock.clone()));
         let mail = store.clone();
         let relay = ClusterRelay::new(clusters, inside, mail, clock.clone(), random.clone(), settings.grace);
@@ -82,7 +96,7 @@ impl Deployed {
             settings,
             warm: Warm::default(),
         });
-        let access = Arc::new(access(&optional("EBB_API_TOKENS"))?);
+        let access = Arc::new(access(&variables.optional("EBB_API_TOKENS"))?);
         Ok(Self { env, store, access, post })
     }
 
@@ -102,7 +116,10 @@ impl Deployed {
             if let Err(error) = crate::orphans::round(&self.env, self.store.as_ref()).await {
                 tracing::warn!(%error, "orphans are looked for later");
             }
-            return Ok(serde_json::json!({ "looked": swept.looked, "failed": swept.failed }));
+            let Swept { looked, failed, late_ms } = swept;
+            // An alarm of the template reads this line.
+            tracing::info!(looked, failed, late_ms, "swept");
+            return Ok(serde_json::json!({ "looked": looked, "failed": failed, "lateMs": late_ms }));
         };
         let mut failures = Vec::new();
         for record in records {
@@ -122,16 +139,16 @@ impl Deployed {
     }
 }
 
-fn settings() -> Result<Settings, DeployedError> {
-    let platform = optional("EBB_PLATFORM_URL");
+fn settings(variables: &Variables) -> Result<Settings, DeployedError> {
+    let platform = variables.optional("EBB_PLATFORM_URL");
     Ok(Settings {
-        callback_url: var("EBB_CALLBACK_URL")?,
-        source: var("EBB_SOURCE")?,
+        callback_url: variables.required("EBB_CALLBACK_URL")?,
+        source: variables.required("EBB_SOURCE")?,
         platform_url: Some(platform).filter(|url| !url.is_empty()),
-        platform_secret: parsed("EBB_PLATFORM_SECRET", Secret::parse)?,
-        webhook_keys: parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
-        unit_secret: parsed("EBB_UNIT_SECRET", Secret::parse)?,
-        token_keys: parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
+        platform_secret: variables.parsed("EBB_PLATFORM_SECRET", Secret::parse)?,
+        webhook_keys: variables.parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
+        unit_secret: variables.parsed("EBB_UNIT_SECRET", Secret::parse)?,
+        token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
         // The functions' timeout (29 s), the relay's transport (15 s, by mail too), and a minute of clock skew.
         landing: Millis(104_000),
         grace: Duration::from_secs(30),
@@ -144,9 +161,9 @@ fn settings() -> Result<Settings, DeployedError> {
     })
 }
 
-fn clusters() -> Result<Clusters, DeployedError> {
+fn clusters(variables: &Variables) -> Result<Clusters, DeployedError> {
     let name = "EBB_CLUSTERS";
-    match optional(name).as_str() {
+    match variables.optional(name).as_str() {
         "" => Ok(Clusters::default()),
         text => {
             Clusters::parse(text).map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
@@ -154,9 +171,10 @@ fn clusters() -> Result<Clusters, DeployedError> {
     }
 }
 
-fn relays() -> Result<Policy, DeployedError> {
+fn relays(variables: &Variables) -> Result<Policy, DeployedError> {
     let name = "EBB_RELAY_NETWORKS";
-    Policy::public().and_networks(&optional(name)).map_err(|reason| DeployedError::Invalid { name, reason })
+    let networks = variables.optional(name);
+    Policy::public().and_networks(&networks).map_err(|reason| DeployedError::Invalid { name, reason })
 }
 
 fn access(text: &str) -> Result<Access, DeployedError> {
@@ -173,19 +191,4 @@ fn access(text: &str) -> Result<Access, DeployedError> {
         tokens.push((token, role));
     }
     Ok(Access::new(tokens))
-}
-
-fn optional(name: &'static str) -> String {
-    std::env::var(name).unwrap_or_default()
-}
-
-fn var(name: &'static str) -> Result<String, DeployedError> {
-    std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or(DeployedError::Missing(name))
-}
-
-fn parsed<T, E: std::fmt::Display>(
-    name: &'static str,
-    parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Result<T, DeployedError> {
-    parse(&var(name)?).map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
 }

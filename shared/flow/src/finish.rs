@@ -110,6 +110,10 @@ async fn move_target(
         let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
         let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.moment()));
         if write(env, &transition).await? {
+            if transition.target.phase == TargetPhase::Stuck {
+                // An alarm of the template reads this line.
+                tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "stuck");
+            }
             return Ok(Some(Moved { target: transition.target, begun }));
         }
     }

@@ -53,6 +53,8 @@ pub struct Swept {
     pub looked: usize,
     /// Things that could not be dealt with; they stay due.
     pub failed: usize,
+    /// Milliseconds that the most urgent one was due for when it was found.
+    pub late_ms: u64,
 }
 
 /// Whether a look has to wait until the run is due.
@@ -69,8 +71,10 @@ pub enum When {
 /// # Errors
 /// The index cannot be asked. What fails later stays due and is counted.
 pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError> {
-    let mut swept = Swept::default();
-    let due = store.query_due(env.now(), AT_ONCE).await?;
+    let now = env.now();
+    let due = store.query_due(now, AT_ONCE).await?;
+    let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));
+    let mut swept = Swept { late_ms, ..Swept::default() };
     // One server that hangs must not keep everybody else waiting.
     let looks = due.into_iter().map(|(_, due)| async move {
         let done = match &due {

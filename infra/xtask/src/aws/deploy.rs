@@ -1,0 +1,66 @@
+//! What was built, deployed to an AWS of this machine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::build;
+use super::python::Tools;
+use crate::packages::{self, OF_NETWORK};
+use crate::run::{cargo, command, folder, root, run};
+
+/// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
+const ADDRESS: &str = "11.0.0.1";
+/// What the emulator does not know. They are alarms' figures; nothing else names them but the dashboard.
+const UNKNOWN: &str = "AWS::Logs::MetricFilter";
+
+/// Builds the functions and has the program `deployed` deploy them to MiniStack, in a network and among programs of their
+/// own, which end with it.
+///
+/// # Errors
+/// When something cannot be had or does not compile, and when a step fails.
+pub(crate) fn all() -> anyhow::Result<()> {
+    packages::install(&OF_NETWORK)?;
+    build::all(&build::Arguments::default())?;
+    let template = staged()?;
+    run(cargo().args(["build", "--quiet", "--package", "ebb", "--bin", "ebb"]))?;
+    run(cargo().args(["build", "--quiet", "--package", "ebb-tests", "--bin", "deployed"]))?;
+    println!("== sam deploy, to MiniStack");
+    let mut inside = command("unshare");
+    inside.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c"]);
+    let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
+    inside.args([&link, "sh"]).arg(folder().join("debug/deployed"));
+    inside.arg("--tools").arg(Tools::Sam.programs()).arg("--template").arg(template);
+    inside.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));
+    inside.args(["--address", ADDRESS]).arg("--log").arg(folder().join("aws/ministack.log"));
+    run(&mut inside)
+}
+
+/// The template as SAM has built it, without what the emulator does not know; says what that is.
+fn staged() -> anyhow::Result<PathBuf> {
+    let built = build::built().join("template.yaml");
+    let text = fs::read_to_string(&built).with_context(|| built.display().to_string())?;
+    let mut template: Value = serde_saphyr::from_str(&text).context("SAM's template")?;
+    let resources = template["Resources"].as_object_mut().context("SAM's template has resources")?;
+    // Arithmetic over metrics is unknown to it as well.
+    let is_unknown = |resource: &Value| {
+        resource["Type"] == UNKNOWN
+            || (resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array())
+    };
+    let unknown: Vec<String> =
+        resources.iter().filter(|(_, it)| is_unknown(it)).map(|(name, _)| name.clone()).collect();
+    println!("the emulator does not know: {}", unknown.join(", "));
+    resources.retain(|name, _| !unknown.contains(name));
+    let dashboard = &mut template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"];
+    let mut body = dashboard.as_str().context("the dashboard is a text with places")?.to_owned();
+    for name in unknown {
+        body = body.replace(&format!(",\"${{{name}.Arn}}\""), "");
+    }
+    *dashboard = body.into();
+    let staged = build::built().join("staged.json");
+    fs::write(&staged, serde_json::to_vec_pretty(&template)?)
+        .with_context(|| staged.display().to_string())?;
+    Ok(staged)
+}

@@ -1,0 +1,21 @@
+//! What tools say of the template.
+
+use super::python::Tools;
+use crate::run::run;
+
+/// Has the template checked by SAM, which makes plain CloudFormation of it, by cfn-lint, and by checkov, which looks for
+/// what is less safe than it could be. What is not done of that stands in `infra/aws/checkov.yaml` with the reason.
+///
+/// # Errors
+/// When one finds something.
+pub(crate) fn all() -> anyhow::Result<()> {
+    Tools::Sam.install()?;
+    Tools::Checkov.install()?;
+    println!("== sam validate --lint");
+    run(Tools::Sam.program("sam").args(["validate", "--config-file", "infra/aws/samconfig.toml", "--lint"]))?;
+    println!("== cfn-lint");
+    run(Tools::Sam.program("cfn-lint").arg("template.yaml"))?;
+    println!("== checkov");
+    let settings = ["--config-file", "infra/aws/checkov.yaml", "--file", "template.yaml"];
+    run(Tools::Checkov.program("checkov").args(settings))
+}

@@ -1,0 +1,118 @@
+//! What a function is told: variables of its environment, and those that a secret of AWS Secrets Manager holds.
+//!
+//! Whoever may look at a function sees the variables of its environment, and few may look at a secret. It is read once,
+//! when the function starts, by one request.
+
+use std::collections::BTreeMap;
+
+use aws_config::SdkConfig;
+use aws_sdk_secretsmanager::error::DisplayErrorContext;
+use serde_json::Value;
+
+use super::DeployedError;
+
+/// Names the secret, by its ARN or its name.
+const SECRETS: &str = "EBB_SECRETS";
+/// What it may hold.
+const SECRET: [&str; 6] = [
+    "EBB_WEBHOOK_KEYS",
+    "EBB_PLATFORM_SECRET",
+    "EBB_UNIT_SECRET",
+    "EBB_TOKEN_KEYS",
+    "EBB_API_TOKENS",
+    "EBB_CLUSTERS",
+];
+
+/// The variables of one function.
+#[derive(Default)]
+pub(super) struct Variables {
+    secret: BTreeMap<String, String>,
+}
+
+impl Variables {
+    /// Reads the secret that `EBB_SECRETS` names, if it names one.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what is expected.
+    pub(super) async fn read(config: &SdkConfig) -> Result<Self, DeployedError> {
+        let Ok(name) = Self::default().required(SECRETS) else { return Ok(Self::default()) };
+        let asked = aws_sdk_secretsmanager::Client::new(config).get_secret_value().secret_id(&name);
+        let answer = asked.send().await.map_err(|error| DeployedError::Secret {
+            reason: DisplayErrorContext(&error).to_string(),
+            name,
+        })?;
+        let secret = held(answer.secret_string().unwrap_or_default());
+        secret.map(|secret| Self { secret }).map_err(invalid)
+    }
+
+    /// A variable that may be missing: the environment's, else the secret's, else nothing.
+    pub(super) fn optional(&self, name: &'static str) -> String {
+        let own = std::env::var(name).ok().filter(|value| !value.is_empty());
+        own.or_else(|| self.secret.get(name).cloned()).unwrap_or_default()
+    }
+
+    /// A variable that has to be there.
+    ///
+    /// # Errors
+    /// [`DeployedError::Missing`].
+    pub(super) fn required(&self, name: &'static str) -> Result<String, DeployedError> {
+        Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(DeployedError::Missing(name))
+    }
+
+    /// A variable that has to be there, as what it means.
+    ///
+    /// # Errors
+    /// [`DeployedError`].
+    pub(super) fn parsed<T, E: std::fmt::Display>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, DeployedError> {
+        parse(&self.required(name)?)
+            .map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
+    }
+}
+
+fn invalid(reason: &'static str) -> DeployedError {
+    DeployedError::Invalid { name: SECRETS, reason: reason.to_owned() }
+}
+
+/// What a secret says. No reason repeats any of it.
+fn held(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
+    let held: BTreeMap<String, Value> =
+        serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
+    if held.keys().any(|name| !SECRET.contains(&name.as_str())) {
+        return Err("the secret has a name that is none of EBB_WEBHOOK_KEYS, EBB_PLATFORM_SECRET, \
+                    EBB_UNIT_SECRET, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS");
+    }
+    let text = |value| match value {
+        Value::String(text) => text,
+        // Clusters are an object, which nobody has to put into a string.
+        other => other.to_string(),
+    };
+    Ok(held.into_iter().map(|(name, value)| (name, text(value))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_holds_variables() {
+        let text = r#"{"EBB_TOKEN_KEYS": "a:b", "EBB_CLUSTERS": {"eu": {"secret": "whsec_x"}}}"#;
+        let variables = Variables { secret: held(text).unwrap() };
+        assert_eq!(variables.optional("EBB_TOKEN_KEYS"), "a:b");
+        assert_eq!(variables.optional("EBB_CLUSTERS"), r#"{"eu":{"secret":"whsec_x"}}"#);
+        assert!(matches!(
+            variables.required("EBB_API_TOKENS"),
+            Err(DeployedError::Missing("EBB_API_TOKENS"))
+        ));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_secret_is_said_without_it() {
+        for text in ["", "canary", "[\"canary\"]", "{\"canary\": 1}", "{\"EBB_TOKEN_KEYS\": \"canary\""] {
+            assert!(!held(text).unwrap_err().contains("canary"), "{text}");
+        }
+    }
+}

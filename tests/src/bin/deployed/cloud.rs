@@ -1,0 +1,145 @@
+//! An AWS of this machine, and the stack in it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+use crate::Arguments;
+use crate::steps::{http, run, step};
+
+const PORT: u16 = 4566;
+const REGION: &str = "eu-west-1";
+const STACK: &str = "ebb";
+/// 32 bytes in base64. Nobody but this machine's own programs ever sees what it signs.
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// The emulator, running, with the secret in it.
+pub(crate) struct Cloud {
+    // Ends with this.
+    _emulator: Child,
+    tools: PathBuf,
+    address: String,
+    secret: String,
+}
+
+fn environment(command: &mut Command) -> &mut Command {
+    command
+        .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{PORT}"))
+        .env("AWS_DEFAULT_REGION", REGION)
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .env("SAM_CLI_TELEMETRY", "0")
+}
+
+impl Cloud {
+    /// Starts the emulator and puts the secret into it.
+    pub(crate) async fn start(arguments: &Arguments) -> anyhow::Result<Self> {
+        let log = File::create(&arguments.log).with_context(|| arguments.log.display().to_string())?;
+        let mut emulator = Command::new(arguments.tools.join("ministack"));
+        environment(&mut emulator)
+            .env("GATEWAY_PORT", PORT.to_string())
+            .env("MINISTACK_REGION", REGION)
+            // The functions are programs of this machine, started anew for each invocation: every start is a cold one.
+            .env("LAMBDA_EXECUTOR", "local")
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true);
+        let emulator = emulator.spawn().context("cannot start ministack")?;
+        step("the emulator answers", async {
+            let health = format!("http://127.0.0.1:{PORT}/_ministack/health");
+            let http = http()?;
+            for _ in 0..600 {
+                if http.get(&health).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::bail!("it does not answer: {}", arguments.log.display())
+        })
+        .await?;
+        let tools = arguments.tools.clone();
+        let secret = secret().await?;
+        Ok(Self { _emulator: emulator, tools, address: arguments.address.to_string(), secret })
+    }
+
+    fn sam(&self) -> Command {
+        let mut sam = Command::new(self.tools.join("sam"));
+        environment(&mut sam);
+        sam
+    }
+
+    /// Deploys the template, or what has changed of the parameters.
+    pub(crate) async fn deploy(
+        &self,
+        name: &str,
+        arguments: &Arguments,
+        parameters: &[(&str, &str)],
+    ) -> anyhow::Result<()> {
+        let mut sam = self.sam();
+        sam.args(["deploy", "--stack-name", STACK, "--resolve-s3", "--capabilities", "CAPABILITY_IAM"]);
+        sam.args(["--no-confirm-changeset", "--no-progressbar", "--no-fail-on-empty-changeset"]);
+        sam.arg("--template-file").arg(&arguments.template).arg("--parameter-overrides");
+        sam.arg(format!("Secrets={}", self.secret)).arg("ProtectTable=false");
+        sam.args(parameters.iter().map(|(name, value)| format!("{name}={value}")));
+        step(name, run(&mut sam)).await.map(drop)
+    }
+
+    /// The outputs of the stack.
+    pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut sam = self.sam();
+        let printed =
+            run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
+        let outputs: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(&printed)?;
+        let text = |output: &BTreeMap<String, serde_json::Value>, name: &str| {
+            output.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+        };
+        Ok(outputs.iter().map(|output| (text(output, "OutputKey"), text(output, "OutputValue"))).collect())
+    }
+
+    /// The entry as the emulator serves it where no name leads to it.
+    pub(crate) fn entry(&self, outputs: &BTreeMap<String, String>) -> anyhow::Result<String> {
+        let url = outputs.get("EntryUrl").context("the stack has no output EntryUrl")?;
+        let id = url.split("//").nth(1).and_then(|host| host.split('.').next()).context("no id")?;
+        Ok(format!("http://{}:{PORT}/_aws/execute-api/{id}", self.address))
+    }
+
+    /// Deletes the stack.
+    pub(crate) async fn delete(&self) -> anyhow::Result<()> {
+        let mut sam = self.sam();
+        sam.args(["delete", "--stack-name", STACK, "--no-prompts"]);
+        step("the stack is deleted", run(&mut sam)).await.map(drop)
+    }
+}
+
+/// What proves who somebody is, as variables of `ebb`.
+pub(crate) fn proofs() -> [(&'static str, String); 2] {
+    [("EBB_TOKEN", "operator-token".to_owned()), ("EBB_WEBHOOK_SECRET", format!("whsec_{KEY}"))]
+}
+
+/// Makes the secret. Gives its ARN.
+async fn secret() -> anyhow::Result<String> {
+    use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, Region};
+    let config = aws_sdk_secretsmanager::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(REGION))
+        .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
+        .endpoint_url(format!("http://127.0.0.1:{PORT}"))
+        .build();
+    let key = format!("whsec_{KEY}");
+    let [(_, token), _] = proofs();
+    let held = json!({
+        "EBB_WEBHOOK_KEYS": key,
+        "EBB_PLATFORM_SECRET": key,
+        "EBB_UNIT_SECRET": key,
+        "EBB_TOKEN_KEYS": format!("a:{KEY}"),
+        "EBB_API_TOKENS": format!("operator:{token}"),
+    });
+    let client = aws_sdk_secretsmanager::Client::from_conf(config);
+    let made = client.create_secret().name("ebb").secret_string(held.to_string()).send();
+    made.await?.arn.context("a secret has an ARN")
+}

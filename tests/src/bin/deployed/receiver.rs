@@ -1,0 +1,132 @@
+//! The servers outside: that of the example with webhooks, and the platform.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::steps::http;
+
+/// What came, and when callbacks may go.
+#[derive(Clone)]
+pub(crate) struct Receiver {
+    url: String,
+    came: Arc<Mutex<BTreeMap<String, usize>>>,
+    told: Arc<Mutex<Vec<String>>>,
+    may: watch::Sender<bool>,
+}
+
+impl Receiver {
+    pub(crate) async fn start(address: IpAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from((address, 0))).await?;
+        let receiver = Self {
+            url: format!("http://{}", listener.local_addr()?),
+            came: Arc::default(),
+            told: Arc::default(),
+            may: watch::channel(false).0,
+        };
+        let router = Router::new().fallback(take).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(receiver)
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Lets what was accepted call back.
+    pub(crate) fn call_back(&self) {
+        self.may.send_replace(true);
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied().unwrap_or_default()
+    }
+
+    /// Waits until a request such as `POST /a` has come.
+    pub(crate) async fn wait(&self, what: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while self.count(what) == 0 {
+            if began.elapsed() > Duration::from_secs(120) {
+                bail!("no {what}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the platform has been told of an outcome: `ready`, `gone`.
+    pub(crate) async fn told(&self, outcome: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let word = format!(".{outcome}.");
+        loop {
+            let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if told.iter().any(|kind| kind.contains(&word)) {
+                return Ok(());
+            }
+            if began.elapsed() > Duration::from_secs(120) {
+                bail!("the platform was told {told:?} and not {outcome}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn take(
+    State(receiver): State<Receiver>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let what = format!("{method} {}", uri.path());
+    let number = {
+        let mut came = receiver.came.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = came.entry(what.clone()).or_default();
+        *number += 1;
+        *number
+    };
+    match what.as_str() {
+        "POST /tenants" => Json(json!({"id": "tenant"})).into_response(),
+        "POST /indexes" => {
+            tokio::spawn(call_back(receiver.may.subscribe(), headers));
+            StatusCode::ACCEPTED.into_response()
+        }
+        "POST /certificates" if number < 3 => (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response(),
+        "POST /certificates" => Json(json!({"id": "certificate"})).into_response(),
+        "POST /platform" => {
+            let event: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let kind = event["type"].as_str().unwrap_or_default().to_owned();
+            receiver.told.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
+            StatusCode::NO_CONTENT.into_response()
+        }
+        _ if method == Method::DELETE => StatusCode::NO_CONTENT.into_response(),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Reports the end of what was accepted, until that is taken.
+async fn call_back(mut may: watch::Receiver<bool>, headers: HeaderMap) -> anyhow::Result<()> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let http = http()?;
+    may.wait_for(|may| *may).await?;
+    let body = json!({"status": "succeeded", "outputs": {"endpoint": "index:9200"}}).to_string();
+    loop {
+        let request = http.post(text("ebb-callback-url")).bearer_auth(text("ebb-callback-token"));
+        let request = request.header("content-type", "application/json").body(body.clone());
+        if request.send().await.is_ok_and(|answer| !answer.status().is_server_error()) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

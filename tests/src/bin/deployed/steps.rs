@@ -1,0 +1,39 @@
+//! What is done, one line for each step with how long it took.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Command;
+
+/// Says something to whoever reads; they may be gone, the exit code tells.
+pub(crate) fn say(text: &str) {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "{text}").ok();
+}
+
+/// Asks servers of this machine, past all proxies.
+///
+/// # Errors
+/// When there is no TLS.
+pub(crate) fn http() -> anyhow::Result<reqwest::Client> {
+    Ok(reqwest::Client::builder().no_proxy().build()?)
+}
+
+/// Does a step.
+pub(crate) async fn step<T>(name: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let began = Instant::now();
+    let done = work.await.with_context(|| name.to_owned())?;
+    say(&format!("{name}: {:.1} s", began.elapsed().as_secs_f64()));
+    Ok(done)
+}
+
+/// Runs a program; gives what it prints, and fails with it.
+pub(crate) async fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.kill_on_drop(true).output().await.context("cannot start it")?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{:?} ended with {}:\n{printed}{errors}", command.as_std().get_program(), output.status);
+    }
+    Ok(printed)
+}

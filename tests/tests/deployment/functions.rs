@@ -1,0 +1,191 @@
+//! The four functions, each with its own memory, clients and address, over one table, bucket and queue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use ebb_engine::Millis;
+use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
+use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::ports::{Message, Queue};
+use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_flow::{Env, Settings, Warm};
+use ebb_local::embedded::{Bucket, Table};
+use ebb_outbound::{Client, Policy};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Store};
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::record::{Recorder, Rights};
+use crate::template::FUNCTIONS;
+
+const NAME: &str = "ebb";
+pub(crate) const TOKEN: &str = "operator";
+/// The cluster whose relay polls.
+pub(crate) const CLUSTER: &str = "inside";
+
+/// The secret of everything here.
+pub(crate) fn secret() -> Secret {
+    Secret::from_bytes(&[7; 32]).unwrap()
+}
+
+/// The functions, running.
+pub(crate) struct Functions {
+    /// Where `receive`, `complete` and `api` answer.
+    pub(crate) urls: BTreeMap<&'static str, String>,
+    recorders: BTreeMap<&'static str, Recorder>,
+    _folder: tempfile::TempDir,
+}
+
+/// The delayed queue of one function.
+struct Delayed {
+    recorder: Recorder,
+    sender: mpsc::UnboundedSender<Message>,
+}
+
+#[async_trait]
+impl Queue for Delayed {
+    async fn send(&self, message: Message, delay: Duration) {
+        self.recorder.needs("sqs:SendMessage", "Wakeups");
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            // Nobody listens any more when the test is over.
+            sender.send(message).ok();
+        });
+    }
+}
+
+/// What all functions are made of.
+struct Parts {
+    dynamo: aws_sdk_dynamodb::Client,
+    bucket: aws_sdk_s3::Client,
+    clusters: Arc<Clusters>,
+    sender: mpsc::UnboundedSender<Message>,
+    callbacks: String,
+    platform: String,
+}
+
+impl Parts {
+    fn make(&self, recorder: &Recorder) -> (Server, Arc<Store>) {
+        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let dynamo = self.dynamo.config().to_builder().interceptor(recorder.clone()).build();
+        let bucket = self.bucket.config().to_builder().interceptor(recorder.clone()).build();
+        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME);
+        let bucket = StoreBucket::new(aws_sdk_s3::Client::from_conf(bucket), NAME);
+        let store = Arc::new(Store::new(dynamo, bucket));
+        let client = Arc::new(Client::new(Policy::with_loopback()).unwrap());
+        let grace = Duration::from_secs(1);
+        let (clusters, mail) = (self.clusters.clone(), store.clone());
+        let relay =
+            ClusterRelay::new(clusters.clone(), client.clone(), mail, clock.clone(), random.clone(), grace);
+        let env = Env {
+            store: store.clone(),
+            clock: clock.clone(),
+            random,
+            relay: Arc::new(relay),
+            outside: client.clone(),
+            platform: client,
+            queue: Arc::new(Delayed { recorder: recorder.clone(), sender: self.sender.clone() }),
+            settings: settings(&self.callbacks, &self.platform),
+            warm: Warm::default(),
+        };
+        let access = Arc::new(Access::new([(TOKEN, Role::Operator)]));
+        let post = Arc::new(PostOffice::new(clusters, store.clone(), clock));
+        (Server { env: Arc::new(env), store: store.clone(), access, post }, store)
+    }
+}
+
+impl Functions {
+    /// Starts them. Outcomes go to `platform`.
+    pub(crate) async fn start(platform: &str) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dynamo = Table::memory().unwrap();
+        ebb_store::table::create(&dynamo, NAME).await.unwrap();
+        let bucket = Bucket::open(folder.path()).unwrap();
+        bucket.create_bucket().bucket(NAME).send().await.unwrap();
+        let clusters = json!({ CLUSTER: {"secret": *secret().reveal(), "runnerImage": "runner"} });
+        let mut listeners = BTreeMap::new();
+        for name in ["Receive", "Complete", "Api"] {
+            listeners.insert(name, TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+        let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
+        let (sender, messages) = mpsc::unbounded_channel();
+        let parts = Parts {
+            dynamo,
+            bucket,
+            clusters: Arc::new(Clusters::parse(&clusters.to_string()).unwrap()),
+            sender,
+            callbacks: format!("{}/v1/callbacks", urls["Complete"]),
+            platform: platform.to_owned(),
+        };
+        let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
+        let mut messages = Some(messages);
+        for (name, recorder) in &recorders {
+            let (server, store) = parts.make(recorder);
+            let router: Router = match *name {
+                "Receive" => ebb_flow::http::receive(server),
+                "Complete" => ebb_flow::http::complete(server),
+                "Api" => ebb_flow::http::api(server),
+                _ => {
+                    tokio::spawn(sweep(server.env, store, messages.take().unwrap()));
+                    continue;
+                }
+            };
+            let listener = listeners.remove(name).unwrap();
+            tokio::spawn(async move { axum::serve(listener, router).await });
+        }
+        Self { urls, recorders, _folder: folder }
+    }
+
+    /// What a function has needed so far.
+    pub(crate) fn needed(&self, function: &str) -> Rights {
+        self.recorders[function].rights()
+    }
+}
+
+/// The schedule, in a hurry, and the queue.
+async fn sweep(env: Arc<Env>, store: Arc<Store>, mut messages: mpsc::UnboundedReceiver<Message>) {
+    loop {
+        let next = tokio::time::timeout(Duration::from_millis(100), messages.recv());
+        match next.await {
+            Ok(None) => return,
+            Ok(Some(message)) => {
+                let env = Arc::clone(&env);
+                // A hint that fails is a hint that was lost.
+                tokio::spawn(async move { ebb_flow::sweep::receive_message(&env, &message).await });
+            }
+            Err(_) => {
+                ebb_flow::sweep::sweep(&env, store.as_ref()).await.unwrap();
+                let (env, store) = (Arc::clone(&env), Arc::clone(&store));
+                tokio::spawn(async move { ebb_flow::orphans::round(&env, store.as_ref()).await });
+            }
+        }
+    }
+}
+
+fn settings(callbacks: &str, platform: &str) -> Settings {
+    Settings {
+        callback_url: callbacks.to_owned(),
+        source: "urn:tests".to_owned(),
+        platform_url: Some(platform.to_owned()),
+        platform_secret: secret(),
+        webhook_keys: Keys::from(secret()),
+        unit_secret: secret(),
+        token_keys: TokenKeys::from_bytes("tests", &[8; 32]).unwrap(),
+        // A letter is handed out for no longer.
+        landing: Millis(5_000),
+        grace: Duration::from_secs(1),
+        answer: Duration::from_secs(5),
+        first_look: Millis(1_000),
+        horizon: Millis(3_600_000),
+        sends: 2,
+        budget: Duration::from_secs(3),
+    }
+}

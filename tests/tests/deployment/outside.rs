@@ -1,0 +1,142 @@
+//! What is outside: the platform, servers of webhook units, and a cluster's relay that polls.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_flow::ports::Clock as _;
+use ebb_flow::system::SystemClock;
+use ebb_wire::listing::{About, Listed, Listing, Object, Stranger};
+use ebb_wire::mail::{Mail, Outcome, Poll, Post, Reply};
+use ebb_wire::relay::{Answer, Answers, Batch, Destination, Request, WorkName, WorkState};
+use ebb_wire::seal;
+use ebb_wire::sign::{self, Keys, MessageId};
+use serde_json::{Value, json};
+
+use crate::functions::{CLUSTER, secret};
+
+/// More than fits into an item, a letter or an answer.
+pub(crate) fn long() -> String {
+    "long ".repeat(2_000)
+}
+
+/// One for all: making one reads certificates.
+pub(crate) fn http() -> reqwest::Client {
+    static CLIENT: LazyLock<reqwest::Client> =
+        LazyLock::new(|| reqwest::Client::builder().no_proxy().build().unwrap());
+    CLIENT.clone()
+}
+
+#[derive(Clone, Default)]
+struct Servers(Arc<AtomicUsize>);
+
+/// Starts the servers. `/ok` answers at once, `/later` calls back, `/twice` once more with another result, `/bad` fails
+/// and `/late-bad` fails by a callback; `/flaky` fails at first. Everything else is taken.
+pub(crate) async fn start() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().route("/{what}", post(answer)).with_state(Servers::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+async fn answer(
+    State(servers): State<Servers>,
+    Path(what): Path<String>,
+    headers: HeaderMap,
+) -> (StatusCode, Json<Value>) {
+    let text = |name: &str| headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+    let to = Destination { url: text("ebb-callback-url"), token: text("ebb-callback-token") };
+    let succeeded = |id: &str| json!({"status": "succeeded", "outputs": {"id": id}, "log": "a line"});
+    let failed = json!({"status": "failed", "reason": {"code": "status", "message": "no"}});
+    let (status, callbacks) = match what.as_str() {
+        "later" => (202, vec![succeeded(&long())]),
+        "twice" => (202, vec![succeeded("first"), succeeded("second")]),
+        "late-bad" => (202, vec![failed]),
+        "flaky" if servers.0.fetch_add(1, Ordering::SeqCst) == 0 => (500, vec![]),
+        "bad" => (500, vec![]),
+        _ => (200, vec![]),
+    };
+    tokio::spawn(async move {
+        for body in callbacks {
+            call_back(&to, &body).await;
+        }
+    });
+    (StatusCode::from_u16(status).unwrap(), Json(json!({"id": "x"})))
+}
+
+async fn call_back(to: &Destination, body: &Value) {
+    let request = http().post(&to.url).bearer_auth(&to.token);
+    let request = request.header("content-type", "application/json").body(body.to_string());
+    request.send().await.unwrap();
+}
+
+/// The relay of the cluster: scripts succeed at once, and one of a life that is over is still there.
+pub(crate) async fn relay(api: String, over: WorkName) {
+    let mut answers = Vec::new();
+    loop {
+        let poll = Poll { v: 1, cluster: "uid".to_owned(), wait_ms: Some(500), held: Vec::new(), answers };
+        let body = serde_json::to_vec(&poll).unwrap();
+        let id = MessageId::parse("poll-1").unwrap();
+        let mut request = http().post(format!("{api}/v1/clusters/{CLUSTER}/poll"));
+        for (name, value) in sign::sign(&secret(), &id, SystemClock.now(), &body) {
+            request = request.header(name, value);
+        }
+        let answer = request.body(body).send().await.unwrap();
+        let status = answer.status();
+        let bytes: Bytes = answer.bytes().await.unwrap();
+        let post: Post = serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
+        answers = post.mail.iter().map(|mail| reply(mail, &over)).collect();
+    }
+}
+
+fn reply(mail: &Mail, over: &WorkName) -> Reply {
+    let sealed = STANDARD.decode(&mail.sealed).unwrap();
+    let batch = seal::open(&Keys::from(secret()), &Mail::about(CLUSTER, &mail.id), &sealed).unwrap();
+    let mut batch: Batch = serde_json::from_slice(&batch).unwrap();
+    let answer = match batch.requests.remove(0) {
+        Request::Ensure(work) => {
+            let result = json!({"status": "succeeded", "outputs": {"name": long()}, "log": "done"});
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                call_back(&work.callback, &result).await;
+            });
+            Answer::State(WorkState::Running { log: long() })
+        }
+        Request::Get(_) => Answer::State(WorkState::Running { log: long() }),
+        Request::Cancel { .. } => Answer::State(WorkState::Tombstoned),
+        Request::Acknowledge(_) | Request::Release { .. } | Request::Discard(_) => Answer::Done,
+        Request::About => Answer::About(About { version: "1".to_owned(), up_ms: 1, works: 0 }),
+        Request::List { .. } => Answer::Listing(listing(over)),
+    };
+    let answers = Answers { v: 1, cluster: "uid".to_owned(), answers: vec![answer] };
+    Reply { id: mail.id.clone(), outcome: Outcome::Answers(answers) }
+}
+
+fn listing(over: &WorkName) -> Listing {
+    let object = Object {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: None,
+        name: "left".to_owned(),
+        uid: "uid-left".to_owned(),
+        labelled: true,
+    };
+    let stranger = Stranger { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
+    let listed = Listed {
+        name: over.clone(),
+        phase: "running".to_owned(),
+        life: "l".to_owned(),
+        callback: String::new(),
+        age_ms: 7_200_000,
+        objects: vec![object],
+    };
+    Listing { works: vec![listed], strangers: vec![stranger; 20], ..Listing::default() }
+}

@@ -1,0 +1,93 @@
+//! What requests to AWS are: which operation, and what of the table or the bucket it concerns.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use serde_json::Value;
+
+/// An action of a policy, and where.
+pub(crate) type Right = (String, String);
+pub(crate) type Rights = BTreeSet<Right>;
+
+/// Keeps what the requests of one function need.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorder(Arc<Mutex<Rights>>);
+
+impl Recorder {
+    pub(crate) fn rights(&self) -> Rights {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn needs(&self, action: &str, place: &str) {
+        self.0.lock().unwrap().insert((action.to_owned(), place.to_owned()));
+    }
+}
+
+impl Intercept for Recorder {
+    fn name(&self) -> &'static str {
+        "Recorder"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        settings: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let (request, what) = (context.request(), settings.load::<Metadata>().unwrap());
+        if what.service().contains("S3") {
+            // `/BUCKET/FOLDER/…`
+            let path = url::Url::parse(request.uri()).map(|url| url.path().to_owned());
+            let path = path.unwrap_or_else(|_| request.uri().to_owned());
+            let folder = path.split('/').nth(2).unwrap_or_default().to_owned();
+            self.needs(&format!("s3:{}", what.name()), &format!("Bucket {folder}/*"));
+            return Ok(());
+        }
+        let body: Value = serde_json::from_slice(request.body().bytes().unwrap())?;
+        for (operation, place) in of_table(what.name(), &body) {
+            self.needs(&format!("dynamodb:{operation}"), &place);
+        }
+        Ok(())
+    }
+}
+
+/// The operations that a request to the table has to be allowed, and where.
+fn of_table(operation: &str, body: &Value) -> Vec<(String, String)> {
+    let one = |place: String| vec![(operation.to_owned(), place)];
+    match operation {
+        // Each of its writes is judged by itself.
+        "TransactWriteItems" => {
+            let writes = body["TransactItems"].as_array().unwrap().iter();
+            writes
+                .flat_map(|write| {
+                    let (kind, write) = write.as_object().unwrap().iter().next().unwrap();
+                    of_table(&format!("{kind}Item"), write)
+                })
+                .collect()
+        }
+        "BatchGetItem" => {
+            let tables = body["RequestItems"].as_object().unwrap().values();
+            let keys = tables.flat_map(|table| table["Keys"].as_array().unwrap());
+            keys.map(|key| (operation.to_owned(), place(&key["pk"]))).collect()
+        }
+        "Query" => match body["IndexName"].as_str() {
+            Some(index) => one(format!("Table index/{index}")),
+            None => one(place(&body["ExpressionAttributeValues"][":p"])),
+        },
+        "PutItem" => one(place(&body["Item"]["pk"])),
+        _ => one(place(&body["Key"]["pk"])),
+    }
+}
+
+/// `r#…` and all of its kind are `r#*`.
+fn place(key: &Value) -> String {
+    let key = key["S"].as_str().unwrap_or_else(|| panic!("{key} is no partition key"));
+    match key.split_once('#') {
+        Some((kind, _)) => format!("Table {kind}#*"),
+        None => format!("Table {key}"),
+    }
+}

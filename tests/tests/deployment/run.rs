@@ -1,0 +1,202 @@
+//! Lives that take the functions to everything that they do to table, bucket and queue.
+
+use std::time::{Duration, Instant};
+
+use ebb_engine::{Moment, Unit};
+use ebb_flow::ports::Clock as _;
+use ebb_flow::system::SystemClock;
+use ebb_wire::cloudevents::{self, Asked};
+use ebb_wire::id::{self, RunId};
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::relay::WorkName;
+use ebb_wire::sign::{self, MessageId};
+use serde_json::{Value, json};
+
+use crate::functions::{Functions, TOKEN, secret};
+use crate::outside::{self, long};
+
+struct Life {
+    functions: Functions,
+    http: reqwest::Client,
+    outside: String,
+}
+
+impl Life {
+    async fn api(&self, path: &str, body: Option<Value>) -> (u16, Value) {
+        let url = format!("{}{path}", self.functions.urls["Api"]);
+        let request = match body {
+            Some(body) => {
+                self.http.post(url).header("content-type", "application/json").body(body.to_string())
+            }
+            None => self.http.get(url),
+        };
+        let answer = request.bearer_auth(TOKEN).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())
+    }
+
+    async fn publish(&self, name: &str, rest: &str) {
+        let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}");
+        let document = document.replace("OUTSIDE", &self.outside);
+        let (status, answer) = self.api("/v1/plugins", Some(json!({ "document": document }))).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+
+    async fn event(&self, asked: Asked, name: &str, uid: &str, document: Option<String>) -> u16 {
+        let (time, event) = (SystemClock.now(), format!("{name}-{uid}-{asked:?}"));
+        let data = Lifecycle {
+            kind: "sandbox".to_owned(),
+            name: name.to_owned(),
+            // Tombstones are of uids alone.
+            uid: format!("{name}-{uid}"),
+            generation: 1,
+            document,
+            routing_key: None,
+        };
+        let (content_type, body) = cloudevents::lifecycle(&event, "urn:tests", asked, time, &data);
+        let mut request = self.http.post(format!("{}/v1/events", self.functions.urls["Receive"]));
+        for (name, value) in sign::sign(&secret(), &MessageId::parse("msg-1").unwrap(), time, &body) {
+            request = request.header(name, value);
+        }
+        request.header("content-type", content_type).body(body).send().await.unwrap().status().as_u16()
+    }
+
+    async fn create(&self, name: &str, uid: &str, plugin: &str, more: &str) -> u16 {
+        let document = format!(
+            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: inside\nresources: {{r: {{plugin: {plugin}}}}}\n{more}"
+        );
+        self.event(Asked::Created, name, uid, Some(document)).await
+    }
+
+    async fn delete(&self, name: &str, uid: &str) -> u16 {
+        self.event(Asked::Deleted, name, uid, None).await
+    }
+
+    async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
+        let begun = Instant::now();
+        loop {
+            let (_, target) = self.api(&format!("/v1/targets/sandbox/{name}"), None).await;
+            if target["phase"] == phase && target["uid"] == format!("{name}-{uid}") {
+                return target;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{name} is not {phase}: {target}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn work(name: &str, uid: &str) -> WorkName {
+    let run = RunId::new(&id::life("sandbox", name, &format!("{name}-{uid}")), 1, Moment::BeforeReady);
+    WorkName { unit: WorkName::unit_of(&run, Unit(0)), attempt: 1 }
+}
+
+/// Everything; gives the functions with what they have needed.
+pub(crate) async fn all() -> Functions {
+    let outside = outside::start().await;
+    let functions = Functions::start(&format!("{outside}/platform")).await;
+    let http = outside::http();
+    tokio::spawn(outside::relay(functions.urls["Api"].clone(), work("whole", "1")));
+    let life = Life { functions, http, outside };
+    // A document that is too large for the table, with a plan that is.
+    let description = "x".repeat(110 << 10);
+    life.publish("whole@1.0.0", &format!("{WHOLE}\n# {description}\n")).await;
+    life.publish("whole@2.0.0", WHOLE).await;
+    for (name, rest) in [("stuck@1.0.0", STUCK), ("bad@1.0.0", BAD), ("late-bad@1.0.0", LATE_BAD)] {
+        life.publish(name, rest).await;
+    }
+    for path in ["", "/whole", "/whole/versions/1.0.0"] {
+        assert_eq!(life.api(&format!("/v1/plugins{path}"), None).await.0, 200, "{path}");
+    }
+    let url = format!("{}/v1/plugins/whole/versions/2.0.0", life.functions.urls["Api"]);
+    assert_eq!(life.http.delete(url).bearer_auth(TOKEN).send().await.unwrap().status().as_u16(), 204);
+    // A life, a second one of its name that waits for its end, and one that is deleted before it is created.
+    assert_eq!(life.create("whole", "1", "whole", "").await, 202);
+    life.phase("whole", "1", "ready").await;
+    let (_, target) = life.api("/v1/targets/sandbox/whole", None).await;
+    for run in target["runs"].as_array().unwrap() {
+        let run = run["id"].as_str().unwrap();
+        assert_eq!(life.api(&format!("/v1/runs/{run}"), None).await.0, 200);
+        for unit in ["script", "later", "ok"] {
+            life.api(&format!("/v1/runs/{run}/logs?unit=r/{unit}"), None).await;
+        }
+    }
+    assert_eq!(life.create("whole", "1", "whole", "").await, 202);
+    assert_eq!(life.create("whole", "2", "whole", "ttl: 3s\n").await, 202);
+    assert_eq!(life.delete("whole", "1").await, 202);
+    life.phase("whole", "2", "gone").await;
+    assert_eq!(life.delete("never", "3").await, 202);
+    assert_eq!(life.create("never", "3", "whole", "").await, 409);
+    // Teardowns that give up.
+    for (name, plugin) in [("skipped", "stuck"), ("abandoned", "stuck")] {
+        assert_eq!(life.create(name, "1", plugin, "").await, 202);
+        life.phase(name, "1", "ready").await;
+        assert_eq!(life.delete(name, "1").await, 202);
+        life.phase(name, "1", "stuck").await;
+    }
+    let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
+    assert_eq!(life.api(&path("skipped", "why"), None).await.0, 200);
+    life.api(&path("skipped", "retry"), Some(json!({}))).await;
+    life.phase("skipped", "1", "stuck").await;
+    let skip = json!({"unit": "r/undo", "reason": "a test"});
+    assert_eq!(life.api(&path("skipped", "skip"), Some(skip)).await.0, 202);
+    life.phase("skipped", "1", "gone").await;
+    life.api(&path("abandoned", "abandon"), Some(json!({"reason": "a test"}))).await;
+    life.phase("abandoned", "1", "gone").await;
+    // Setups that fail: at once, and by a callback; and one that is stopped while a script runs.
+    for name in ["bad", "late-bad"] {
+        assert_eq!(life.create(name, "1", name, "").await, 202);
+        life.phase(name, "1", "failed").await;
+        assert_eq!(life.delete(name, "1").await, 202);
+        life.phase(name, "1", "gone").await;
+    }
+    assert_eq!(life.create("stopped", "1", "whole", "").await, 202);
+    assert_eq!(life.delete("stopped", "1").await, 202);
+    life.phase("stopped", "1", "gone").await;
+    assert_eq!(life.api("/v1/targets", None).await.0, 200);
+    assert_eq!(life.api("/v1/clusters", None).await.0, 200);
+    assert_eq!(life.api("/v1/orphans", None).await.0, 200);
+    let uids = json!({"uids": ["uid-left"]});
+    life.api("/v1/orphans/delete", Some(uids)).await;
+    assert!(long().len() > 3 << 10);
+    life.functions
+}
+
+const WHOLE: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  ok:
+    webhook: {url: "OUTSIDE/ok"}
+    outputs: {id: {value: "${response.body.id}"}}
+  flaky: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/flaky"}}
+  later:
+    webhook: {url: "OUTSIDE/later", body: {id: "${units.ok.outputs.id}"}}
+    outputs: {id: {value: "${response.body.id}"}}
+  twice:
+    webhook: {url: "OUTSIDE/twice", body: {id: "${units.later.outputs.id}"}}
+    outputs: {id: {value: "${response.body.id}"}}
+  script:
+    pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
+    outputs: {name: {file: /tmp/name}}
+  last: {webhook: {url: "OUTSIDE/ok", body: {a: "${units.script.outputs.name}", b: "${units.twice.outputs.id}"}}}
+postStop:
+  undo-later: {undoes: later, webhook: {url: "OUTSIDE/ok", body: {id: "${units.later.outputs.?id}"}}}
+  undo-script:
+    undoes: script
+    pod: {runner: sh, script: "#!/bin/sh\nrm $NAME"}
+    inputs: {name: "${units.script.outputs.?name}"}
+outputs: {id: "${units.ok.outputs.id}"}
+"##;
+const STUCK: &str = r#"
+preStart:
+  make: {webhook: {url: "OUTSIDE/ok"}}
+postStop:
+  undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}
+"#;
+const BAD: &str = r#"
+preStart:
+  make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}
+"#;
+const LATE_BAD: &str = r#"
+preStart:
+  make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/late-bad"}}
+"#;

@@ -1,0 +1,168 @@
+//! `template.yaml` as a value. Its tags are left out: `!Ref A` is `A`, `!GetAtt A.Arn` is `A.Arn`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_sdk_dynamodb::types::{KeySchemaElement, TableDescription};
+use ebb_local::embedded::Table;
+use ebb_store::TableSpec;
+use serde_json::{Value, json};
+
+use crate::record::Rights;
+use crate::tree;
+
+/// The functions by the names of their resources.
+pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
+
+pub(crate) fn template() -> Value {
+    serde_saphyr::from_str(&tree::read("template.yaml")).unwrap()
+}
+
+fn properties<'a>(template: &'a Value, resource: &str) -> &'a Value {
+    let found = &template["Resources"][resource]["Properties"];
+    assert!(found.is_object(), "{resource} is not in the template");
+    found
+}
+
+/// The texts of a list, or the one text that stands for a list.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Array(all) => all.iter().map(|one| one.as_str().unwrap()).collect(),
+        one => vec![one.as_str().unwrap_or_else(|| panic!("{one}"))],
+    }
+}
+
+/// What a function's role allows, one entry for each operation and place. What is not understood fails.
+pub(crate) fn allowed(template: &Value, function: &str) -> Rights {
+    let role = properties(template, &format!("{function}Role"));
+    assert_eq!(properties(template, function)["Role"], format!("{function}Role.Arn"));
+    assert_eq!(properties(template, function)["Policies"], Value::Null, "{function}");
+    assert_eq!(role["ManagedPolicyArns"], Value::Null, "{function}");
+    let mut rights = Rights::new();
+    for statement in role["Policies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|policy| policy["PolicyDocument"]["Statement"].as_array().unwrap())
+    {
+        let keys: Vec<&str> = statement.as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(
+            keys.iter().all(|key| ["Effect", "Action", "Resource", "Condition"].contains(key)),
+            "{keys:?}"
+        );
+        assert_eq!(statement["Effect"], "Allow");
+        for action in texts(&statement["Action"]) {
+            for place in places(statement) {
+                let new = rights.insert((action.to_owned(), place.clone()));
+                assert!(new, "{function}: {action} on {place} is allowed twice");
+            }
+        }
+    }
+    rights
+}
+
+fn places(statement: &Value) -> Vec<String> {
+    let resources = texts(&statement["Resource"]);
+    let Some(condition) = statement.get("Condition") else {
+        let place = |resource: &str| match resource.split_once("Arn}/") {
+            Some(("${Bucket.", key)) => format!("Bucket {key}"),
+            Some(("${Table.", index)) => format!("Table {index}"),
+            _ => resource.trim_end_matches(".Arn").to_owned(),
+        };
+        return resources.into_iter().map(place).collect();
+    };
+    assert_eq!(resources, ["Table.Arn"]);
+    let keys = &condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"];
+    assert_eq!(*condition, json!({"ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys}}));
+    texts(keys).into_iter().map(|key| format!("Table {key}")).collect()
+}
+
+#[test]
+fn what_is_read_of_a_policy() {
+    let statement = |text: &str| -> Value { serde_saphyr::from_str(text).unwrap() };
+    for (text, expected) in [
+        ("{Resource: !GetAtt Wakeups.Arn}", vec!["Wakeups"]),
+        (
+            "{Resource: [!Sub \"${Bucket.Arn}/a/*\", !Sub \"${Table.Arn}/index/i\"]}",
+            vec!["Bucket a/*", "Table index/i"],
+        ),
+        (
+            "{Resource: !GetAtt Table.Arn, Condition: {\"ForAllValues:StringLike\": {\"dynamodb:LeadingKeys\": [a, \"b#*\"]}}}",
+            vec!["Table a", "Table b#*"],
+        ),
+    ] {
+        assert_eq!(places(&statement(text)), expected);
+    }
+}
+
+fn keys(schema: &[KeySchemaElement]) -> Value {
+    let key = |key: &KeySchemaElement| json!({"AttributeName": key.attribute_name, "KeyType": key.key_type.as_str()});
+    schema.iter().map(key).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_is_that_of_the_store() {
+    let client = Table::memory().unwrap();
+    ebb_store::table::create(&client, "table").await.unwrap();
+    let made: TableDescription =
+        client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
+    let template = template();
+    let table = properties(&template, "Table");
+    assert_eq!(table["KeySchema"], keys(made.key_schema()));
+    let attributes: BTreeMap<&str, &str> = made
+        .attribute_definitions()
+        .iter()
+        .map(|attribute| (attribute.attribute_name.as_str(), attribute.attribute_type.as_str()))
+        .collect();
+    let declared = table["AttributeDefinitions"].as_array().unwrap().iter();
+    let declared: BTreeMap<&str, &str> = declared
+        .map(|attribute| {
+            (attribute["AttributeName"].as_str().unwrap(), attribute["AttributeType"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(declared, attributes);
+    let indexes: BTreeSet<String> = made
+        .global_secondary_indexes()
+        .iter()
+        .map(|index| {
+            let projection = index.projection.as_ref().unwrap().projection_type.as_ref().unwrap().as_str();
+            let projection = json!({"ProjectionType": projection});
+            let name = index.index_name.as_ref().unwrap();
+            json!({"IndexName": name, "KeySchema": keys(index.key_schema()), "Projection": projection})
+                .to_string()
+        })
+        .collect();
+    let declared = table["GlobalSecondaryIndexes"].as_array().unwrap().iter();
+    assert_eq!(declared.map(Value::to_string).collect::<BTreeSet<_>>(), indexes);
+    assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": TableSpec::TTL, "Enabled": true}));
+}
+
+#[test]
+fn every_documented_route_leads_to_its_function() {
+    let template = template();
+    let resources = template["Resources"].as_object().unwrap();
+    let routes: Vec<(&str, &str)> = resources
+        .values()
+        .filter(|resource| resource["Type"] == "AWS::ApiGatewayV2::Route")
+        .map(|route| {
+            let target = route["Properties"]["Target"].as_str().unwrap();
+            let integration = target.trim_start_matches("integrations/${").trim_end_matches('}');
+            let function = properties(&template, integration)["IntegrationUri"].as_str().unwrap();
+            (route["Properties"]["RouteKey"].as_str().unwrap(), function.trim_end_matches(".Arn"))
+        })
+        .collect();
+    let documented = serde_json::to_value(ebb_flow::http::openapi()).unwrap();
+    for (path, methods) in documented["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
+            let exact = format!("{method} {path}");
+            let route = routes.iter().find(|(key, _)| *key == exact);
+            let below = path.starts_with("/v1/");
+            let route = route.or_else(|| routes.iter().find(|(key, _)| below && *key == "ANY /v1/{proxy+}"));
+            let expected = match exact.as_str() {
+                "POST /v1/events" => "Receive",
+                "POST /v1/callbacks" => "Complete",
+                _ => "Api",
+            };
+            assert_eq!(route.map(|(_, function)| *function), Some(expected), "{exact}");
+        }
+    }
+}
