@@ -391,6 +391,9 @@ pub struct UnitPreview {
     pub key: String,
     /// `pod`, `webhook` or `object`.
     pub kind: String,
+    /// The cluster that it names; absent: the target's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// What it waits for, and why.
     pub after: Vec<EdgePreview>,
     /// What it would be given; what is unknown yet is marked `<resource/unit.output>`, sensitive `<sensitive>`.

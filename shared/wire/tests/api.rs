@@ -183,6 +183,7 @@ fn plans() {
     let unit = UnitPreview {
         key: text("users/seed"),
         kind: text("pod"),
+        cluster: some("data"),
         after: vec![EdgePreview { key: text("users/database"), why: text("reads dsn") }],
         rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
     };

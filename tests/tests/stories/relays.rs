@@ -1,6 +1,7 @@
 //! Relays that run by themselves, one that is asked and one that polls: a relay that is killed, what is told of those that
 //! are not there, and what lives leave behind.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::SystemTime;
@@ -8,6 +9,7 @@ use std::time::SystemTime;
 use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, Way};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id;
+use ebb_wire::lifecycle::OutputValue;
 use ebb_wire::relay::{Batch, Destination, Ensure, Objects, Request, Until, WorkName};
 use ebb_wire::sign::{MessageId, Secret, sign};
 use serde_json::{Value, json};
@@ -43,6 +45,39 @@ preStart:
       word: {file: /tmp/out/word}
 outputs: {word: "${units.slow.outputs.word}"}
 "#;
+
+/// Most of it is in a cluster of its own, wherever its sandbox is.
+const SPREAD: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: spread@1.0.0
+params: {data: {type: string}}
+runners: {shell: {image: IMAGE}}
+defaults: {timeout: 2m}
+preStart:
+  note:
+    cluster: ${params.data}
+    object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}}
+  make:
+    cluster: ${params.data}
+    pod: {script: "#!/bin/sh -eu\nmkdir /tmp/out\nprintf db-1 >/tmp/out/name\nprintf hush-hush >/tmp/out/password"}
+    outputs: {name: {file: /tmp/out/name}, password: {file: /tmp/out/password, sensitive: true}}
+  seed:
+    cluster: ${params.data}
+    pod: {script: "#!/bin/sh -eu\ntest \"$PASSWORD\" = hush-hush"}
+    inputs: {password: "${units.make.outputs.password}"}
+  use:
+    pod: {script: "#!/bin/sh -eu\nmkdir /tmp/out\nprintf \"uses $NAME\" >/tmp/out/word"}
+    inputs: {name: "${units.make.outputs.name}"}
+    outputs: {word: {file: /tmp/out/word}}
+postStop:
+  drop:
+    undoes: make
+    cluster: ${params.data}
+    pod: {script: "#!/bin/sh -eu\ntest \"$NAME$PASSWORD\" = db-1hush-hush"}
+    inputs: {name: "${units.make.outputs.name}", password: "${units.make.outputs.password}"}
+outputs: {word: "${units.use.outputs.word}", password: "${units.make.outputs.password}"}
+"##;
 
 fn sandbox(name: &str, cluster: &str) -> String {
     format!(
@@ -130,6 +165,13 @@ impl Relay {
         names.split_whitespace().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
     }
 
+    /// The Jobs that have had a pod, also those that are gone.
+    async fn jobs(&self) -> usize {
+        let made = r#"-o=jsonpath={.items[?(@.reason=="SuccessfulCreate")].involvedObject.name}"#;
+        let made = kubectl(self.cluster, &["-n", &self.units, "get", "events", made], "").unwrap();
+        made.split_whitespace().collect::<BTreeSet<_>>().len()
+    }
+
     /// Asks as a control plane does, at the door.
     async fn ask(&self, request: Request) {
         let batch = Batch { v: 1, cluster: None, requests: vec![request] };
@@ -173,8 +215,10 @@ async fn relays_that_are_killed_gone_and_others() {
     let poll = ["--poll", &*dev.url, "--cluster", "inside"];
     inside.start(&poll).await;
     asked.start(&[]).await;
-    let plugin = place.write("plugin.yaml", &PLUGIN.replace("IMAGE", BUSYBOX));
-    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    for (file, plugin) in [("plugin.yaml", PLUGIN), ("spread.yaml", SPREAD)] {
+        let plugin = place.write(file, &plugin.replace("IMAGE", BUSYBOX));
+        place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    }
     let apply = async |name: &str, cluster: &str| {
         let file = place.write(&format!("{name}.yaml"), &sandbox(name, cluster));
         place.start(&["sandbox", "apply", "-f", &file])
@@ -182,13 +226,24 @@ async fn relays_that_are_killed_gone_and_others() {
 
     // Killed while its Job runs, and when nobody is there to hear of its end.
     let (by_mail, lives) = (apply("by-mail", "inside").await, apply("lives", "asked").await);
+    let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: asked\nresources:\n  db: {plugin: spread@1.0.0, params: {data: inside}}\n";
+    let spread = place.write("spread-sandbox.yaml", spread);
+    let spread = place.start(&["sandbox", "apply", "-f", &spread]);
     until("a pod", async || (!inside.there("pods").await.is_empty()).then_some(())).await;
     inside.kill().await;
     inside.start(&poll).await;
     let ran = by_mail.end().await.done();
     assert_eq!(value(&ran.stdout, "word.word"), "said", "{ran:#?}");
     lives.end().await.done();
-    assert_eq!((inside.there("configmaps").await.len(), asked.there("configmaps").await.len()), (1, 1));
+    // What names its cluster is there, and what is sensitive is told as where it lies.
+    let ran = spread.end().await.done();
+    assert_eq!(value(&ran.stdout, "db.word"), "uses db-1", "{ran:#?}");
+    let seen = place.get("spread").await;
+    let OutputValue::Secret(password) = &seen.resources["db"].outputs["password"] else { panic!("{seen:?}") };
+    assert_eq!(password.cluster.as_deref(), Some("inside"));
+    assert!(inside.there("secrets").await.contains(&password.name));
+    assert_eq!((inside.there("configmaps").await.len(), asked.there("configmaps").await.len()), (2, 1));
+    assert_eq!((inside.jobs().await, asked.jobs().await), (3, 2));
 
     let listed = place.ebb(&["cluster", "list", "-o", "json"]).await.done();
     let listed: Vec<ClusterInfo> = serde_json::from_str(&listed.stdout).unwrap();
@@ -208,9 +263,10 @@ async fn relays_that_are_killed_gone_and_others() {
     // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
     let life = id::life("sandbox", "by-mail", &place.get("by-mail").await.info.uid);
     place.ebb(&["sandbox", "delete", "by-mail"]).await.done();
+    place.ebb(&["sandbox", "delete", "spread"]).await.done();
     // A Job goes when its result was acknowledged, which nobody waits for.
     until("the end of what was there", async || {
-        inside.there("configmaps,jobs,pods").await.is_empty().then_some(())
+        inside.there("configmaps,jobs,pods,secrets").await.is_empty().then_some(())
     })
     .await;
     let late = WorkName { unit: format!("{life}-1-pre-start-7"), attempt: 1 };
