@@ -13,6 +13,7 @@
 //! nothing is deleted but what carries the work's labels and the recorded uid.
 mod admit;
 mod attend;
+mod bodies;
 mod callback;
 mod documents;
 mod ended;

@@ -1,27 +1,14 @@
 //! The api's bodies as they are written. A changed golden file is a changed contract.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use ebb_wire::api::*;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::lifecycle::OutputValue;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
-macro_rules! golden {
-    ($name:expr, $message:expr) => {{
-        let message = $message;
-        read_back(&message);
-        insta::assert_json_snapshot!($name, message);
-    }};
-}
-
-fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let text = serde_json::to_string(message).expect("it can be written");
-    assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
-}
+#[macro_use]
+mod golden;
 
 const AT: &str = "2026-09-21T14:13:20.123Z";
 

@@ -2,11 +2,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod bodies;
 mod cancels;
 mod client;
 mod cluster;
 mod doors;
 mod escalations;
+mod hangs;
 mod heavy;
 mod installed;
 mod jobs;
@@ -16,8 +18,10 @@ mod merges;
 mod objects;
 mod plane;
 mod reasons;
+mod released;
 mod requests;
 mod rights;
 mod turns;
 mod twins;
+mod versions;
 mod world;
