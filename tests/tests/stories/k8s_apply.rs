@@ -133,6 +133,35 @@ async fn manifests_are_applied_and_removed() {
     dev.stop().await;
 }
 
+/// One unit alone runs there too, and says what it says on this machine.
+#[tokio::test]
+async fn a_unit_alone() {
+    let cluster = cluster().await;
+    let place = Place::in_cluster(cluster, UNITS).await;
+    let before = there(cluster).unwrap();
+    let plugin = format!(
+        r##"apiVersion: ebb.dev/v1
+kind: Plugin
+name: hello@1.0.0
+runners: {{shell: {{image: "{BUSYBOX}"}}}}
+params: {{name: {{type: string}}}}
+preStart:
+  greet:
+    pod: {{script: "#!/bin/sh\necho greets\nprintf 'hello %s' \"$NAME\" >/tmp/said\nexit ${{CODE:-0}}"}}
+    inputs: {{name: "${{params.name}}", code: ""}}
+    outputs: {{said: {{file: /tmp/said}}}}
+"##
+    );
+    let plugin = place.write("hello.yaml", &plugin);
+    let greet = ["unit", "run", &plugin, "greet", "--input", "name=you"];
+    let ran = place.ebb_there(&greet).await.done();
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("said = hello you\n", "greets\n"));
+    let failed = place.ebb_there(&[&greet[..], &["--input", "code=3"]].concat()).await;
+    assert_eq!(failed.code, Some(1), "{failed:#?}");
+    assert!(failed.stderr.starts_with("greets\n") && failed.stderr.contains("(exit)"), "{failed:#?}");
+    assert_eq!(there(cluster).unwrap(), before);
+}
+
 /// What the relay or the API server does not take says which object, why, and what is to be done; what was applied
 /// before it goes with the sandbox.
 #[tokio::test]
