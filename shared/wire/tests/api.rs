@@ -99,6 +99,11 @@ fn plugins() {
     golden!("plugin", PluginDetail { info, document: text("kind: Plugin\n"), in_use: vec![in_use] });
 }
 
+fn silence(units: &[&str]) -> Silence {
+    let units = units.iter().copied().map(text).collect();
+    Silence { cluster: text("inside"), since: text(AT), why: text("it polls"), units }
+}
+
 #[test]
 fn targets() {
     golden!("target-page", TargetPage { targets: vec![target()], next: some("sandbox/pr-1234") });
@@ -119,6 +124,7 @@ fn targets() {
         runs: vec![run],
         telling: some("failed"),
         waiting: some("8c1b"),
+        silence: Some(silence(&["users/database"])),
     };
     golden!("target", detail);
 }
@@ -188,6 +194,7 @@ fn clusters() {
         up_seconds: Some(7),
         works: Some(3),
         trouble: None,
+        silence: None,
     };
     let (name, trouble) = (text("inside"), some("the relay does not answer"));
     let inside = ClusterInfo {
@@ -197,6 +204,7 @@ fn clusters() {
         version: None,
         up_seconds: None,
         works: None,
+        silence: Some(silence(&[])),
         ..eu.clone()
     };
     golden!("clusters", ClusterList { clusters: vec![eu, inside] });

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::SystemTime;
 
-use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, Way};
+use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, Phase, Way};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id;
 use ebb_wire::lifecycle::OutputValue;
@@ -224,6 +224,13 @@ async fn relays_that_are_killed_gone_and_others() {
         place.start(&["sandbox", "apply", "-f", &file])
     };
 
+    // Nobody answers for the cluster of this one, and it is taken away again.
+    let lost = place.write("lost.yaml", &sandbox("lost", "gone"));
+    for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]]
+    {
+        place.ebb(&[&["sandbox"], arguments].concat()).await.done();
+    }
+
     // Killed while its Job runs, and when nobody is there to hear of its end.
     let (by_mail, lives) = (apply("by-mail", "inside").await, apply("lives", "asked").await);
     let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: asked\nresources:\n  db: {plugin: spread@1.0.0, params: {data: inside}}\n";
@@ -259,6 +266,19 @@ async fn relays_that_are_killed_gone_and_others() {
     }
     assert!(about("gone").trouble.as_ref().unwrap().contains("does not answer"), "{listed:?}");
     assert!(about("copy").trouble.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
+
+    // People see what is waited for, and cannot let go of what may still run.
+    let silence = about("gone").silence.as_ref().expect("it was asked in vain");
+    let silent = format!("cluster gone gives no answer since {}", silence.since);
+    let seen = place.get("lost").await;
+    assert_eq!(seen.info.phase, Phase::Stopping);
+    assert_eq!(seen.silence.unwrap().units, ["word/note", "word/slow"]);
+    let told = place.ebb(&["why", "lost"]).await.done().stdout;
+    for part in [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb abandon lost"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let abandon = ["abandon", "lost", "--reason", "its cluster is gone"];
+    assert_ne!(place.ebb(&abandon).await.code, Some(0));
 
     // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
     let life = id::life("sandbox", "by-mail", &place.get("by-mail").await.info.uid);
@@ -317,6 +337,17 @@ async fn relays_that_are_killed_gone_and_others() {
     asked.ask(Request::Acknowledge(late)).await;
     place.ebb(&["sandbox", "delete", "lives"]).await.done();
     assert_eq!(asked.there("configmaps").await, ["forged"]);
+    dev.stop().await;
+
+    // Once the cluster is not connected any more, what waited for it ends.
+    place.write("clusters.json", &json!({"inside": inside.entry(&uid)}).to_string());
+    let dev = place.dev_again().await;
+    until("what is left to be stuck", async || {
+        (place.get("lost").await.info.phase == Phase::Stuck).then_some(())
+    })
+    .await;
+    place.ebb(&abandon).await.done();
+    until("its end", async || (place.get("lost").await.info.phase == Phase::Gone).then_some(())).await;
     dev.stop().await;
     inside.close().await;
     asked.close().await;
