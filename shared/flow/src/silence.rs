@@ -3,6 +3,9 @@
 //! Whoever asks a relay notices, and `sweep`, which asks again whatever got no answer, writes it down: one write when a
 //! silence begins and one when it ends, however many units wait. Nothing is decided by it.
 
+use std::collections::{BTreeMap, HashMap};
+
+use ebb_spec::plan::{Plan, UnitPlan};
 use ebb_store::Silences;
 use ebb_wire::api::{RunDetail, RunState, Silence, UnitState};
 use ebb_wire::limits::message;
@@ -42,20 +45,34 @@ pub async fn note(env: &Env, store: &dyn Silences) -> Result<(), FlowError> {
     Ok(())
 }
 
-/// The silence that units of `runs` wait out; `cluster` is what their plan says. `None`: none of them does.
+/// A silence that units of `runs` wait out, by what their plan says of their clusters; of several the first one by name.
+/// `None`: there is none.
 ///
 /// # Errors
 /// The store's.
 pub async fn of(
     env: &Env,
     store: &dyn Silences,
-    cluster: Option<&str>,
+    plan: &Plan,
     runs: &[RunDetail],
 ) -> Result<Option<Silence>, FlowError> {
-    let units: Vec<String> = runs.iter().flat_map(waiting).collect();
-    let Some(cluster) = env.relay.connected(cluster).filter(|_| !units.is_empty()) else { return Ok(None) };
-    let noted = store.read_silences().await?.remove(&cluster);
-    Ok(noted.map(|noted| Silence { cluster, since: rfc3339(noted.since), why: noted.why, units }))
+    let units: HashMap<&str, &UnitPlan> =
+        plan.events.iter().flat_map(|event| &event.units).map(|unit| (unit.key.as_str(), unit)).collect();
+    let mut waits: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for key in runs.iter().flat_map(waiting) {
+        let cluster = units.get(key.as_str()).and_then(|unit| plan.cluster(unit));
+        if let Some(cluster) = env.relay.connected(cluster) {
+            waits.entry(cluster).or_default().push(key);
+        }
+    }
+    if waits.is_empty() {
+        return Ok(None);
+    }
+    let mut known = store.read_silences().await?;
+    Ok(waits.into_iter().find_map(|(cluster, units)| {
+        let noted = known.remove(&cluster)?;
+        Some(Silence { cluster, since: rfc3339(noted.since), why: noted.why, units })
+    }))
 }
 
 /// The units of a run that only a relay can end.

@@ -88,7 +88,7 @@ pub async fn get(
     });
     let resources = resources.collect();
     let telling = tell::untold(env, &target).await?.map(|untold| untold.tell.what.name().to_owned());
-    let silence = silence::of(env, store, loaded.plan.target.cluster.as_deref(), &runs).await?;
+    let silence = silence::of(env, store, &loaded.plan, &runs).await?;
     Ok(Some(TargetDetail {
         info: about(&target),
         resources,

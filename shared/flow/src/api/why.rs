@@ -46,8 +46,7 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
         }
     }
     let exists = existing(env, &target, &loaded).await?;
-    let cluster = loaded.plan.target.cluster.as_deref();
-    let silence = silence::of(env, store, cluster, last.as_slice()).await?;
+    let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
     let summary = summary(&target, last.as_ref(), cause.as_ref(), &exists, silence.as_ref());
     let next = advice(&target, cause.as_ref(), &exists, silence.as_ref());
     let phase = targets::phase(target.phase);
