@@ -14,6 +14,7 @@
 mod admit;
 mod attend;
 mod callback;
+mod client;
 mod documents;
 mod ended;
 mod ending;
@@ -43,6 +44,7 @@ mod verbs;
 mod warm;
 mod watches;
 
+pub use client::client;
 pub use ebb_podspec::{Allowed, Level};
 pub use error::Error;
 pub use poll::{Office, poll};
