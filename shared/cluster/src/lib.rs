@@ -15,6 +15,7 @@ mod admit;
 mod attend;
 mod bodies;
 mod callback;
+mod client;
 mod documents;
 mod ended;
 mod ending;
@@ -44,6 +45,7 @@ mod verbs;
 mod warm;
 mod watches;
 
+pub use client::client;
 pub use ebb_podspec::{Allowed, Level};
 pub use error::Error;
 pub use poll::{Office, poll};

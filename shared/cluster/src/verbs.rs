@@ -179,7 +179,7 @@ impl Inner {
             if let Some(held) = self.store.get(name).await? {
                 return self.found(held, request).await;
             }
-            let others = self.store.list(Some(&name.unit)).await?;
+            let others = self.store.list(&name.unit).await?;
             if others.iter().any(|other| other.name.attempt > name.attempt) {
                 return Ok(WorkState::Tombstoned);
             }
@@ -281,7 +281,7 @@ impl Inner {
     async fn get(self: &Arc<Self>, name: &WorkName) -> Result<WorkState, Refusal> {
         names::check(name).map_err(Refusal::Never)?;
         let Some(held) = self.store.get(name).await? else {
-            let others = self.store.list(Some(&name.unit)).await?;
+            let others = self.store.list(&name.unit).await?;
             let is_past = others.iter().any(|other| other.name.attempt > name.attempt);
             return Ok(if is_past { WorkState::Tombstoned } else { WorkState::Unknown });
         };

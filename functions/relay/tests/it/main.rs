@@ -14,6 +14,7 @@ mod installed;
 mod jobs;
 mod killed;
 mod listed;
+mod memory;
 mod merges;
 mod objects;
 mod plane;
