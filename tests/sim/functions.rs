@@ -181,8 +181,9 @@ impl Functions {
     pub async fn existing(&self, kind: &str, name: &str) -> Result<Vec<String>, Died> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("why", move |env, _| async move {
-            let why = ebb_flow::api::why::why(&env, &kind, &name).await?;
-            let exists = why.map(|why| why.exists).unwrap_or_default();
+            let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
+            let loaded = env.plan(&target.plan).await?;
+            let exists = ebb_flow::api::why::existing(&env, &target, &loaded).await?;
             Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })
         .await

@@ -8,7 +8,7 @@ use ebb_local::{Containers, Kubernetes, Relays, Settings, Units};
 use crate::exit::Trouble;
 
 /// Options of real clusters. Without them scripts are processes of this machine.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Real clusters")]
 pub(crate) struct ClusterArgs {
     /// Runs units in this cluster instead of as processes of this machine

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ebb_flow::ports::Relay;
 use ebb_local::{Settings, Stack};
 use url::Url;
 
@@ -63,6 +64,16 @@ impl Machine {
     /// The last line that a try of a pod unit has logged so far.
     pub(crate) fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
         self.stack.last_line(run, unit, attempt)
+    }
+
+    /// What runs scripts.
+    pub(crate) fn relay(&self) -> &dyn Relay {
+        self.stack.env().relay.as_ref()
+    }
+
+    /// Where results are told.
+    pub(crate) fn callback_url(&self) -> String {
+        self.stack.env().settings.callback_url.clone()
     }
 
     /// Ends it. What runs in units goes on and is found again by the next one.

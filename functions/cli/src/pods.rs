@@ -17,7 +17,7 @@ enum Pods {
 }
 
 /// Options of scripts without a cluster.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Scripts")]
 pub(crate) struct PodsArgs {
     /// What scripts run as without a cluster: processes of this machine, or containers of their image

@@ -124,7 +124,7 @@ impl Options {
             }
             None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
         };
-        Ok(Client::try_from(config)?)
+        Ok(ebb_cluster::client(config)?)
     }
 }
 

@@ -32,6 +32,15 @@ pub(crate) struct Arguments {
     only_relay: bool,
 }
 
+/// Builds the relay as it is shipped. Gives where it is.
+///
+/// # Errors
+/// When it does not compile.
+pub(crate) fn relay() -> anyhow::Result<PathBuf> {
+    run(cargo().args(["build", "--quiet", "--release", "--package", "ebb-relay"]))?;
+    Ok(folder().join("release/ebb-relay"))
+}
+
 /// Builds both programs and writes an archive for each, as `docker save` does. Prints where they are.
 ///
 /// # Errors
@@ -41,10 +50,7 @@ pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
     fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
     let relay = match &arguments.relay {
         Some(program) => program.clone(),
-        None => {
-            run(cargo().args(["build", "--quiet", "--release", "--package", "ebb-relay"]))?;
-            folder().join("release/ebb-relay")
-        }
+        None => relay()?,
     };
     let mut images = vec![("ebb-relay", relay)];
     if !arguments.only_relay {

@@ -1,7 +1,6 @@
 //! `cargo xtask kills`.
 
-use crate::run::{cargo, run};
-use crate::{cluster, dynamodb_local, packages, runner};
+use crate::{cluster, dynamodb_local, packages, runner, test};
 
 /// What is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(crate) enum What {
 /// When something cannot be installed, does not compile, or a life does not end as if nothing had happened.
 pub(crate) fn all(what: What, kills: Option<u32>, seed: Option<u64>) -> anyhow::Result<()> {
     packages::install(&packages::OF_TESTS)?;
-    let (test, usual, _cluster) = match what {
+    let (name, usual, _cluster) = match what {
         What::Server => {
             dynamodb_local::fetch()?;
             ("kill::all_examples_with_amazons_table", 200, None)
@@ -28,21 +27,8 @@ pub(crate) fn all(what: What, kills: Option<u32>, seed: Option<u64>) -> anyhow::
             ("kill_cluster::any_part_at_any_moment", 100, Some(cluster::Borrowed::up()?))
         }
     };
-    let mut command = cargo();
-    command.args([
-        "test",
-        "--package",
-        "ebb-tests",
-        "--test",
-        "stories",
-        "--",
-        "--exact",
-        "--nocapture",
-        test,
-    ]);
-    command.env("EBB_KILLS", kills.unwrap_or(usual).to_string());
-    if let Some(seed) = seed {
-        command.env("EBB_KILL_SEED", seed.to_string());
-    }
-    run(&mut command)
+    let mut variables = vec![("EBB_KILLS", kills.unwrap_or(usual).to_string())];
+    variables.extend(seed.map(|seed| ("EBB_KILL_SEED", seed.to_string())));
+    // `commands` and `it` have `ebb` and the relay built.
+    test::one(&["stories", "commands", "it"], name, &variables)
 }

@@ -107,17 +107,7 @@ enum Chore {
         arguments: Vec<OsString>,
     },
     /// Many works at once on a relay that lets few of them run at one time, and a script that writes a large log
-    Turns {
-        /// How many
-        #[arg(long, default_value_t = 500)]
-        works: u32,
-        /// How many may run at one time
-        #[arg(long, default_value_t = 20)]
-        at_once: u32,
-        /// MiB of log
-        #[arg(long, default_value_t = 1024)]
-        log: u32,
-    },
+    Turns(turns::Arguments),
     /// Builds the program that is copied into pods, and says how large it is and that it is static
     Runner,
     /// Lives of random targets in a simulated world where anything may fail: --lives, --seed, --threads, --trace
@@ -147,7 +137,7 @@ fn main() -> ExitCode {
         Chore::Chains { arguments } => cluster::chains(arguments),
         Chore::Images(arguments) => images::all(&arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
-        Chore::Turns { works, at_once, log } => turns::all(works, at_once, log),
+        Chore::Turns(arguments) => turns::all(&arguments),
         Chore::Runner => runner::all(),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };

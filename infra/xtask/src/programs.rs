@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::run::{cargo, run};
+use crate::run::{cargo, command, folder, run};
 
 /// A program of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +32,12 @@ pub(crate) fn all(program: Program, arguments: &[OsString]) -> anyhow::Result<()
         Program::Corpus => ("corpus", &[]),
         Program::Counts => ("counts", &[]),
         Program::Crowd => ("crowd", &[]),
-        Program::Model => ("model", &["--features", "switches"]),
+        Program::Model => ("model", &["--features", "ebb-tests/switches"]),
         Program::World => ("world", &[]),
     };
-    if matches!(program, Program::Chains | Program::Crowd) {
-        // They start `ebb`.
-        run(cargo().args(["build", "--quiet", "--package", "ebb", "--bin", "ebb"]))?;
-    }
-    let built = ["run", "--quiet", "--package", "ebb-tests", "--bin", name];
-    run(cargo().args(built).args(features).arg("--").args(arguments))
+    // Beside a test of their package, and of that of `ebb`, which some start. Of the workspace: so the packages of others
+    // are those of all tests, and are not built once more with other features.
+    let tests = ["--test", "threats", "--test", "commands"];
+    run(cargo().args(["test", "--quiet", "--workspace", "--no-run"]).args(tests).args(features))?;
+    run(command(folder().join("debug").join(name)).args(arguments))
 }

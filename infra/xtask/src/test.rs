@@ -21,22 +21,36 @@ pub(crate) fn all() -> anyhow::Result<()> {
     let cluster = cluster::Borrowed::up().context("the tests need a cluster")?;
     let mut summary = Summary::default();
     // A failure in one crate says nothing of the others: the whole picture in one go.
-    let all = tests(&["--workspace", "--no-fail-fast"], &mut summary);
+    let all = tests(&["--workspace", "--no-fail-fast"], &[], &mut summary);
     // The model has both processors to itself.
     drop(cluster);
     // No program is built with rules that can be left out. The workspace: so the packages of others are those from before.
-    let model = tests(&["--workspace", "--features", "ebb-tests/switches", "--test", "model"], &mut summary);
+    let switched = ["--workspace", "--features", "ebb-tests/switches", "--test", "model"];
+    let model = tests(&switched, &[], &mut summary);
     // Whoever reads may be gone; the exit code tells.
     let _ = writeln!(std::io::stdout(), "{summary}");
     all.and(model)
 }
 
+/// Runs one test with `variables`, and shows what it prints. `targets` are the file that has it and those whose packages'
+/// programs it starts: cargo builds these beside them. Of the workspace: so the packages of others are those of all tests.
+///
+/// # Errors
+/// When something does not compile, the test fails, or there is none of this name.
+pub(crate) fn one(targets: &[&str], test: &str, variables: &[(&str, String)]) -> anyhow::Result<()> {
+    let targets = targets.iter().flat_map(|target| ["--test", target]);
+    let chosen = ["--", "--exact", "--nocapture", test];
+    let arguments: Vec<&str> = std::iter::once("--workspace").chain(targets).chain(chosen).collect();
+    tests(&arguments, variables, &mut Summary::default())
+}
+
 /// Runs `cargo test`, shows what it prints, and adds its counts to `summary`.
-fn tests(arguments: &[&str], summary: &mut Summary) -> anyhow::Result<()> {
+fn tests(arguments: &[&str], variables: &[(&str, String)], summary: &mut Summary) -> anyhow::Result<()> {
     let mut command = cargo();
     // The whole workspace is built before its first test runs: stories need not build the program once more, which they
     // would do with other features of others' packages.
     command.arg("test").args(arguments).env("EBB_IS_BUILT", "1").stdout(Stdio::piped());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     let shown = line(&command);
     let before = summary.passed;
     let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;

@@ -18,9 +18,6 @@ pub(crate) const LOOK: Duration = Duration::from_secs(30);
 /// Between two tries of what failed: the first pause, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
-/// How long a step may hold the lock of its unit: the API server may have forgotten it.
-const LONGEST: Duration = Duration::from_secs(120);
-
 /// What is to be done after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -63,7 +60,7 @@ impl Inner {
 
     /// Does the next thing that has to be done for a work.
     async fn step(self: &Arc<Self>, name: &WorkName) -> Result<Next, Error> {
-        match in_time(Box::pin(self.step_or_report(name))).await? {
+        match self.in_time(Box::pin(self.step_or_report(name))).await? {
             Some(next) => Ok(next),
             None => self.report(name).await,
         }
@@ -106,7 +103,7 @@ impl Inner {
     async fn report(&self, name: &WorkName) -> Result<Next, Error> {
         // Results are large, and a control plane that does not answer has all of them wait.
         let Ok(room) = self.callbacks.acquire().await else { return Ok(Next::Again) };
-        let Some(held) = in_time(self.store.get(name)).await? else { return Ok(Next::Now) };
+        let Some(held) = self.in_time(self.store.get(name)).await? else { return Ok(Next::Now) };
         if held.record.phase != Phase::Ended {
             return Ok(Next::Now);
         }
@@ -114,7 +111,7 @@ impl Inner {
         drop((held, room));
         match delivery {
             Delivery::Taken => {
-                in_time(self.take(name)).await?;
+                self.in_time(self.take(name)).await?;
                 Ok(Next::Now)
             }
             Delivery::Later(why) => {
@@ -139,11 +136,12 @@ impl Inner {
         self.store.save(&mut held).await?;
         Ok(true)
     }
-}
 
-async fn in_time<T>(done: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let late = |_| Err(Error::Own("the API server takes too long".to_owned()));
-    tokio::time::timeout(LONGEST, done).await.unwrap_or_else(late)
+    /// Gives up what takes too long: it holds the lock of its unit.
+    async fn in_time<T>(&self, done: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let late = |_| Err(Error::Own("the API server takes too long".to_owned()));
+        tokio::time::timeout(self.settings.longest, done).await.unwrap_or_else(late)
+    }
 }
 
 async fn look_after(inner: Arc<Inner>, name: WorkName, wake: Arc<Notify>) {

@@ -319,4 +319,25 @@ mod tests {
             assert_eq!(said.reason.map(|it| it.code), Some(expected), "{reason}");
         }
     }
+
+    /// Why a pod went says something of a failure, and nothing of a success.
+    #[test]
+    fn what_a_pod_foreboded() {
+        let end = |reason: &str| End { exit_code: 137, reason: reason.to_owned(), message: String::new() };
+        let forebodes = Some((ReasonCode::Evicted, "the pod was evicted"));
+        for (reason, said, expected) in [
+            ("Error", None, None),
+            ("OOMKilled", None, None),
+            ("Error", Some(ReasonCode::Lost), Some(ReasonCode::Evicted)),
+            ("Error", Some(ReasonCode::Exit), Some(ReasonCode::Exit)),
+            ("OOMKilled", Some(ReasonCode::Exit), Some(ReasonCode::OutOfMemory)),
+        ] {
+            let mut result = Callback::new(CallbackStatus::Succeeded);
+            if let Some(code) = said {
+                result = Callback::failed(code, "m");
+            }
+            refine(&mut result, &end(reason), forebodes);
+            assert_eq!(result.reason.map(|it| it.code), expected, "{reason} {said:?}");
+        }
+    }
 }

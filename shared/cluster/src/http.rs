@@ -1,11 +1,11 @@
 //! What the relay answers over HTTP. It counts with `metrics`; whoever records that may show it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::body::Body;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{Router, get, post};
@@ -13,44 +13,47 @@ use ebb_wire::engine::Timestamp;
 use ebb_wire::mail::Outcome;
 use ebb_wire::relay::{Answer, Batch, Request, WorkName, WorkState};
 use ebb_wire::runner::REPORT_BODY;
-use ebb_wire::sign::{self, Keys};
-use tokio::sync::Semaphore;
+use ebb_wire::sign::{self, Keys, SignatureError};
 
+use crate::bodies::Room;
 use crate::store::now_ms;
 use crate::{Relay, Reported};
 
 /// Bytes of a batch: what one function sends at once, documents included.
 const BATCH_BODY: usize = 32 << 20;
+/// Largest batches that are read at one time.
+const BATCHES: usize = 2;
+/// How long a batch waits for room, and how long its body may take to come: its sender waits no longer than 15 s.
+const BATCH_TIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 
 struct Served {
     relay: Relay,
     keys: Keys,
+    room: Room,
 }
 
-/// Bytes of a report that is no matter: a heartbeat, an end without outputs.
-const SMALL: usize = 16 << 10;
-/// Reports that are larger, and are read at one time.
-const LARGE_AT_ONCE: usize = 8;
-/// How long the body of a report may take to come.
-const SLOWEST: Duration = Duration::from_secs(60);
+/// Largest reports that are read at one time.
+const REPORTS: usize = 8;
+/// How long a report waits for room, and how long its body may take to come.
+const REPORT_TIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(60));
 
 struct Reports {
     relay: Relay,
-    large: Semaphore,
+    room: Room,
 }
 
 /// The routes of runners.
 pub fn reports(relay: Relay) -> Router {
+    let room = Room::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
     Router::new()
         .route("/v1/reports/{unit}/{attempt}", post(report))
-        .with_state(Arc::new(Reports { relay, large: Semaphore::new(LARGE_AT_ONCE) }))
+        .with_state(Arc::new(Reports { relay, room }))
 }
 
 /// The route of the control plane, whose batches are signed with one of `keys`.
 pub fn batches(relay: Relay, keys: Keys) -> Router {
-    Router::new()
-        .route("/v1/batch", post(batch).layer(DefaultBodyLimit::max(BATCH_BODY)))
-        .with_state(Arc::new(Served { relay, keys }))
+    let room = Room::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
+    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(Served { relay, keys, room }))
 }
 
 /// The routes of probes.
@@ -61,14 +64,25 @@ pub fn probes(relay: Relay) -> Router {
         .with_state(relay)
 }
 
-async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Bytes) -> Response {
-    let now = Timestamp(now_ms());
-    // A repetition within the tolerance does no harm: names decide.
-    if let Err(error) = sign::verify(&served.keys, &headers, &body, now) {
+async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Body) -> Response {
+    let (came, now) = (Instant::now(), Timestamp(now_ms()));
+    let refused = |error: SignatureError| {
         metrics::counter!("ebb_relay_refused_batches_total").increment(1);
-        return (StatusCode::UNAUTHORIZED, error.to_string()).into_response();
+        (StatusCode::UNAUTHORIZED, error.to_string()).into_response()
+    };
+    // Nobody gets memory whose signature cannot be right, whatever the body is.
+    if let Err(error) = sign::check_headers(&headers, now) {
+        return refused(error);
     }
-    match answer(&served.relay, &body, Duration::ZERO).await {
+    let body = match served.room.read(&headers, body).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
+    };
+    // A repetition within the tolerance does no harm: names decide.
+    if let Err(error) = sign::verify(&served.keys, &headers, body.as_ref(), now) {
+        return refused(error);
+    }
+    match answer(&served.relay, body, came.elapsed()).await {
         Outcome::Answers(answers) => Json(answers).into_response(),
         Outcome::Status { status, said } => {
             (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), said).into_response()
@@ -77,12 +91,13 @@ async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Byte
 }
 
 /// Answers a batch, however it came, that was under way for some time.
-pub(crate) async fn answer(relay: &Relay, body: &[u8], late: Duration) -> Outcome {
+pub(crate) async fn answer(relay: &Relay, body: impl AsRef<[u8]>, late: Duration) -> Outcome {
     let not = |status: StatusCode, said: String| Outcome::Status { status: status.as_u16(), said };
-    let batch: Batch = match serde_json::from_slice(body) {
+    let batch: Batch = match serde_json::from_slice(body.as_ref()) {
         Ok(batch) => batch,
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
     };
+    drop(body);
     let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
     match relay.batch(batch.after(late)).await {
         Ok(answers) => {
@@ -108,16 +123,14 @@ async fn report(
         return StatusCode::UNAUTHORIZED.into_response();
     };
     let name = WorkName { unit, attempt };
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let is_small = length.is_some_and(|length: usize| length <= SMALL);
     // Nobody gets memory, or a place, who has no token.
     let reported = match reports.relay.expects(&name, token).await {
         Ok(Reported::Taken) => {
-            let _room = if is_small { None } else { reports.large.acquire().await.ok() };
-            let body = tokio::time::timeout(SLOWEST, to_bytes(body, REPORT_BODY)).await;
-            let Ok(body) = body else { return StatusCode::REQUEST_TIMEOUT.into_response() };
-            let Ok(body) = body else { return StatusCode::PAYLOAD_TOO_LARGE.into_response() };
-            reports.relay.report(&name, token, &body).await
+            let body = match reports.room.read(&headers, body).await {
+                Ok(body) => body,
+                Err(status) => return status.into_response(),
+            };
+            reports.relay.report(&name, token, body.as_ref()).await
         }
         other => other,
     };

@@ -13,7 +13,9 @@
 //! nothing is deleted but what carries the work's labels and the recorded uid.
 mod admit;
 mod attend;
+mod bodies;
 mod callback;
+mod client;
 mod documents;
 mod ended;
 mod ending;
@@ -43,6 +45,7 @@ mod verbs;
 mod warm;
 mod watches;
 
+pub use client::client;
 pub use ebb_podspec::{Allowed, Level};
 pub use error::Error;
 pub use poll::{Office, poll};

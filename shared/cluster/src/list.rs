@@ -99,9 +99,8 @@ impl Inner {
             }
         }
         // After the objects: whatever was recorded before them is known, and what is being started is young.
-        let records = self.store.list(None).await?;
-        let applied = records.iter().filter_map(|record| record.work.as_ref()).flat_map(|work| &work.applied);
-        let known: HashSet<&str> = applied.map(|applied| applied.uid.as_str()).collect();
+        let applied = self.store.collect(|record| record.work.map(|work| work.applied)).await?;
+        let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
         let strangers = found.iter().filter_map(|(kind, object)| stranger(kind, object));
         listing.strangers =
             strangers.filter(|it| !known.contains(it.object.uid.as_str())).take(STRANGERS).collect();

@@ -220,6 +220,21 @@ mod tests {
                 serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(foreboding(&pod).map(|it| it.code), expected, "{status}");
         }
+        // Its container had ended before: that stands, whatever the rest of the pod comes to.
+        let ended = json!([{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}}}]);
+        for mut status in [
+            json!({"phase": "Failed", "reason": "NodeLost"}),
+            json!({"phase": "Failed", "reason": "Evicted"}),
+            json!({"phase": "Unknown"}),
+            disrupted("DeletionByPodGC"),
+        ] {
+            status["containerStatuses"] = ended.clone();
+            let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+            let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
+            let end = End { exit_code: 0, reason: "Completed".to_owned(), message: "m".to_owned() };
+            assert_eq!(look(&Value::Null, &[pod], "main"), Sight::Ended(end), "{status}");
+        }
         let waiting = |list: &str, reason: &str| {
             json!({list: [{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
                 "state": {"waiting": {"reason": reason}}}]})

@@ -112,7 +112,7 @@ impl Line {
         tokio::spawn(async move {
             let late = transit + Duration::from_millis(mail.age_ms);
             let outcome = match line.opened(&mail) {
-                Some(batch) => http::answer(&line.relay, &batch, late).await,
+                Some(batch) => http::answer(&line.relay, batch, late).await,
                 None => {
                     metrics::counter!("ebb_relay_refused_batches_total").increment(1);
                     Outcome::Status { status: 401, said: "it was not sealed for this relay".to_owned() }

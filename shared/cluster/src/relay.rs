@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebb_wire::relay::WorkName;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
@@ -74,9 +75,9 @@ impl Relay {
             .map_err(|error| Error::Own(format!("no client of HTTP can be made: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = Store::new(&client, &settings.own_namespace);
-        let mut records = store.list(None).await?;
-        records.retain(attend::is_needed);
-        let turns = turns(&mut records, settings.at_once);
+        let works = store.collect(|record| attend::is_needed(&record).then(|| Attended::of(record))).await?;
+        let names: Vec<_> = works.iter().map(|work| work.name.clone()).collect();
+        let turns = turns(works, settings.at_once);
         let inner = Arc::new(Inner {
             client,
             settings,
@@ -91,8 +92,8 @@ impl Relay {
             opened: Instant::now(),
             ends,
         });
-        for record in records {
-            inner.attend(&record.name);
+        for name in &names {
+            inner.attend(name);
         }
         tokio::spawn(tidy::forget(Arc::downgrade(&inner)));
         Ok(Self { inner, _tasks: Arc::new(Ends(sender)) })
@@ -123,15 +124,46 @@ impl Relay {
     }
 }
 
-/// Who may run and who waits, by all records that somebody has to look after. What has a result may still run.
-fn turns(records: &mut [Record], most: NonZeroUsize) -> Turns {
-    records.sort_by_key(|record| record.work.as_ref().map(|work| work.received_ms));
+/// What a relay that opens has to know of a work that somebody has to look after. Its manifests are read when they are
+/// needed.
+struct Attended {
+    name: WorkName,
+    received_ms: Option<u64>,
+    container: Container,
+}
+
+/// Whether a work has a place.
+enum Container {
+    /// It may run. What has a result still may.
+    MayRun,
+    /// It waits for its turn, behind those of its life.
+    Waits { life: String },
+    /// There is none, and no place is needed.
+    None,
+}
+
+impl Attended {
+    fn of(record: Record) -> Self {
+        let waits = record.waits();
+        let received_ms = record.work.as_ref().map(|work| work.received_ms);
+        let container = match record.work {
+            Some(work) if waits => Container::Waits { life: work.objects.life },
+            Some(work) if work.container().is_some() => Container::MayRun,
+            _ => Container::None,
+        };
+        Self { name: record.name, received_ms, container }
+    }
+}
+
+/// Who may run and who waits, of all works that somebody has to look after.
+fn turns(mut works: Vec<Attended>, most: NonZeroUsize) -> Turns {
+    works.sort_by_key(|work| work.received_ms);
     let (mut placed, mut waiting) = (Vec::new(), Vec::new());
-    for record in records {
-        match &record.work {
-            Some(work) if record.waits() => waiting.push((record.name.clone(), work.objects.life.clone())),
-            Some(work) if work.container().is_some() => placed.push(record.name.clone()),
-            _ => {}
+    for work in works {
+        match work.container {
+            Container::MayRun => placed.push(work.name),
+            Container::Waits { life } => waiting.push((work.name, life)),
+            Container::None => {}
         }
     }
     Turns::new(most, placed, waiting)

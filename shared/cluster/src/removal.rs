@@ -24,7 +24,7 @@ impl Inner {
         self.tasks.interest(name, units);
         let mut left = None;
         for unit in units {
-            for record in self.store.list(Some(unit)).await? {
+            for record in self.store.list(unit).await? {
                 if record.name == *name {
                     continue;
                 }

@@ -30,7 +30,7 @@ impl Inner {
     /// When the API server does not answer, or somebody else ends one: look again.
     pub(crate) async fn rival(self: &Arc<Self>, name: &WorkName) -> Result<Rival, Error> {
         let mut rival = Rival::None;
-        for other in self.store.list(Some(&name.unit)).await? {
+        for other in self.store.list(&name.unit).await? {
             if other.name.attempt > name.attempt {
                 return Ok(Rival::Higher);
             }

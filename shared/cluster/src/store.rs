@@ -122,16 +122,33 @@ impl Store {
         Ok(())
     }
 
-    /// All records, or those of one unit, without their results. Of all, what cannot be read is told and left out.
+    /// The records of one unit, without their results.
     ///
     /// # Errors
-    /// When they cannot be listed; [`Error::Damaged`] if one of the unit cannot be read: it may run.
-    pub(crate) async fn list(&self, unit: Option<&str>) -> Result<Vec<Record>, Error> {
+    /// When they cannot be listed; [`Error::Damaged`] if one cannot be read: it may run.
+    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<Record>, Error> {
+        self.collect_of(Some(unit), Some).await
+    }
+
+    /// What `part` takes of each record. As many as there are would not fit into memory, so it takes little. What cannot
+    /// be read is told and left out.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn collect<T>(&self, part: impl FnMut(Record) -> Option<T>) -> Result<Vec<T>, Error> {
+        self.collect_of(None, part).await
+    }
+
+    async fn collect_of<T>(
+        &self,
+        unit: Option<&str>,
+        mut part: impl FnMut(Record) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
         let mut all = Vec::new();
         let mut after = None;
         loop {
             let (records, next) = self.page_of(unit, after.as_deref()).await?;
-            all.extend(records);
+            all.extend(records.into_iter().filter_map(&mut part));
             match next {
                 Some(next) => after = Some(next),
                 None => return Ok(all),

@@ -12,7 +12,7 @@ use crate::attend::Next;
 use crate::error::{Error, said, status};
 use crate::names::{LIFE, OUTPUT, PART};
 use crate::objects::Deletion;
-use crate::record::Phase;
+use crate::record::{Phase, Record};
 use crate::relay::Inner;
 use crate::store::{Held, now_ms};
 
@@ -92,13 +92,15 @@ impl Inner {
     async fn forget_old(&self) -> Result<(), Error> {
         let keep = self.settings.remember.max(REMEMBER);
         let oldest = now_ms().saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
-        for record in self.store.list(None).await? {
-            let Phase::Tombstone { since_ms } = record.phase else { continue };
-            // Without a work nothing is left that somebody could have to remove.
-            if since_ms < oldest
+        // Without a work nothing is left that somebody could have to remove.
+        let is_old = |record: &Record| {
+            matches!(record.phase, Phase::Tombstone { since_ms } if since_ms < oldest)
                 && record.work.is_none()
-                && let Some(held) = self.store.get(&record.name).await?
-                && held.record.phase == record.phase
+        };
+        let old = self.store.collect(|record| is_old(&record).then_some(record.name)).await?;
+        for name in old {
+            if let Some(held) = self.store.get(&name).await?
+                && is_old(&held.record)
             {
                 self.store.remove(&held).await?;
             }

@@ -27,8 +27,6 @@ const AT_ONCE: usize = 16;
 const DEATH: Duration = Duration::from_secs(5);
 /// How long lower tries may take to die before the request has to come again: its sender waits no longer than 15 s.
 const LOWER: Duration = Duration::from_secs(12);
-/// How long one request may take.
-const LONGEST: Duration = Duration::from_secs(90);
 /// How long a request is done again because somebody else has changed what it is about.
 const TORN: Duration = Duration::from_secs(10);
 /// Between two times of that.
@@ -127,7 +125,7 @@ impl Inner {
             Request::Cancel { name, .. } => Some(name.clone()),
             _ => None,
         };
-        let answer = tokio::time::timeout(LONGEST, self.answer_late(request, received)).await;
+        let answer = tokio::time::timeout(self.settings.longest, self.answer_late(request, received)).await;
         answer.unwrap_or_else(|_| {
             if let Some(name) = name.filter(|name| names::check(name).is_ok()) {
                 // What was half done is finished.
@@ -181,7 +179,7 @@ impl Inner {
             if let Some(held) = self.store.get(name).await? {
                 return self.found(held, request).await;
             }
-            let others = self.store.list(Some(&name.unit)).await?;
+            let others = self.store.list(&name.unit).await?;
             if others.iter().any(|other| other.name.attempt > name.attempt) {
                 return Ok(WorkState::Tombstoned);
             }
@@ -283,7 +281,7 @@ impl Inner {
     async fn get(self: &Arc<Self>, name: &WorkName) -> Result<WorkState, Refusal> {
         names::check(name).map_err(Refusal::Never)?;
         let Some(held) = self.store.get(name).await? else {
-            let others = self.store.list(Some(&name.unit)).await?;
+            let others = self.store.list(&name.unit).await?;
             let is_past = others.iter().any(|other| other.name.attempt > name.attempt);
             return Ok(if is_past { WorkState::Tombstoned } else { WorkState::Unknown });
         };

@@ -118,7 +118,7 @@ async fn take(
         }
     }
     let ended = match (parse_ended(callback, from), from) {
-        (Ok(ended), _) => checked(unit, ended),
+        (Ok(ended), _) => checked(run, unit, ended),
         (Err(reason), From::Webhook) => return Ok(Taken::Malformed(reason)),
         // It comes from a script by way of its relay, which could only send the same again and again.
         (Err(reason), From::Relay) => unreadable(&reason),
@@ -148,9 +148,8 @@ async fn take(
 /// Tells a relay that a result was taken, once it is in the record and the run has moved on. Nothing waits for this: work
 /// whose acknowledgement was lost calls back again, and is acknowledged again.
 async fn acknowledge(env: &Env, run: &Run, this: Try) {
-    let cluster = run.loaded.plan.target.cluster.as_deref();
     let name = dispatch::work_name(run, this.unit, this.attempt);
-    if let Err(error) = env.relay.acknowledge(cluster, &name).await {
+    if let Err(error) = env.relay.acknowledge(run.cluster(this.unit), &name).await {
         tracing::info!(run = %run.id, unit = name.unit, %error, "not acknowledged; the work calls back again");
     }
 }
@@ -166,12 +165,16 @@ pub fn ended(callback: Callback) -> Option<Ended> {
 }
 
 /// A success whose outputs are not what the unit declares is a failure.
-pub fn checked(unit: &UnitPlan, ended: Ended) -> Ended {
+pub fn checked(run: &Run, unit: &UnitPlan, ended: Ended) -> Ended {
     match ended {
-        Ended::Succeeded(success) => match outcome::check_outputs(unit, success.outputs) {
-            Ok(outputs) => Ended::Succeeded(Success { outputs, ..success }),
-            Err(failure) => Ended::Failed(Failure { took_ms: success.took_ms, log: success.log, ..failure }),
-        },
+        Ended::Succeeded(success) => {
+            match outcome::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
+                Ok(outputs) => Ended::Succeeded(Success { outputs, ..success }),
+                Err(failure) => {
+                    Ended::Failed(Failure { took_ms: success.took_ms, log: success.log, ..failure })
+                }
+            }
+        }
         other => other,
     }
 }

@@ -113,6 +113,9 @@ impl Deployed {
     pub async fn sweep(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
         let Some(records) = event.get("Records").and_then(serde_json::Value::as_array) else {
             let swept = crate::sweep::sweep(&self.env, self.store.as_ref()).await?;
+            if let Err(error) = crate::silence::note(&self.env, self.store.as_ref()).await {
+                tracing::warn!(%error, "it is not written down which clusters answer");
+            }
             if let Err(error) = crate::orphans::round(&self.env, self.store.as_ref()).await {
                 tracing::warn!(%error, "orphans are looked for later");
             }

@@ -227,8 +227,7 @@ fn script_input(input: RenderedInput) -> ScriptInput {
 const TURN_MS: u64 = 60_000;
 
 async fn start(env: &Env, run: &Run, this: Try, request: Ensure) -> Result<Sent, FlowError> {
-    let cluster = run.loaded.plan.target.cluster.as_deref();
-    match env.relay.ensure(cluster, request).await {
+    match env.relay.ensure(run.cluster(this.unit), request).await {
         // Ended work calls back again by itself; what is tombstoned was superseded or cancelled by somebody who says so.
         Ok(WorkState::Running { .. } | WorkState::Ended(_) | WorkState::Unknown) => {
             Ok(Sent { ended: None, more: 0 })

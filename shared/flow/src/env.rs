@@ -10,7 +10,7 @@ use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
     ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RunFacts, WritePlugins,
+    ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::{Keys, Secret};
@@ -32,6 +32,10 @@ impl<T> DriveStore for T where
 /// What the api needs beside it.
 pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
+
+/// What the routes need: the api, and what is told of clusters.
+pub trait HttpStore: ApiStore + Silences {}
+impl<T> HttpStore for T where T: ApiStore + Silences {}
 
 /// What `sweep` needs beside [`DriveStore`].
 pub trait SweepStore: DriveStore + QueryDue {}

@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::PostOffice;
-use crate::env::{ApiStore, Env};
+use crate::env::{Env, HttpStore};
 
 pub use problem::HttpProblem;
 pub use routes::access::{Access, Role};
@@ -23,7 +23,7 @@ pub struct Server {
     /// The surroundings of the functions.
     pub env: Arc<Env>,
     /// The store with what the api needs.
-    pub store: Arc<dyn ApiStore>,
+    pub store: Arc<dyn HttpStore>,
     /// Who may do what.
     pub access: Arc<Access>,
     /// Where relays that poll get their mail.

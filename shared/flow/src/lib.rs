@@ -5,8 +5,8 @@
 //! and follows, [`finish`] ends. [`http`] puts them behind an axum router that Lambda and one machine share.
 //! [`cluster`] asks relays for what scripts and objects are there.
 //!
-//! Architecture invariants: nothing lives in memory between invocations but what never changes; no timer but
-//! [`sweep`]; every write is conditional or harmless to repeat.
+//! Architecture invariants: nothing lives in memory between invocations but what never changes, and what was heard of
+//! clusters, which decides nothing; no timer but [`sweep`]; every write is conditional or harmless to repeat.
 
 pub mod api;
 pub mod cause;
@@ -32,13 +32,14 @@ pub mod reopen;
 pub mod results;
 pub mod run;
 pub mod settle;
+pub mod silence;
 pub mod sweep;
 pub mod switch;
 pub mod system;
 pub mod tell;
 pub mod undo;
 
-pub use env::{ApiStore, DriveStore, Env, Settings, SweepStore, Warm};
+pub use env::{ApiStore, DriveStore, Env, HttpStore, Settings, SweepStore, Warm};
 pub use error::FlowError;
 
 /// How often a write is tried again whose item others keep changing, each time on what is there by then.

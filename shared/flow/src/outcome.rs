@@ -5,7 +5,7 @@ use ebb_engine::retry::used;
 use ebb_spec::plan::UnitPlan;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::limits;
-use ebb_wire::value::Outputs;
+use ebb_wire::value::{Outputs, Value};
 
 /// How a try ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,11 +88,16 @@ impl Failure {
     }
 }
 
-/// Checks the outputs of a success against what the unit declares; what is not declared is dropped.
+/// Checks the outputs of a success against what the unit declares; what is not declared is dropped. What is sensitive lies
+/// in the cluster of the unit, whatever its relay says: that knows no other, and none by the names of documents.
 ///
 /// # Errors
 /// The failure that it turns into: a declared output is missing, too large, or sensitive and yet sent as a value.
-pub fn check_outputs(unit: &UnitPlan, mut outputs: Outputs) -> Result<Outputs, Failure> {
+pub fn check_outputs(
+    unit: &UnitPlan,
+    cluster: Option<&str>,
+    mut outputs: Outputs,
+) -> Result<Outputs, Failure> {
     outputs.retain(|name, _| {
         let declared = unit.outputs.contains_key(name);
         if !declared {
@@ -101,7 +106,7 @@ pub fn check_outputs(unit: &UnitPlan, mut outputs: Outputs) -> Result<Outputs, F
         declared
     });
     for (name, declared) in &unit.outputs {
-        let Some(value) = outputs.get(name) else {
+        let Some(value) = outputs.get_mut(name) else {
             let text = format!("the unit succeeded without its output `{name}`");
             return Err(Failure::new(ReasonCode::OutputMissing, &text));
         };
@@ -110,7 +115,7 @@ pub fn check_outputs(unit: &UnitPlan, mut outputs: Outputs) -> Result<Outputs, F
             let text = format!("output `{name}` has {size} bytes; the limit is {}", limits::OUTPUT);
             return Err(Failure::new(ReasonCode::OutputTooLarge, &text));
         }
-        let is_reference = matches!(value, ebb_wire::value::Value::Secret(_));
+        let is_reference = matches!(value, Value::Secret(_));
         if declared.sensitive && !is_reference {
             let text = format!("output `{name}` is sensitive and was sent as a value instead of a reference");
             return Err(Failure::new(ReasonCode::OutputInvalid, &text));
@@ -119,11 +124,43 @@ pub fn check_outputs(unit: &UnitPlan, mut outputs: Outputs) -> Result<Outputs, F
             let text = format!("output `{name}` was sent as a reference and is not declared sensitive");
             return Err(Failure::new(ReasonCode::OutputInvalid, &text));
         }
+        if let Value::Secret(secret) = value {
+            secret.cluster = cluster.map(str::to_owned);
+        }
     }
-    let total: usize = outputs.values().map(ebb_wire::value::Value::size).sum();
+    let total: usize = outputs.values().map(Value::size).sum();
     if total > limits::OUTPUTS {
         let text = format!("the outputs have {total} bytes together; the limit is {}", limits::OUTPUTS);
         return Err(Failure::new(ReasonCode::OutputTooLarge, &text));
     }
     Ok(outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_wire::value::SecretRef;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn references_are_into_the_cluster_of_the_unit() {
+        let unit = json!({
+            "key": "r/u", "work": "removal", "timeoutMs": 1,
+            "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
+            "source": {"file": "f", "line": 1, "column": 1},
+            "outputs": {"o": {"from": {"file": "/o"}, "sensitive": true}},
+        });
+        let unit: UnitPlan = serde_json::from_value(unit).unwrap();
+        let named = |cluster: Option<&str>| {
+            let cluster = cluster.map(str::to_owned);
+            let secret = SecretRef { cluster, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
+            Outputs::from([("o".to_owned(), Value::Secret(secret))])
+        };
+        for said in [None, Some("eu"), Some("other")] {
+            for own in [None, Some("eu")] {
+                assert_eq!(check_outputs(&unit, own, named(said)), Ok(named(own)), "{said:?} {own:?}");
+            }
+        }
+    }
 }

@@ -32,6 +32,15 @@ pub enum RelayError {
     Refused(String),
 }
 
+/// What asking a cluster for works has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It answers.
+    Answer,
+    /// It gives no answer, or none that helps; what was said instead.
+    Nothing(String),
+}
+
 /// The relay of a cluster.
 #[async_trait]
 pub trait Relay: Send + Sync {
@@ -55,6 +64,14 @@ pub trait Relay: Send + Sync {
     async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError>;
     /// The clusters that are connected. None where scripts run without one: then nobody asks for what follows.
     fn clusters(&self) -> Vec<Connected> {
+        Vec::new()
+    }
+    /// The name under which the cluster is connected that a document names so, or does not name; `None`: it is not.
+    fn connected(&self, _cluster: Option<&str>) -> Option<String> {
+        None
+    }
+    /// Which clusters were asked for works since this was called last, and whether one of their answers helped.
+    fn heard(&self) -> Vec<(String, Heard)> {
         Vec::new()
     }
     /// Which relay answers for a cluster, and the uid of that cluster's namespace `kube-system`.

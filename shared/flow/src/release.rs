@@ -10,11 +10,13 @@ use ebb_wire::id;
 
 use crate::ports::{Relay, RelayError};
 
-/// Notes that the life of `target` is over, if a cluster holds values of it.
+/// Notes that the life of `target` is over, for each cluster that holds values of it.
 pub(crate) fn note(target: &mut TargetHead, plan: &Plan) {
-    let release = Release { life: life(target), cluster: plan.target.cluster.clone() };
-    if plan.keeps_secrets() && !target.release.contains(&release) {
-        target.release.push(release);
+    for cluster in plan.secret_clusters() {
+        let release = Release { life: life(target), cluster: cluster.map(str::to_owned) };
+        if !target.release.contains(&release) {
+            target.release.push(release);
+        }
     }
 }
 
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_cluster_holds_is_noted_and_once() {
+    fn what_clusters_hold_is_noted_once_for_each() {
         let unit = |work: &str, sensitive: bool| {
             serde_json::json!({
                 "key": "r/u", "work": work, "timeoutMs": 1,
@@ -122,9 +124,12 @@ mod tests {
                 "outputs": {"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}},
             })
         };
-        for (sensitive, expected) in [(true, 1), (false, 0)] {
+        for (sensitive, expected) in [(true, 2), (false, 0)] {
+            let mut elsewhere = unit("removal", sensitive);
+            elsewhere["cluster"] = "eu".into();
+            let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
             let event = serde_json::json!({
-                "event": "preStart", "moment": Moment::BeforeReady, "units": [unit("removal", sensitive)],
+                "event": "preStart", "moment": Moment::BeforeReady, "units": units,
             });
             let event: EventPlan = serde_json::from_value(event).unwrap();
             let plan = Plan { events: vec![event], ..Plan::nothing() };

@@ -70,6 +70,11 @@ impl Run {
         self.event().units.get(unit.0 as usize)
     }
 
+    /// The cluster where a unit's pods and objects go; `None`: the control plane's default.
+    pub fn cluster(&self, unit: Unit) -> Option<&str> {
+        self.unit(unit).and_then(|unit| self.loaded.plan.cluster(unit))
+    }
+
     /// The short name of the target's life.
     pub fn life(&self) -> String {
         id::life(&self.facts.kind, &self.facts.name, &self.facts.uid)

@@ -148,12 +148,11 @@ async fn settle_one(
     let now = env.now();
     let ended = match plan.work {
         Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
-            let cluster = run.loaded.plan.target.cluster.as_deref();
             let name = dispatch::work_name(run, unit, attempt);
             if let Kind::Pod(_) = plan.work {
                 keep_log(env, run, unit, attempt).await?;
             }
-            match env.relay.cancel(cluster, &name, env.settings.grace).await {
+            match env.relay.cancel(run.cluster(unit), &name, env.settings.grace).await {
                 Ok(WorkState::Tombstoned) => Ended::Cancelled("killed when the run was cancelled".to_owned()),
                 Ok(WorkState::Ended(callback)) => match complete::ended(*callback) {
                     Some(ended) => ended,
@@ -184,7 +183,7 @@ async fn settle_one(
         }
     };
     // Outputs of a success that nobody waits for any more go through the same checks.
-    let ended = complete::checked(plan, ended);
+    let ended = complete::checked(run, plan, ended);
     let result = records::keep(env, run, unit, attempt, &ended, None).await?;
     env.store.put_result(&run.id, unit, attempt, &result).await?;
     Ok(true)
@@ -192,9 +191,8 @@ async fn settle_one(
 
 /// Keeps what a script has printed before it is killed: a relay knows nothing of it afterwards. Nothing waits for this.
 async fn keep_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
-    let cluster = run.loaded.plan.target.cluster.as_deref();
     let name = dispatch::work_name(run, unit, attempt);
-    if let Ok(WorkState::Running { log }) = env.relay.get(cluster, &name).await
+    if let Ok(WorkState::Running { log }) = env.relay.get(run.cluster(unit), &name).await
         && !log.is_empty()
     {
         env.store.put_object(&records::log_key(run, unit, attempt), log.into_bytes()).await?;

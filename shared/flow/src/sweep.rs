@@ -368,9 +368,8 @@ async fn expire(
     let timeout = run.unit(this.unit).map_or(0, |unit| unit.timeout_ms / 1000);
     let mut ended = Ended::Failed(settle::timed_out(timeout));
     if is_relayed {
-        let cluster = run.loaded.plan.target.cluster.as_deref();
         let name = dispatch::work_name(run, this.unit, this.attempt);
-        match env.relay.cancel(cluster, &name, env.settings.grace).await {
+        match env.relay.cancel(run.cluster(this.unit), &name, env.settings.grace).await {
             Ok(WorkState::Ended(callback)) => {
                 if let Some(own) = complete::ended(*callback) {
                     ended = own;
@@ -384,7 +383,7 @@ async fn expire(
         }
     }
     let ended = match run.unit(this.unit) {
-        Some(unit) => complete::checked(unit, ended),
+        Some(unit) => complete::checked(run, unit, ended),
         None => ended,
     };
     let more = match run.unit(this.unit).filter(|unit| !unit.undoes.is_empty()) {

@@ -95,7 +95,7 @@ pub(crate) async fn open(
 async fn client(cluster: &Kubernetes) -> Result<Client, Trouble> {
     let file = Kubeconfig::read_from(&cluster.kubeconfig)?;
     let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
-    Ok(Client::try_from(Config::from_custom_kubeconfig(file, &options).await?)?)
+    Ok(ebb_cluster::client(Config::from_custom_kubeconfig(file, &options).await?)?)
 }
 
 async fn make_namespace(client: &Client, name: &str) -> Result<(), Trouble> {

@@ -379,6 +379,9 @@ async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rec
         if let Err(error) = ebb_flow::sweep::sweep(&env, store.as_ref()).await {
             tracing::warn!(%error, "the index could not be asked");
         }
+        if let Err(error) = ebb_flow::silence::note(&env, store.as_ref()).await {
+            tracing::warn!(%error, "it is not written down which clusters answer");
+        }
     }
 }
 

@@ -145,6 +145,8 @@ pub struct UnitDoc {
     pub name: At<String>,
     /// What it runs.
     pub work: WorkDoc,
+    /// The cluster of a pod or objects: a name, or `${params.NAME}`. `None`: the target's.
+    pub cluster: Option<At<Text>>,
     /// CEL with or without `${…}` around it.
     pub when: Option<At<Text>>,
     /// Units of the same event to wait for.

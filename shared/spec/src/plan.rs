@@ -3,7 +3,7 @@
 //! Teardown needs nothing that is not in here: plugins are resolved to exact versions, files embedded, names
 //! checked, edges derived. What differs between two targets of one document (name, uid) is not in the plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Backoff, Graph, Unit};
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,9 @@ pub struct UnitPlan {
     pub key: String,
     /// What is run.
     pub work: Work,
+    /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// What it waits for, in the same event, whatever the reason (references, `after`, reverse order of undo).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<u32>,
@@ -370,10 +373,18 @@ impl Plan {
         }
     }
 
-    /// Whether a cluster holds values that units of it have made.
-    pub fn keeps_secrets(&self) -> bool {
-        let mut units = self.events.iter().flat_map(|event| &event.units);
-        units.any(|unit| unit.work.is_relayed() && unit.outputs.values().any(|output| output.sensitive))
+    /// The cluster where a unit's pods and objects go: the one that it names, or the target's. `None`: the control
+    /// plane's default.
+    pub fn cluster<'a>(&'a self, unit: &'a UnitPlan) -> Option<&'a str> {
+        unit.cluster.as_deref().or(self.target.cluster.as_deref())
+    }
+
+    /// The clusters that hold values which units of it have made.
+    pub fn secret_clusters(&self) -> BTreeSet<Option<&str>> {
+        let units = self.events.iter().flat_map(|event| &event.units);
+        let keepers = units
+            .filter(|unit| unit.work.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
+        keepers.map(|unit| self.cluster(unit)).collect()
     }
 
     /// The units of a moment, if it has any.
@@ -385,6 +396,11 @@ impl Plan {
     pub fn unit(&self, at: UnitAt) -> Option<&UnitPlan> {
         self.event(at.moment)?.units.get(at.unit as usize)
     }
+}
+
+/// The name of a cluster: whoever names none means the one called `default`.
+pub fn cluster_name(cluster: Option<&str>) -> &str {
+    cluster.unwrap_or("default")
 }
 
 impl From<Moment> for ebb_engine::Moment {

@@ -242,3 +242,23 @@ pub trait Rounds: Send + Sync {
     /// Begins a round: the one after it is due at `next`. False: it was not due when it was seen to be, somebody else has begun.
     async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool>;
 }
+
+/// Since when a cluster gives no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// When that was seen first.
+    pub since: Timestamp,
+    /// What was said then. For people.
+    pub why: String,
+}
+
+/// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`Rounds`].
+#[async_trait]
+pub trait Silences: Send + Sync {
+    /// Those that give none, by name.
+    async fn read_silences(&self) -> Stored<BTreeMap<String, Noted>>;
+    /// Notes that a cluster gives no answer. False: it is noted already, and its time stays.
+    async fn begin_silence(&self, cluster: &str, since: Timestamp, why: &str) -> Stored<bool>;
+    /// Notes that it answers again. False: it is not noted that it did not.
+    async fn end_silence(&self, cluster: &str) -> Stored<bool>;
+}

@@ -14,8 +14,9 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, ListTargets, MoveTarget, Note, NoteRecord, Objects, PatchRun, Plans, PluginItem, Put, PutResult,
-    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Stored, Transition, WritePlugins,
+    Due, ListTargets, MoveTarget, Note, NoteRecord, Noted, Objects, PatchRun, Plans, PluginItem, Put,
+    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, Transition,
+    WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table; larger ones go to the bucket.
@@ -203,6 +204,21 @@ impl Rounds for Store {
 
     async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool> {
         self.dynamo.begin_round(cluster, seen, next).await
+    }
+}
+
+#[async_trait]
+impl Silences for Store {
+    async fn read_silences(&self) -> Stored<BTreeMap<String, Noted>> {
+        self.dynamo.read_silences().await
+    }
+
+    async fn begin_silence(&self, cluster: &str, since: Timestamp, why: &str) -> Stored<bool> {
+        self.dynamo.begin_silence(cluster, since, why).await
+    }
+
+    async fn end_silence(&self, cluster: &str) -> Stored<bool> {
+        self.dynamo.end_silence(cluster).await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::callback::Reason;
 use crate::lifecycle::OutputValue;
 
 pub use clusters::{
-    ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, Unseen, Way,
+    ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, Silence, Unseen, Way,
 };
 
 /// An error, as RFC 9457 has it; `application/problem+json`.
@@ -176,6 +176,9 @@ pub struct TargetDetail {
     /// The uid that waits for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// The cluster that its units wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
 }
 
 /// A resource of a target.
@@ -391,6 +394,9 @@ pub struct UnitPreview {
     pub key: String,
     /// `pod`, `webhook` or `object`.
     pub kind: String,
+    /// The cluster that it names; absent: the target's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// What it waits for, and why.
     pub after: Vec<EdgePreview>,
     /// What it would be given; what is unknown yet is marked `<resource/unit.output>`, sensitive `<sensitive>`.

@@ -273,6 +273,21 @@ pub fn sign(secret: &Secret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&
     [(WEBHOOK_ID, id.0.clone()), (WEBHOOK_TIMESTAMP, timestamp), (WEBHOOK_SIGNATURE, signature)]
 }
 
+/// What the headers of a webhook claim.
+struct Claim<'a> {
+    id: MessageId,
+    /// Seconds since 1970, and as they are written.
+    timestamp: u64,
+    written: &'a str,
+    signatures: Vec<Vec<u8>>,
+}
+
+/// Checks what can be checked before there is a body: that all headers are there and can be read, and that the time is not
+/// more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. It says nothing of who has sent it.
+pub fn check_headers(headers: &HeaderMap, now: Timestamp) -> Result<(), SignatureError> {
+    claim(headers, now).map(drop)
+}
+
 /// Checks that one of `keys` has signed `body`, not more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Compares in
 /// constant time. The caller has bounded the body; a repetition within the tolerance verifies again, so the caller
 /// deduplicates by what the message asks for.
@@ -282,6 +297,22 @@ pub fn verify(
     body: &[u8],
     now: Timestamp,
 ) -> Result<Verified, SignatureError> {
+    let Claim { id, timestamp, written, signatures } = claim(headers, now)?;
+    let mut fits = false;
+    for key in keys.iter() {
+        let mac = key.mac(id.0.as_bytes(), written.as_bytes(), body);
+        for signature in &signatures {
+            fits |= mac.clone().verify_slice(signature).is_ok();
+        }
+    }
+    if fits {
+        Ok(Verified { id, timestamp: Timestamp(timestamp * 1000) })
+    } else {
+        Err(SignatureError::NoMatch)
+    }
+}
+
+fn claim(headers: &HeaderMap, now: Timestamp) -> Result<Claim<'_>, SignatureError> {
     let id = single(headers, WEBHOOK_ID)?;
     let id = MessageId::parse(id).map_err(|_| SignatureError::Malformed {
         header: WEBHOOK_ID,
@@ -296,19 +327,7 @@ pub fn verify(
     if timestamp.saturating_sub(now) > WEBHOOK_TOLERANCE_SECONDS {
         return Err(SignatureError::InFuture { timestamp, now });
     }
-    let signatures = signatures(headers)?;
-    let mut fits = false;
-    for key in keys.iter() {
-        let mac = key.mac(id.0.as_bytes(), written.as_bytes(), body);
-        for signature in &signatures {
-            fits |= mac.clone().verify_slice(signature).is_ok();
-        }
-    }
-    if fits {
-        Ok(Verified { id, timestamp: Timestamp(timestamp * 1000) })
-    } else {
-        Err(SignatureError::NoMatch)
-    }
+    Ok(Claim { id, timestamp, written, signatures: signatures(headers)? })
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, SignatureError> {

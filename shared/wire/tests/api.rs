@@ -1,27 +1,14 @@
 //! The api's bodies as they are written. A changed golden file is a changed contract.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use ebb_wire::api::*;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::lifecycle::OutputValue;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
-macro_rules! golden {
-    ($name:expr, $message:expr) => {{
-        let message = $message;
-        read_back(&message);
-        insta::assert_json_snapshot!($name, message);
-    }};
-}
-
-fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let text = serde_json::to_string(message).expect("it can be written");
-    assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
-}
+#[macro_use]
+mod golden;
 
 const AT: &str = "2026-09-21T14:13:20.123Z";
 
@@ -112,6 +99,11 @@ fn plugins() {
     golden!("plugin", PluginDetail { info, document: text("kind: Plugin\n"), in_use: vec![in_use] });
 }
 
+fn silence(units: &[&str]) -> Silence {
+    let units = units.iter().copied().map(text).collect();
+    Silence { cluster: text("inside"), since: text(AT), why: text("it polls"), units }
+}
+
 #[test]
 fn targets() {
     golden!("target-page", TargetPage { targets: vec![target()], next: some("sandbox/pr-1234") });
@@ -132,6 +124,7 @@ fn targets() {
         runs: vec![run],
         telling: some("failed"),
         waiting: some("8c1b"),
+        silence: Some(silence(&["users/database"])),
     };
     golden!("target", detail);
 }
@@ -183,6 +176,7 @@ fn plans() {
     let unit = UnitPreview {
         key: text("users/seed"),
         kind: text("pod"),
+        cluster: some("data"),
         after: vec![EdgePreview { key: text("users/database"), why: text("reads dsn") }],
         rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
     };
@@ -200,6 +194,7 @@ fn clusters() {
         up_seconds: Some(7),
         works: Some(3),
         trouble: None,
+        silence: None,
     };
     let (name, trouble) = (text("inside"), some("the relay does not answer"));
     let inside = ClusterInfo {
@@ -209,6 +204,7 @@ fn clusters() {
         version: None,
         up_seconds: None,
         works: None,
+        silence: Some(silence(&[])),
         ..eu.clone()
     };
     golden!("clusters", ClusterList { clusters: vec![eu, inside] });

@@ -22,26 +22,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Compares with the golden file, and reads it back as what it was.
-macro_rules! golden {
-    ($name:expr, $message:expr) => {{
-        let message = $message;
-        read_back(&message);
-        insta::assert_json_snapshot!($name, message);
-    }};
-}
+#[macro_use]
+mod golden;
 
-fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let text = serde_json::to_string(message).expect("it can be written");
-    assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
-}
-
-/// Our own later versions add fields; today's readers must live with them.
-fn ignores_unknown_fields<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
-    let mut json = serde_json::to_value(message).expect("it can be written");
-    json["addedLater"] = json!({"a": 1});
-    assert_eq!(&serde_json::from_value::<T>(json).expect("it can be read"), message);
-}
+use golden::ignores_unknown_fields;
 
 fn refuses_unknown_fields<T: Serialize + DeserializeOwned + Debug>(message: &T) {
     let mut json = serde_json::to_value(message).expect("it can be written");

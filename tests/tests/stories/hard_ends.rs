@@ -128,10 +128,22 @@ async fn a_cluster_that_is_away() {
     })
     .await;
     until("the end of its only try", async || (begun.elapsed() > AWAY).then_some(())).await;
-    // Nothing is given up that may still run.
+    // Nothing is given up that may still run, and people are told what is waited for.
     assert_eq!(undo().await.0, Phase::Stopping);
+    let says = async |arguments: &[&str], parts: &[&str]| {
+        until(&format!("{parts:?} from {arguments:?}"), async || {
+            let told = place.ebb(arguments).await.done().stdout;
+            parts.iter().all(|part| told.contains(part)).then_some(())
+        })
+        .await;
+    };
+    let silent = "cluster default gives no answer since 20";
+    says(&["sandbox", "get", "away"], &[silent, "waiting for it: it/unmake", "ebb why away"]).await;
+    says(&["why", "away"], &[silent, "it/unmake", "ebb cluster list", "ebb abandon away"]).await;
+    says(&["cluster", "list"], &["of no use since 20"]).await;
     xtask(&["cluster", "start", "kube-apiserver"]);
     reaches(&place, "away", Phase::Stuck).await;
+    says(&["cluster", "list"], &["  for "]).await;
     let (_, unit) = undo().await;
     assert_eq!(json!(unit.unwrap().reason.unwrap().code), "timeout");
     let why = place.ebb(&["why", "away"]).await.stdout;

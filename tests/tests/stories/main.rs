@@ -10,6 +10,7 @@ mod crowd;
 mod hard_ends;
 mod installed;
 mod interrupt;
+mod k8s_apply;
 mod kill;
 mod kill_cluster;
 mod kro;

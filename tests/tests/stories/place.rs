@@ -150,6 +150,12 @@ impl Place {
         self.start(arguments).end().await
     }
 
+    /// Runs a command to its end that has a server of its own, with this place's table or cluster.
+    pub(crate) async fn ebb_there(&self, arguments: &[&str]) -> Ran {
+        let elsewhere = self.elsewhere.iter().map(String::as_str);
+        self.ebb(&arguments.iter().copied().chain(elsewhere).collect::<Vec<_>>()).await
+    }
+
     /// Starts `ebb` with its output piped.
     pub(crate) fn start(&self, arguments: &[&str]) -> Started {
         let mut command = self.command(arguments);

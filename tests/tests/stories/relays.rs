@@ -1,13 +1,15 @@
 //! Relays that run by themselves, one that is asked and one that polls: a relay that is killed, what is told of those that
 //! are not there, and what lives leave behind.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::SystemTime;
 
-use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, Way};
+use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, Phase, Way};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id;
+use ebb_wire::lifecycle::OutputValue;
 use ebb_wire::relay::{Batch, Destination, Ensure, Objects, Request, Until, WorkName};
 use ebb_wire::sign::{MessageId, Secret, sign};
 use serde_json::{Value, json};
@@ -43,6 +45,39 @@ preStart:
       word: {file: /tmp/out/word}
 outputs: {word: "${units.slow.outputs.word}"}
 "#;
+
+/// Most of it is in a cluster of its own, wherever its sandbox is.
+const SPREAD: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: spread@1.0.0
+params: {data: {type: string}}
+runners: {shell: {image: IMAGE}}
+defaults: {timeout: 2m}
+preStart:
+  note:
+    cluster: ${params.data}
+    object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}}
+  make:
+    cluster: ${params.data}
+    pod: {script: "#!/bin/sh -eu\nmkdir /tmp/out\nprintf db-1 >/tmp/out/name\nprintf hush-hush >/tmp/out/password"}
+    outputs: {name: {file: /tmp/out/name}, password: {file: /tmp/out/password, sensitive: true}}
+  seed:
+    cluster: ${params.data}
+    pod: {script: "#!/bin/sh -eu\ntest \"$PASSWORD\" = hush-hush"}
+    inputs: {password: "${units.make.outputs.password}"}
+  use:
+    pod: {script: "#!/bin/sh -eu\nmkdir /tmp/out\nprintf \"uses $NAME\" >/tmp/out/word"}
+    inputs: {name: "${units.make.outputs.name}"}
+    outputs: {word: {file: /tmp/out/word}}
+postStop:
+  drop:
+    undoes: make
+    cluster: ${params.data}
+    pod: {script: "#!/bin/sh -eu\ntest \"$NAME$PASSWORD\" = db-1hush-hush"}
+    inputs: {name: "${units.make.outputs.name}", password: "${units.make.outputs.password}"}
+outputs: {word: "${units.use.outputs.word}", password: "${units.make.outputs.password}"}
+"##;
 
 fn sandbox(name: &str, cluster: &str) -> String {
     format!(
@@ -130,6 +165,13 @@ impl Relay {
         names.split_whitespace().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
     }
 
+    /// The Jobs that have had a pod, also those that are gone.
+    async fn jobs(&self) -> usize {
+        let made = r#"-o=jsonpath={.items[?(@.reason=="SuccessfulCreate")].involvedObject.name}"#;
+        let made = kubectl(self.cluster, &["-n", &self.units, "get", "events", made], "").unwrap();
+        made.split_whitespace().collect::<BTreeSet<_>>().len()
+    }
+
     /// Asks as a control plane does, at the door.
     async fn ask(&self, request: Request) {
         let batch = Batch { v: 1, cluster: None, requests: vec![request] };
@@ -173,22 +215,42 @@ async fn relays_that_are_killed_gone_and_others() {
     let poll = ["--poll", &*dev.url, "--cluster", "inside"];
     inside.start(&poll).await;
     asked.start(&[]).await;
-    let plugin = place.write("plugin.yaml", &PLUGIN.replace("IMAGE", BUSYBOX));
-    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    for (file, plugin) in [("plugin.yaml", PLUGIN), ("spread.yaml", SPREAD)] {
+        let plugin = place.write(file, &plugin.replace("IMAGE", BUSYBOX));
+        place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    }
     let apply = async |name: &str, cluster: &str| {
         let file = place.write(&format!("{name}.yaml"), &sandbox(name, cluster));
         place.start(&["sandbox", "apply", "-f", &file])
     };
 
+    // Nobody answers for the cluster of this one, and it is taken away again.
+    let lost = place.write("lost.yaml", &sandbox("lost", "gone"));
+    for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]]
+    {
+        place.ebb(&[&["sandbox"], arguments].concat()).await.done();
+    }
+
     // Killed while its Job runs, and when nobody is there to hear of its end.
     let (by_mail, lives) = (apply("by-mail", "inside").await, apply("lives", "asked").await);
+    let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: asked\nresources:\n  db: {plugin: spread@1.0.0, params: {data: inside}}\n";
+    let spread = place.write("spread-sandbox.yaml", spread);
+    let spread = place.start(&["sandbox", "apply", "-f", &spread]);
     until("a pod", async || (!inside.there("pods").await.is_empty()).then_some(())).await;
     inside.kill().await;
     inside.start(&poll).await;
     let ran = by_mail.end().await.done();
     assert_eq!(value(&ran.stdout, "word.word"), "said", "{ran:#?}");
     lives.end().await.done();
-    assert_eq!((inside.there("configmaps").await.len(), asked.there("configmaps").await.len()), (1, 1));
+    // What names its cluster is there, and what is sensitive is told as where it lies.
+    let ran = spread.end().await.done();
+    assert_eq!(value(&ran.stdout, "db.word"), "uses db-1", "{ran:#?}");
+    let seen = place.get("spread").await;
+    let OutputValue::Secret(password) = &seen.resources["db"].outputs["password"] else { panic!("{seen:?}") };
+    assert_eq!(password.cluster.as_deref(), Some("inside"));
+    assert!(inside.there("secrets").await.contains(&password.name));
+    assert_eq!((inside.there("configmaps").await.len(), asked.there("configmaps").await.len()), (2, 1));
+    assert_eq!((inside.jobs().await, asked.jobs().await), (3, 2));
 
     let listed = place.ebb(&["cluster", "list", "-o", "json"]).await.done();
     let listed: Vec<ClusterInfo> = serde_json::from_str(&listed.stdout).unwrap();
@@ -205,12 +267,26 @@ async fn relays_that_are_killed_gone_and_others() {
     assert!(about("gone").trouble.as_ref().unwrap().contains("does not answer"), "{listed:?}");
     assert!(about("copy").trouble.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
 
+    // People see what is waited for, and cannot let go of what may still run.
+    let silence = about("gone").silence.as_ref().expect("it was asked in vain");
+    let silent = format!("cluster gone gives no answer since {}", silence.since);
+    let seen = place.get("lost").await;
+    assert_eq!(seen.info.phase, Phase::Stopping);
+    assert_eq!(seen.silence.unwrap().units, ["word/note", "word/slow"]);
+    let told = place.ebb(&["why", "lost"]).await.done().stdout;
+    for part in [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb abandon lost"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let abandon = ["abandon", "lost", "--reason", "its cluster is gone"];
+    assert_ne!(place.ebb(&abandon).await.code, Some(0));
+
     // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
     let life = id::life("sandbox", "by-mail", &place.get("by-mail").await.info.uid);
     place.ebb(&["sandbox", "delete", "by-mail"]).await.done();
+    place.ebb(&["sandbox", "delete", "spread"]).await.done();
     // A Job goes when its result was acknowledged, which nobody waits for.
     until("the end of what was there", async || {
-        inside.there("configmaps,jobs,pods").await.is_empty().then_some(())
+        inside.there("configmaps,jobs,pods,secrets").await.is_empty().then_some(())
     })
     .await;
     let late = WorkName { unit: format!("{life}-1-pre-start-7"), attempt: 1 };
@@ -261,6 +337,17 @@ async fn relays_that_are_killed_gone_and_others() {
     asked.ask(Request::Acknowledge(late)).await;
     place.ebb(&["sandbox", "delete", "lives"]).await.done();
     assert_eq!(asked.there("configmaps").await, ["forged"]);
+    dev.stop().await;
+
+    // Once the cluster is not connected any more, what waited for it ends.
+    place.write("clusters.json", &json!({"inside": inside.entry(&uid)}).to_string());
+    let dev = place.dev_again().await;
+    until("what is left to be stuck", async || {
+        (place.get("lost").await.info.phase == Phase::Stuck).then_some(())
+    })
+    .await;
+    place.ebb(&abandon).await.done();
+    until("its end", async || (place.get("lost").await.info.phase == Phase::Gone).then_some(())).await;
     dev.stop().await;
     inside.close().await;
     asked.close().await;

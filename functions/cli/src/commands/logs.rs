@@ -2,6 +2,8 @@
 
 mod follow;
 
+pub(crate) use follow::Tail;
+
 use ebb_wire::api::{RunDetail, TargetDetail, UnitDetail};
 use serde::Serialize;
 

@@ -54,7 +54,8 @@ fn text(name: &str, preview: &PlanPreview) -> String {
     for event in &preview.events {
         let _ = writeln!(text, "\n{}", event.event);
         for (position, unit) in event.units.iter().enumerate() {
-            let _ = writeln!(text, "  {}. {}  {}", position + 1, unit.key, unit.kind);
+            let place = unit.cluster.as_ref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
+            let _ = writeln!(text, "  {}. {}  {}{place}", position + 1, unit.key, unit.kind);
             let mut seen = Vec::new();
             for edge in &unit.after {
                 if seen.contains(&&edge.key) {

@@ -1,4 +1,6 @@
-//! `ebb unit …`: one unit alone, as a process of this machine.
+//! `ebb unit …`: one unit alone, by default as a process of this machine.
+
+mod elsewhere;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -7,26 +9,31 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use ebb_local::pods::{Once, run_once};
+use ebb_local::{Settings, Units};
 use ebb_spec::model::Plugin;
 use ebb_spec::plan::{OutputFrom, Plan, Template, UnitAt, UnitPlan, Work};
 use ebb_spec::render::{self, Compiled, Facts, InputValue, Known, RenderError, Rendered, RenderedInput};
 use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::id;
+use ebb_wire::engine::{Moment, Unit};
+use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::OutputValue;
-use ebb_wire::relay::{Script, ScriptInput, ScriptOutput};
+use ebb_wire::relay::{Script, ScriptInput, ScriptOutput, WorkName};
 use ebb_wire::value::Value;
 
 use crate::documents::{self, SetArgs};
 use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
+use crate::lifecycle::fresh_uid;
 use crate::output::Output;
 use crate::progress::words;
-use crate::{offline, server, why};
+use crate::{cluster, offline, pods, server, why};
+
+use self::elsewhere::Alone;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run one pod unit as a process of this machine: its log to standard error, its outputs to standard output
-    Run(Args),
+    /// Run one pod unit: its log to standard error, its outputs to standard output
+    Run(Box<Args>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,6 +52,13 @@ pub(crate) struct Args {
     state: PathBuf,
     #[command(flatten)]
     output: Output,
+    /// The cluster that it runs in, of those of --clusters
+    #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Real clusters")]
+    named: Option<String>,
+    #[command(flatten)]
+    cluster: cluster::ClusterArgs,
+    #[command(flatten)]
+    pods: pods::PodsArgs,
 }
 
 impl Command {
@@ -66,13 +80,28 @@ impl Args {
         let planned = offline::plan_alone(plugin)?;
         let (script, timeout) = script(planned.plan, &self.unit, given)?;
         let interrupts = Interrupts::listen()?;
-        let once = Once { script, timeout, extra_env: Vec::new(), program: None };
-        let ended = tokio::select! {
-            ended = run_once(&self.state, once, log) => ended,
-            () = interrupts.more_than(0) => return Ok(Exit::Interrupted),
+        let settings = self.cluster.clone().settings(self.pods.clone().containers()?)?;
+        let ended = match settings.units {
+            Units::Processes => {
+                let once = Once { script, timeout, extra_env: Vec::new(), program: None };
+                tokio::select! {
+                    ended = run_once(&self.state, once, log) => {
+                        Some(ended.map_err(|error| Trouble::broken("the unit cannot be run").because(&error))?)
+                    }
+                    () = interrupts.more_than(0) => None,
+                }
+            }
+            Units::Containers(_) | Units::Cluster(_) | Units::Relays(_) => {
+                let run = RunId::new(&id::life("sandbox", "alone", &fresh_uid()), 1, Moment::BeforeReady);
+                let name = WorkName { unit: WorkName::unit_of(&run, Unit(0)), attempt: 1 };
+                let alone = Alone { name, script, timeout, cluster: self.named.clone() };
+                alone.run(Settings { state: self.state.clone(), ..settings }, &interrupts, log).await?
+            }
         };
-        let ended = ended.map_err(|error| Trouble::broken("the unit cannot be run").because(&error))?;
-        self.tell(&ended)
+        match ended {
+            Some(ended) => self.tell(&ended),
+            None => Ok(Exit::Interrupted),
+        }
     }
 
     fn tell(&self, ended: &Callback) -> Result<Exit, Trouble> {

@@ -1,18 +1,34 @@
 //! Cancelling, and tries that replace others.
 
-use ebb_wire::relay::{Answer, Objects, ReadyRules, Request, Until, WorkState};
+use std::time::{Duration, Instant};
+
+use ebb_wire::callback::ReasonCode;
+use ebb_wire::relay::{Answer, Objects, ReadyRules, Request, Until, WorkName, WorkState};
 use futures::future::join;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::requests::{Script, name, token};
 use crate::world::{World, until};
 
-fn cancel(unit: &ebb_wire::relay::WorkName) -> Request {
+/// Who asks waits no longer.
+const ASKER: Duration = Duration::from_secs(15);
+
+fn cancel(unit: &WorkName) -> Request {
     Request::Cancel { name: unit.clone(), grace_ms: 1_000 }
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+/// A work with one map, which waits until its time is over.
+fn never_ready(map: &str) -> Objects {
+    let until = Until::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
+    Objects { life: "life-1".to_owned(), apply: vec![self::map(map)], until, ..Objects::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,11 +109,8 @@ async fn beside_a_container_that_never_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lands_late_is_removed() {
     let world = World::new("lands", &[]).await;
-    let map = |unit: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}});
-    let until = Until::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    let work = Objects { life: "life-1".to_owned(), apply: vec![map("model")], until, ..Objects::default() };
     let (model, unit) = (name("model", 1), name("lands", 1));
-    world.ensure(world.ensure_of(&model, work)).await;
+    world.ensure(world.ensure_of(&model, never_ready("model"))).await;
     // What the killed one has left: the record of a work that it has just begun.
     let record = world.records().get("ebb-work.model.1").await.unwrap();
     let mut labels = record.labels().clone();
@@ -147,5 +160,47 @@ async fn beside_a_record_that_cannot_be_read() {
     let Answer::Failed(why) = answer else { panic!("{answer:?}") };
     assert!(why.contains("ebb-work.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
     world.records().delete("ebb-work.unit.1", &Default::default()).await.unwrap();
+    world.close().await;
+}
+
+/// Somebody holds what is to go. Each cancellation is answered in time; the work is over when its object is gone, and after
+/// two minutes the control plane hears that nobody knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn held_by_a_finalizer() {
+    let mut world = World::new("held", &[]).await;
+    let maps = world.api::<ConfigMap>();
+    let finalizers = async |of: &WorkName, all: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
+        maps.patch(&of.unit, &PatchParams::default(), &patch).await.unwrap();
+    };
+    let [goes, stays] = ["goes", "stays"].map(|unit| name(unit, 1));
+    for unit in [&goes, &stays] {
+        world.ensure(world.ensure_of(unit, never_ready(&unit.unit))).await;
+        finalizers(unit, json!(["test.example/held"])).await;
+    }
+    let both = || vec![cancel(&goes), cancel(&stays)];
+    let runs = |answer: &Answer| matches!(answer, Answer::State(WorkState::Running { .. }));
+    let begun = Instant::now();
+    let answers = world.ask_all(both()).await;
+    assert!(answers.iter().all(runs) && begun.elapsed() < ASKER, "{answers:?} {:?}", begun.elapsed());
+    world.kill().await;
+    // One was asked for more than two minutes ago.
+    let record = world.records().get("ebb-work.stays.1").await.unwrap();
+    let mut held: Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
+    let since = &mut held["phase"]["ending"]["sinceMs"];
+    *since = (since.as_u64().unwrap() - 122_000).into();
+    let patch = Patch::Merge(json!({"stringData": {"record": held.to_string()}}));
+    world.records().patch("ebb-work.stays.1", &PatchParams::default(), &patch).await.unwrap();
+    world.start().await;
+    let (code, message) = world.reason(&stays).await;
+    assert!(code == ReasonCode::Lost && message.contains("/stays: "), "{code:?} {message}");
+    let begun = Instant::now();
+    let again = world.state(cancel(&goes)).await;
+    assert!(matches!(again, WorkState::Running { .. }) && begun.elapsed() < ASKER, "{again:?}");
+    finalizers(&goes, json!([])).await;
+    assert_eq!(world.state(cancel(&goes)).await, WorkState::Tombstoned);
+    assert!(maps.get_opt("goes").await.unwrap().is_none() && world.plane.taken(&token(&goes)).is_empty());
+    assert!(maps.get("stays").await.unwrap().metadata.deletion_timestamp.is_some());
+    finalizers(&stays, json!([])).await;
     world.close().await;
 }

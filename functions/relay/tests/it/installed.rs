@@ -75,7 +75,7 @@ async fn what_is_rendered() {
         "callbackHosts": ["a.example", "b.example:8443"],
         "imagePullSecrets": [{"name": "x"}], "priorityClassName": "high", "nodeSelector": {"a": "b"},
         "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "podAnnotations": {"a": "b"},
-        "unschedulable": 1_000_000, "reach": "http://10.0.0.1:1",
+        "atOnce": 7, "landing": 1_000_000, "unschedulable": 1_000_000, "reach": "http://10.0.0.1:1",
         "poll": {"url": "http://c.example:8081", "cluster": "eu"},
     });
     let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
@@ -84,6 +84,7 @@ async fn what_is_rendered() {
     for (text, lines) in [
         (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
         (&all, &["EBB_RELAY_POLL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
+        (&all, &["AT_ONCE, value: \"7\"", "LANDING, value: \"1000000\""]),
         (&all, &["{protocol: TCP, port: 8443}", "UNSCHEDULABLE, value: \"1000000\"", "enforce: baseline"]),
         (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
     ] {
@@ -95,6 +96,12 @@ async fn what_is_rendered() {
             assert!(!text.contains(broad), "{broad}\n{text}");
         }
     }
+    // All that the relay can be told, but for what a pod knows by itself.
+    let help = std::process::Command::new(env!("CARGO_BIN_EXE_ebb-relay")).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let settings = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
+    let missing: Vec<_> = settings.filter(|name| !all.contains(&format!("{{name: {name}, "))).collect();
+    assert_eq!(missing, ["EBB_RELAY_KUBECONFIG"]);
     for (wrong, why) in [
         (json!({"image": ""}), "/image"),
         (json!({"callbackHosts": ["https://a"]}), "/callbackHosts/0"),
@@ -105,6 +112,7 @@ async fn what_is_rendered() {
         (json!({"ingress": {"enabled": true}}), "ingress.host"),
         (json!({"poll": {"url": "c.example", "cluster": "eu"}}), "/poll/url"),
         (json!({"poll": {"url": "https://c.example"}}), "/poll/cluster"),
+        (json!({"landing": 0}), "/landing"),
         (json!({"units": relay}), "nobody's"),
         (json!({"allowed": {"namespaces": {relay: []}}}), "nobody's"),
     ] {

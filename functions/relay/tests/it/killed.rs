@@ -8,6 +8,9 @@ use ebb_wire::callback::CallbackStatus;
 use ebb_wire::relay::{Request, WorkName, WorkState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
+use serde_json::json;
 
 use crate::requests::{Script, name, token};
 use crate::world::{World, until};
@@ -118,7 +121,7 @@ async fn while_all_of_it_happens() {
     let cancel = Request::Cancel { name: ended.clone(), grace_ms: 2_000 };
     let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel.clone())).await;
     world.kill().await;
-    world.api::<Job>().delete("ebb-gone-1", &kube::api::DeleteParams::background()).await.unwrap();
+    world.api::<Job>().delete("ebb-gone-1", &DeleteParams::background()).await.unwrap();
     until("the pods to end", async || {
         let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
         let over = |unit: &WorkName| {
@@ -141,6 +144,59 @@ async fn while_all_of_it_happens() {
     })
     .await;
     assert!(world.plane.taken(&token(&ended)).is_empty());
+    world.close().await;
+}
+
+/// A success that was reported, or that only the termination message holds, stands whatever becomes of the pod then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_success_outlives_its_pod() {
+    let mut world = World::new("outlives", &["--patience", "1"]).await;
+    let [told, left] = ["told", "left"].map(|unit| name(unit, 1));
+    let (jobs, pods) = (world.api::<Job>(), world.api::<Pod>());
+    let pod = async |unit: &WorkName| {
+        let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
+        pods.list(&own).await.unwrap().items.pop()
+    };
+    world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
+    world.run(&told, script(&told)).await;
+    until("the report", async || matches!(world.get(&told).await, WorkState::Ended(_)).then_some(())).await;
+    // Its container ends while no relay is there, and another one goes on.
+    let text = "sleep 3; printf left > /tmp/out";
+    let beside = Script::new(&left, text).output("out", false).pod(|pod| {
+        let mut beside = pod["containers"][0].clone();
+        (beside["name"], beside["command"]) = ("mesh".into(), json!(["sleep", "1000"]));
+        pod["containers"].as_array_mut().unwrap().push(beside);
+    });
+    world.run(&left, beside).await;
+    world.kill().await;
+    until("the end of the script", async || {
+        let all = pod(&left).await?.status?.container_statuses?;
+        all.into_iter().find(|it| it.name == "main")?.state?.terminated
+    })
+    .await;
+    // The pod is evicted as a whole, and stays to be seen for a while.
+    let held = json!({"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking", "test.example/held"]}});
+    let name = pod(&left).await.unwrap().name_any();
+    pods.patch(&name, &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    pods.evict(&name, &EvictParams::default()).await.unwrap();
+    jobs.delete("ebb-told-1", &DeleteParams::background()).await.unwrap();
+    until("the pods to fail and to go", async || {
+        let failed = pod(&left).await?.status?.phase.as_deref() == Some("Failed");
+        (failed && pod(&told).await.is_none()).then_some(())
+    })
+    .await;
+    world.plane.answer(None);
+    world.start().await;
+    check(&world, &told).await;
+    let result = world.result(&left).await;
+    assert_eq!(
+        (result.status, &result.outputs["out"]),
+        (CallbackStatus::Succeeded, &"left".into()),
+        "{result:?}"
+    );
+    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch(&name, &PatchParams::default(), &none).await.unwrap();
+    world.ask(Request::Release { life: "life-1".to_owned() }).await;
     world.close().await;
 }
 

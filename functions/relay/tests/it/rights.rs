@@ -38,21 +38,13 @@ pub(crate) fn further(group: &str, resource: &str) -> Value {
 /// Lets the account `ebb-relay` of `UNITS-relay` do in both namespaces what the chart lets it do.
 pub(crate) async fn grant(client: &Client, units: &str) {
     let Rights { own, units: in_units, cluster } = rights();
-    let relay = format!("{units}-relay");
-    let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": relay}]);
     let kinds = json!([further("", "configmaps"), further("apps", "deployments")]);
-    for (namespace, name, rules) in
-        [(&*relay, "own", json!(own)), (units, "units", json!(in_units)), (units, "further", kinds)]
-    {
-        let (roles, bindings) = (
-            Api::<Role>::namespaced(client.clone(), namespace),
-            Api::<RoleBinding>::namespaced(client.clone(), namespace),
-        );
-        let role = json!({"metadata": {"name": name}, "rules": rules});
-        roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
-        let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
-        let binding = json!({"metadata": {"name": name}, "roleRef": of, "subjects": account});
-        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    for (namespace, name, rules) in [
+        (&*format!("{units}-relay"), "own", json!(own)),
+        (units, "units", json!(in_units)),
+        (units, "further", kinds),
+    ] {
+        give(client, units, namespace, name, rules).await;
     }
     // For all worlds at once: nothing of them stays behind outside of their namespaces.
     let rbac = "rbac.authorization.k8s.io";
@@ -68,6 +60,21 @@ pub(crate) async fn grant(client: &Client, units: &str) {
     Api::<ClusterRole>::all(client.clone()).patch("ebb-tests", &apply, &Patch::Apply(role)).await.unwrap();
     let bindings = Api::<ClusterRoleBinding>::all(client.clone());
     bindings.patch("ebb-tests", &apply, &Patch::Apply(binding)).await.unwrap();
+}
+
+/// Gives the account `ebb-relay` of `UNITS-relay` more rights in a namespace, by a role of this name.
+pub(crate) async fn give(client: &Client, units: &str, namespace: &str, name: &str, rules: Value) {
+    let (roles, bindings) = (
+        Api::<Role>::namespaced(client.clone(), namespace),
+        Api::<RoleBinding>::namespaced(client.clone(), namespace),
+    );
+    let role = json!({"metadata": {"name": name}, "rules": rules});
+    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
+    let account =
+        json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
+    let binding = json!({"metadata": {"name": name}, "roleRef": of, "subjects": account});
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
 }
 
 /// Waits until the API server has heard of them.

@@ -15,15 +15,18 @@ use kube::api::{Api, ListParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
+use crate::memory::Rounds;
 use crate::requests::{Script, name, token};
 use crate::world::{World, until};
 
 /// Works that are asked for at once and places for them, unless `EBB_WORKS` and `EBB_AT_ONCE` say otherwise.
 const WORKS: (usize, usize) = (30, 6);
+/// Rounds that follow and works in each, unless `EBB_ROUNDS` and `EBB_WORKS_AGAIN` say otherwise.
+const AGAIN: (usize, usize) = (0, 30);
 /// Those of the life that comes last.
 const FEW: usize = 5;
-/// MiB that the relay may have in the middle and at the end beyond what it had before.
-const MORE_MEMORY: u64 = 64;
+/// The lives.
+const LIVES: usize = 3;
 
 /// What the API server said of an object: the revision, whose it is, its name, whether it may run.
 type Said = (u64, String, String, bool);
@@ -84,17 +87,11 @@ fn given(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// MiB that the relay has in memory.
-fn memory(world: &World) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
-}
-
-/// One life has asked for most of it before another asks for little; the relay is killed half way.
+/// One life has asked for most of it before another asks for little. The relay is killed half way through the first round.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_at_once() {
     let (works, at_once) = (given("EBB_WORKS", WORKS.0), given("EBB_AT_ONCE", WORKS.1));
+    let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_WORKS_AGAIN", AGAIN.1));
     let mut world = World::new("turns", &["--at-once", &at_once.to_string()]).await;
     let observed = Observed::default();
     observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
@@ -102,13 +99,46 @@ async fn many_at_once() {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         !matches!(phase, Some("Succeeded" | "Failed"))
     });
+    let mut memory = Rounds::default();
+    let mut past = 0;
+    for (number, works) in std::iter::once(works).chain(std::iter::repeat_n(again, rounds)).enumerate() {
+        memory.begin(&world, works);
+        let begun = Instant::now();
+        let units = ask(&world, number, works).await;
+        let (asked, early) = (begun.elapsed(), observed.told().1.len() - past);
+        memory.look(&world);
+        let kill = (number == 0).then_some(works / 2);
+        results(&mut world, &units, kill, &mut memory).await;
+        until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
+        memory.end(&world);
+        let (most, began) = observed.told();
+        let began = &began[past..];
+        let last_of_few = began.iter().rposition(|unit| unit.starts_with("few")).unwrap();
+        println!(
+            "{works} works of {LIVES} lives: asked for in {asked:.1?}, over after {:.1?}; {most} of {at_once} at one time; {early} had begun by then, and the last of the {FEW} that came last began as number {}",
+            begun.elapsed(),
+            last_of_few + 1,
+        );
+        assert_eq!((most, began.len()), (at_once, works));
+        // Those that began before all were asked for, or were about to, and then one of each life in each turn.
+        assert!(last_of_few <= early + at_once + LIVES * FEW, "{early} {last_of_few}: {began:?}");
+        past += works;
+    }
+    memory.judge();
+    world.close().await;
+}
+
+/// Asks for the works of a round, one life after the other.
+async fn ask(world: &World, round: usize, works: usize) -> Vec<WorkName> {
     let some = (works - FEW) / 5;
     let counts = [("many", works - FEW - some), ("some", some), ("few", FEW)];
+    assert_eq!(counts.len(), LIVES);
     let units: Vec<(&str, WorkName)> = counts
         .iter()
-        .flat_map(|&(life, count)| (0..count).map(move |at| (life, name(&format!("{life}-{at:03}"), 1))))
+        .flat_map(|&(life, count)| {
+            (0..count).map(move |at| (life, name(&format!("{life}-{round}-{at:03}"), 1)))
+        })
         .collect();
-    let (begun, before) = (Instant::now(), memory(&world));
     for chunk in units.chunks(BATCH) {
         let requests = chunk.iter().map(|(life, unit)| {
             let mut objects = Script::new(unit, "echo done").objects(unit);
@@ -121,42 +151,31 @@ async fn many_at_once() {
             assert!(taken, "{answer:?}");
         }
     }
-    let (asked, mut killed) = (begun.elapsed(), None);
-    let early = observed.told().1.len();
+    units.into_iter().map(|(_, unit)| unit).collect()
+}
+
+/// Waits until all have succeeded; the relay is killed when so many have.
+async fn results(world: &mut World, units: &[WorkName], mut kill: Option<usize>, memory: &mut Rounds) {
     let ended =
-        |world: &World| units.iter().filter(|(_, unit)| !world.plane.taken(&token(unit)).is_empty()).count();
+        |world: &World| units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count();
     let mut progress = (0, Instant::now());
-    while progress.0 < works {
+    while progress.0 < units.len() {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = ended(&world);
+        let now = ended(world);
+        memory.look(world);
         if now > progress.0 {
             progress = (now, Instant::now());
         }
         assert!(progress.1.elapsed() < Duration::from_secs(150), "{progress:?}\n{}", world.log());
-        if killed.is_none() && now >= works / 2 {
-            killed = Some(memory(&world));
+        if kill.take_if(|kill| now >= *kill).is_some() {
             world.kill().await;
             world.start().await;
         }
     }
-    let (middle, after) = (killed.unwrap(), memory(&world));
-    for (_, unit) in &units {
+    for unit in units {
         let result = world.result(unit).await;
         assert_eq!((result.status, result.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")));
     }
-    let (most, began) = observed.told();
-    let last_of_few = began.iter().rposition(|unit| unit.starts_with("few")).unwrap();
-    println!(
-        "{works} works of {} lives: asked for in {asked:.1?}, over after {:.1?}; {most} of {at_once} at one time; {early} had begun by then, and the last of the {FEW} that came last began as number {}; the relay had {before} MiB, {middle} MiB after half of them, {after} MiB at the end",
-        counts.len(),
-        begun.elapsed(),
-        last_of_few + 1,
-    );
-    assert_eq!((most, began.len()), (at_once, works));
-    // Those that began before all were asked for, or were about to, and then one of each life in each round.
-    assert!(last_of_few <= early + at_once + counts.len() * FEW, "{early} {last_of_few}: {began:?}");
-    assert!(middle.max(after) <= before + MORE_MEMORY, "{before} {middle} {after}");
-    world.close().await;
 }
 
 /// What waits has a record and nothing else. It can be cancelled and asked for, outlasts a kill, and its time does not run.

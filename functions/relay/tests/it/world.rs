@@ -138,7 +138,9 @@ impl World {
     pub(crate) async fn start(&mut self) {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
-        let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
+        // As it is shipped, or the one of this build.
+        let program = std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into());
+        let mut relay = Command::new(program)
             .args(["--listen", &format!("0.0.0.0:{}", self.port)])
             .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
             .args(["--kubeconfig", &file("kubeconfig")])

@@ -1,16 +1,36 @@
 //! Clusters as people see them: each relay is asked what it is, all at once.
 
-use ebb_wire::api::{ClusterInfo, ClusterList, Way};
+use std::collections::BTreeMap;
+
+use ebb_store::Silences;
+use ebb_wire::api::{ClusterInfo, ClusterList, Silence, Way};
+use ebb_wire::time::rfc3339;
 
 use crate::env::Env;
+use crate::error::FlowError;
 use crate::ports::{Connected, RelayError};
 
 /// The clusters that are connected. One whose relay does not answer within its few seconds says why.
-pub async fn list(env: &Env) -> ClusterList {
+///
+/// # Errors
+/// The store's.
+pub async fn list(env: &Env, store: &dyn Silences) -> Result<ClusterList, FlowError> {
     let asked = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(asked).await;
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
-    ClusterList { clusters }
+    let mut silences = match clusters.is_empty() {
+        true => BTreeMap::new(),
+        false => store.read_silences().await?,
+    };
+    for cluster in &mut clusters {
+        cluster.silence = silences.remove(&cluster.name).map(|noted| Silence {
+            cluster: cluster.name.clone(),
+            since: rfc3339(noted.since),
+            why: noted.why,
+            units: Vec::new(),
+        });
+    }
+    Ok(ClusterList { clusters })
 }
 
 async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
@@ -25,6 +45,7 @@ async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
             up_seconds: Some(about.up_ms / 1000),
             works: Some(about.works),
             trouble: None,
+            silence: None,
         },
         Err(error) => ClusterInfo {
             name,
@@ -37,6 +58,7 @@ async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
                 RelayError::Refused(why) => why,
                 error @ RelayError::Unreachable(_) => error.to_string(),
             }),
+            silence: None,
         },
     }
 }

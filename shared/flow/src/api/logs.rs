@@ -33,8 +33,7 @@ pub async fn log(
         if let Some(bytes) = env.store.get_object(&log_key(&run, unit, attempt)).await? {
             return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
         }
-        let cluster = run.loaded.plan.target.cluster.as_deref();
-        let log = match env.relay.get(cluster, &work_name(&run, unit, attempt)).await {
+        let log = match env.relay.get(run.cluster(unit), &work_name(&run, unit, attempt)).await {
             Ok(WorkState::Running { log }) => Some(log),
             Ok(WorkState::Waiting { before }) => {
                 Some(format!("it waits for its turn, after {before} others\n"))

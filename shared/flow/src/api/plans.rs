@@ -78,6 +78,7 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
             units.push(UnitPreview {
                 key: unit.key.clone(),
                 kind: unit.work.kind().to_owned(),
+                cluster: unit.cluster.clone(),
                 after: after.collect(),
                 rendered,
             });

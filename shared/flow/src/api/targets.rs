@@ -1,7 +1,7 @@
 //! Targets as people see them.
 
 use ebb_engine::{Moment, TargetPhase};
-use ebb_store::{ListTargets, TargetHead};
+use ebb_store::{ListTargets, Silences, TargetHead};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::time::rfc3339;
@@ -9,7 +9,7 @@ use ebb_wire::time::rfc3339;
 use crate::api::runs;
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
-use crate::tell;
+use crate::{silence, tell};
 
 /// Targets per page.
 const PAGE: usize = 100;
@@ -63,7 +63,12 @@ pub fn phase(phase: TargetPhase) -> Phase {
 ///
 /// # Errors
 /// The store's.
-pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetail>, FlowError> {
+pub async fn get(
+    env: &Env,
+    store: &dyn Silences,
+    kind: &str,
+    name: &str,
+) -> Result<Option<TargetDetail>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
     let loaded = env.plan(&target.plan).await?;
     let mut runs = Vec::new();
@@ -83,6 +88,7 @@ pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetai
     });
     let resources = resources.collect();
     let telling = tell::untold(env, &target).await?.map(|untold| untold.tell.what.name().to_owned());
+    let silence = silence::of(env, store, &loaded.plan, &runs).await?;
     Ok(Some(TargetDetail {
         info: about(&target),
         resources,
@@ -90,6 +96,7 @@ pub async fn get(env: &Env, kind: &str, name: &str) -> Result<Option<TargetDetai
         runs,
         telling,
         waiting: target.waiting.map(|waiting| waiting.uid),
+        silence,
     }))
 }
 

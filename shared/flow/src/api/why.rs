@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ebb_engine::{Moment, Status, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
-use ebb_store::TargetHead;
-use ebb_wire::api::{Cause, Certainty, Existing, RunDetail, UnitState, Why};
+use ebb_store::{Silences, TargetHead};
+use ebb_wire::api::{Cause, Certainty, Existing, RunDetail, Silence, UnitState, Why};
 use ebb_wire::id::{self, RunId, event_name};
 use ebb_wire::record::Verdict;
 use ebb_wire::time::rfc3339;
@@ -18,6 +18,7 @@ use crate::error::FlowError;
 use crate::inputs::{self, Memory};
 
 use crate::run::Run;
+use crate::silence;
 use crate::tell::output_value;
 
 /// Lines of the log that are shown.
@@ -29,7 +30,7 @@ const SHOWN: usize = 200;
 ///
 /// # Errors
 /// The store's.
-pub async fn why(env: &Env, kind: &str, name: &str) -> Result<Option<Why>, FlowError> {
+pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Result<Option<Why>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
     let loaded = env.plan(&target.plan).await?;
     let mut cause = None;
@@ -45,8 +46,9 @@ pub async fn why(env: &Env, kind: &str, name: &str) -> Result<Option<Why>, FlowE
         }
     }
     let exists = existing(env, &target, &loaded).await?;
-    let summary = summary(&target, last.as_ref(), cause.as_ref(), &exists);
-    let next = advice(&target, cause.as_ref(), &exists);
+    let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
+    let summary = summary(&target, last.as_ref(), cause.as_ref(), &exists, silence.as_ref());
+    let next = advice(&target, cause.as_ref(), &exists, silence.as_ref());
     let phase = targets::phase(target.phase);
     Ok(Some(Why { target: format!("{kind}/{name}"), phase, summary, cause, exists, next }))
 }
@@ -166,6 +168,7 @@ fn summary(
     last: Option<&RunDetail>,
     cause: Option<&Cause>,
     exists: &[Existing],
+    silence: Option<&Silence>,
 ) -> String {
     let since = rfc3339(target.since);
     let failed = |cause: &Cause| {
@@ -178,9 +181,13 @@ fn summary(
         TargetPhase::Failed | TargetPhase::Stuck => {
             cause.map_or_else(|| format!("failed since {since}"), failed)
         }
-        TargetPhase::Starting | TargetPhase::Stopping => match last.and_then(waiting) {
-            Some(text) => text,
-            None => format!("{} since {since}", event_of(target)),
+        TargetPhase::Starting | TargetPhase::Stopping => match (silence, last.and_then(waiting)) {
+            (Some(Silence { cluster, since, why, units }), _) => {
+                let units = units.join(", ");
+                format!("cluster {cluster} gives no answer since {since} ({why}); waiting for it: {units}")
+            }
+            (None, Some(text)) => text,
+            (None, None) => format!("{} since {since}", event_of(target)),
         },
     }
 }
@@ -212,29 +219,42 @@ fn waiting(run: &RunDetail) -> Option<String> {
     Some(format!("{}: unit {} {what}, try {} of {}{more}", run.event, unit.key, unit.attempt, unit.attempts))
 }
 
-fn advice(target: &TargetHead, cause: Option<&Cause>, exists: &[Existing]) -> Vec<String> {
+/// Only scripts have a log.
+fn log_of(name: &str, cause: &Cause) -> Option<String> {
+    (!cause.log.is_empty()).then(|| format!("read its log: ebb logs {name} --unit {}", cause.unit))
+}
+
+fn advice(
+    target: &TargetHead,
+    cause: Option<&Cause>,
+    exists: &[Existing],
+    silence: Option<&Silence>,
+) -> Vec<String> {
     let name = &target.name;
     let mut next = Vec::new();
     match target.phase {
         TargetPhase::Failed => {
-            if let Some(cause) = cause {
-                next.push(format!("read its log: ebb logs {name} --unit {}", cause.unit));
-            }
-            next.push(format!("try again what failed: ebb retry {name}"));
-            next.push(match exists.is_empty() {
-                true => format!("remove it: ebb sandbox delete {name}"),
-                false => format!("take away what exists: ebb sandbox delete {name}"),
-            });
+            next.extend(cause.and_then(|cause| log_of(name, cause)));
+            next.push(format!("mend the cause, then try again what failed: ebb retry {name}"));
+            let what = if exists.is_empty() { "remove it" } else { "take away what exists" };
+            next.push(format!("{what}, first if its document has to be mended: ebb sandbox delete {name}"));
         }
         TargetPhase::Stuck => {
             next.push(format!("mend the cause, then: ebb retry {name}"));
             if let Some(cause) = cause {
-                next.push(format!("read its log: ebb logs {name} --unit {}", cause.unit));
+                next.extend(log_of(name, cause));
                 next.push(format!("go on without it: ebb skip {name} {} --reason WHY", cause.unit));
             }
             next.push(format!("give up what is left: ebb abandon {name} --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Stopping => {
+            if let Some(Silence { cluster, .. }) = silence {
+                next.push("see whether its relay answers: ebb cluster list".to_owned());
+                next.push("start the relay, or mend the way to it: what waits goes on by itself".to_owned());
+                next.push(format!(
+                    "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb abandon {name} --reason WHY"
+                ));
+            }
             next.push(format!("watch it: ebb sandbox get {name}"));
         }
         TargetPhase::Ready | TargetPhase::Gone => {}

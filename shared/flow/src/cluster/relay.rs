@@ -1,6 +1,7 @@
 //! The relays of clusters: asked over HTTP, or by mail where they are not reached.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +15,7 @@ use ebb_wire::sign::{MessageId, sign};
 use super::clusters::{Cluster, Clusters, Way};
 use super::job::Pods;
 use super::script;
-use crate::ports::{Clock, Connected, Random, Relay, RelayError};
+use crate::ports::{Clock, Connected, Heard, Random, Relay, RelayError};
 
 /// How long a relay may take to answer: it does not wait for what it starts.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -30,6 +31,8 @@ pub struct ClusterRelay {
     call: Arc<dyn Call>,
     /// Between `SIGTERM` and `SIGKILL` of a script.
     grace: Duration,
+    /// By cluster, until somebody asks for it. Only for people.
+    heard: Mutex<BTreeMap<String, Heard>>,
 }
 
 impl ClusterRelay {
@@ -42,7 +45,7 @@ impl ClusterRelay {
         random: Arc<dyn Random>,
         grace: Duration,
     ) -> Self {
-        Self { clusters, mail, clock, random, call, grace }
+        Self { clusters, mail, clock, random, call, grace, heard: Mutex::default() }
     }
 
     fn named(&self, cluster: Option<&str>) -> Result<&Cluster, RelayError> {
@@ -104,14 +107,25 @@ impl ClusterRelay {
         }
     }
 
+    /// Notes whether there was an answer. One that helps outweighs others: they are about single works then.
+    fn note(&self, cluster: &Cluster, error: Option<&RelayError>) {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = heard.entry(cluster.name.clone());
+        match error {
+            Some(RelayError::Unreachable(why)) => drop(entry.or_insert_with(|| Heard::Nothing(why.clone()))),
+            Some(RelayError::Refused(_)) | None => drop(entry.insert_entry(Heard::Answer)),
+        }
+    }
+
     /// The state of work that may be there. A refusal says nothing of that: only that no such cluster is connected (any
     /// more) is final.
     async fn standing(&self, cluster: Option<&str>, verb: Verb) -> Result<WorkState, RelayError> {
-        self.named(cluster)?;
-        let state = self.state(cluster, verb).await;
-        state.map_err(|error| match error {
+        let found = self.named(cluster)?;
+        let state = self.state(cluster, verb).await.map_err(|error| match error {
             RelayError::Refused(reason) | RelayError::Unreachable(reason) => RelayError::Unreachable(reason),
-        })
+        });
+        self.note(found, state.as_ref().err());
+        state
     }
 
     async fn done(&self, cluster: Option<&str>, verb: Verb) -> Result<(), RelayError> {
@@ -181,7 +195,9 @@ impl Relay for ClusterRelay {
         let pods = Pods { runner_image: found.runner_image.clone(), grace: self.grace, user: found.user };
         let request =
             script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
-        self.state(cluster, Verb::Ensure(Box::new(request))).await
+        let state = self.state(cluster, Verb::Ensure(Box::new(request))).await;
+        self.note(found, state.as_ref().err());
+        state
     }
 
     async fn cancel(
@@ -215,6 +231,15 @@ impl Relay for ClusterRelay {
         all.collect()
     }
 
+    fn connected(&self, cluster: Option<&str>) -> Option<String> {
+        self.clusters.named(cluster).map(|cluster| cluster.name.clone())
+    }
+
+    fn heard(&self) -> Vec<(String, Heard)> {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *heard).into_iter().collect()
+    }
+
     async fn about(&self, cluster: &str) -> Result<(About, String), RelayError> {
         match self.ask(self.named(Some(cluster))?, Verb::About, ACKNOWLEDGE_TIMEOUT).await? {
             (Answer::About(about), uid) => Ok((about, uid)),
@@ -223,8 +248,15 @@ impl Relay for ClusterRelay {
     }
 
     async fn list(&self, cluster: &str, after: Option<String>) -> Result<Listing, RelayError> {
-        match self.ask(self.named(Some(cluster))?, Verb::List { after }, TIMEOUT).await?.0 {
-            Answer::Listing(listing) => Ok(listing),
+        let cluster = self.named(Some(cluster))?;
+        match self.ask(cluster, Verb::List { after }, TIMEOUT).await?.0 {
+            Answer::Listing(listing) => {
+                // Nobody may ask it for works for a long time.
+                if listing.unseen.is_empty() {
+                    self.note(cluster, None);
+                }
+                Ok(listing)
+            }
             other => Err(unexpected(&other)),
         }
     }

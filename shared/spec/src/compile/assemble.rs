@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ebb_engine::MAX_UNITS;
 
 use super::canonical::PLAN_VERSION;
+use super::clusters;
 use super::defaults::event_name;
 use super::order::{self, Step};
 use super::reader::Report;
@@ -137,6 +138,7 @@ fn unit_plan(
     undoes.sort_unstable();
     UnitPlan {
         key: format!("{}/{}", instance.name, unit.plan.key),
+        cluster: clusters::of(report, instance, unit),
         dependencies: dependencies.into_iter().collect(),
         reads: listed(&reads),
         undoes,

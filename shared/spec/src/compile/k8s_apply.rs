@@ -123,6 +123,7 @@ fn unit(at: Pos, manifest: At<Tree>, ready: Option<At<Text>>) -> UnitDoc {
     UnitDoc {
         name: At { value: UNIT.to_owned(), at },
         work: WorkDoc::Object { manifest, ready, fail: None },
+        cluster: None,
         when: None,
         after: Vec::new(),
         undoes: None,

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod canonical;
+mod clusters;
 pub mod defaults;
 mod edges;
 mod k8s_apply;
@@ -71,6 +72,7 @@ pub fn plan(
     let wires = Wires::new(&instances)?;
     let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
     assemble::check_cycles(&mut report, &plan, &instances, &wires);
+    clusters::check(&mut report, &plan, &instances, &wires);
     if report.found.has_errors() {
         return Err(report.found.sorted());
     }

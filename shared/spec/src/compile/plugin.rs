@@ -376,6 +376,19 @@ impl<'a> Checked<'a> {
                     );
                 }
             }
+            let elsewhere = unit.undoes.iter().map(|&undone| &self.units[undone]).find(|undone| {
+                unit.plan.work.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
+            });
+            if let Some(undone) = elsewhere {
+                let message = format!(
+                    "`{name}` runs in another cluster than `{}`, which it undoes",
+                    undone.doc.name.value
+                );
+                let help = "if that is not meant, give it the same `cluster`";
+                let at = unit.doc.cluster.as_ref().map_or(unit.doc.name.at, |cluster| cluster.at);
+                warnings
+                    .push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
+            }
             // What objects make goes with them.
             let makes = matches!(unit.doc.work, WorkDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
             // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.

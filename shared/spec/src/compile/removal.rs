@@ -39,6 +39,7 @@ fn removal(unit: &UnitPlan, at: UnitAt) -> UnitPlan {
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
         work: Work::Removal,
+        cluster: unit.cluster.clone(),
         dependencies: Vec::new(),
         reads: Vec::new(),
         when: None,

@@ -14,6 +14,8 @@ pub(super) enum Role {
     Manifest,
     /// `when`.
     When,
+    /// The cluster of a unit.
+    Cluster,
     /// A public output of a plugin, or the environment of a sandbox.
     Public,
 }
@@ -46,6 +48,9 @@ pub(super) fn check(report: &mut Report, role: Role, found: &Use<'_>, sensitivit
         ),
         (Role::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")
+        }
+        (Role::Cluster, _) => {
+            ("name a cluster", "write the name, or declare a param for it that is not sensitive")
         }
         (Role::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
         (Role::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),

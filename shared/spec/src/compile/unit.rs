@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::clusters::{self, Cluster};
 use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS,
     attempts, max_backoff,
@@ -21,6 +22,8 @@ pub(super) struct Unit<'a> {
     pub(super) doc: &'a UnitDoc,
     pub(super) moment: Moment,
     pub(super) plan: UnitPlan,
+    /// The cluster that it names.
+    pub(super) cluster: Option<Cluster>,
     pub(super) uses: Vec<(Role, Use<'a>)>,
     /// For each input, the one value that it is, if it is one.
     pub(super) wholes: Vec<Option<expr::Source>>,
@@ -46,6 +49,9 @@ pub(super) fn compile<'a>(
     let when =
         doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
     collect(Role::When, std::mem::take(&mut found));
+
+    let cluster = clusters::named(report, plugin, doc, &mut found);
+    collect(Role::Cluster, std::mem::take(&mut found));
 
     let (work, role) = match &doc.work {
         WorkDoc::Pod { runner, script } => {
@@ -158,6 +164,7 @@ pub(super) fn compile<'a>(
     let plan = UnitPlan {
         key: doc.name.value.clone(),
         work,
+        cluster: None,
         dependencies: Vec::new(),
         reads: Vec::new(),
         when,
@@ -168,7 +175,7 @@ pub(super) fn compile<'a>(
         retry: retry(report, doc, moment),
         source,
     };
-    Unit { doc, moment, plan, uses, wholes, after: Vec::new(), undoes: Vec::new() }
+    Unit { doc, moment, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
 }
 
 fn limits(report: &mut Report, doc: &UnitDoc) {

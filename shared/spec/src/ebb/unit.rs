@@ -6,8 +6,9 @@ use crate::load::reader::{Map, Reader};
 use crate::load::yaml::{Node, Value};
 use crate::model::{At, InputDoc, OutputDoc, OutputFromDoc, Pos, RetryDoc, UnitDoc, WorkDoc};
 
-pub(crate) const KEYS: [&str; 10] =
-    ["pod", "webhook", "object", "when", "after", "undoes", "timeout", "retry", "inputs", "outputs"];
+pub(crate) const KEYS: [&str; 11] = [
+    "pod", "webhook", "object", "cluster", "when", "after", "undoes", "timeout", "retry", "inputs", "outputs",
+];
 pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
 pub(crate) const POD: [&str; 2] = ["runner", "script"];
 pub(crate) const WEBHOOK: [&str; 4] = ["url", "method", "headers", "body"];
@@ -36,6 +37,7 @@ pub(super) fn unit(
     defaults: &Limits,
 ) -> Option<UnitDoc> {
     let map = reader.map(node, path, &KEYS)?;
+    let cluster = map.get("cluster").and_then(|node| reader.text(node, &map.below("cluster")));
     let when = map.get("when").and_then(|node| reader.text(node, &map.below("when")));
     let after = map.get("after").map(|node| reader.names(node, &map.below("after"))).unwrap_or_default();
     let undoes = map.get("undoes").map(|node| reader.names(node, &map.below("undoes")));
@@ -51,6 +53,7 @@ pub(super) fn unit(
     Some(UnitDoc {
         name,
         work: work?,
+        cluster,
         when,
         after,
         undoes,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::world::{Found, Lenience, Unknowns, World, capped};
+use super::world::{Found, Lenience, Reader, Unknowns, World, capped};
 use super::{
     Compiled, Facts, InputValue, Known, Produced, RenderError, Rendered, RenderedInput, Request, SkipReason,
     Value, url,
@@ -46,7 +46,15 @@ pub(super) fn render(
         return Ok(Rendered::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
     }
     let resource = unit.key.split_once('/').map_or(unit.key.as_str(), |(resource, _)| resource);
-    let world = World { plan, compiled, facts, known, unknowns, resource };
+    let world = World {
+        plan,
+        compiled,
+        facts,
+        known,
+        unknowns,
+        resource,
+        reader: Reader::Cluster(plan.cluster(unit)),
+    };
     let lenience = if unit.undoes.is_empty() { Lenience::Strict } else { Lenience::LeaveOut };
     if !wanted(world, unit, lenience)? {
         return Ok(Rendered::Skipped(SkipReason::WhenFalse));

@@ -8,7 +8,7 @@ use super::evaluate::{Compiled, Part};
 use super::{Facts, Known, MAX_VALUE_BYTES, Produced, RenderError, SecretRef, Value};
 use crate::expr::convert::{self, Made};
 use crate::expr::{self, Expression, Reference, Source, Usage};
-use crate::plan::{Plan, Template};
+use crate::plan::{Plan, Template, cluster_name};
 
 /// What is done about an output that nobody has made yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,17 @@ pub(super) struct World<'a> {
     pub(super) unknowns: Unknowns,
     /// Whose `params` and `units` are meant.
     pub(super) resource: &'a str,
+    /// Who gets the values.
+    pub(super) reader: Reader<'a>,
+}
+
+/// Who gets values.
+#[derive(Clone, Copy)]
+pub(super) enum Reader<'a> {
+    /// A unit in this cluster; `None`: the control plane's default.
+    Cluster(Option<&'a str>),
+    /// Whoever reads what a target has; a sensitive value is told as where it is.
+    Outside,
 }
 
 /// A value that was looked up or made.
@@ -205,15 +216,15 @@ impl<'a> World<'a> {
 
     /// A sensitive value is of no use in another cluster than the one that holds it.
     fn guarded(self, value: Value, reference: &Reference, place: &str) -> Result<Value, RenderError> {
-        match &value {
-            Value::Secret(secret) if secret.cluster != self.facts.cluster => {
-                let shown =
-                    |cluster: &Option<String>| cluster.clone().unwrap_or_else(|| "(default)".to_owned());
+        match (&value, self.reader) {
+            (Value::Secret(secret), Reader::Cluster(cluster))
+                if cluster_name(secret.cluster.as_deref()) != cluster_name(cluster) =>
+            {
                 Err(RenderError::OtherCluster {
                     place: place.to_owned(),
                     what: reference.source.to_string(),
-                    holder: shown(&secret.cluster),
-                    user: shown(&self.facts.cluster),
+                    holder: cluster_name(secret.cluster.as_deref()).to_owned(),
+                    user: cluster_name(cluster).to_owned(),
                 })
             }
             _ => Ok(value),

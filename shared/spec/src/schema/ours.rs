@@ -156,6 +156,8 @@ struct Unit {
     webhook: Option<Webhook>,
     /// A Kubernetes object.
     object: Option<Object>,
+    /// The cluster that its pod or objects go to: a name, or `${params.NAME}`; left out, the sandbox's.
+    cluster: Option<String>,
     /// CEL; when it is false, the unit is skipped.
     when: Option<String>,
     /// Units of the same event to wait for.

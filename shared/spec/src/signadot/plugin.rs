@@ -124,6 +124,7 @@ fn unit(
     Some(UnitDoc {
         name: name?,
         work: WorkDoc::Pod { runner: None, script: script? },
+        cluster: None,
         when: None,
         after: Vec::new(),
         undoes: None,

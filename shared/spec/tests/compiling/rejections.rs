@@ -55,6 +55,57 @@ fn names() {
 }
 
 #[test]
+fn clusters() {
+    let secret = "params: {at: {type: string, default: eu}, n: {type: integer, default: 1}, s: {type: string, sensitive: true, required: false}}\npreStart:\n  make: {cluster: data, pod: {script: '#!/bin/sh'}, outputs: {o: {file: /o, sensitive: true}, p: {file: /p}}}\n";
+    plugin(
+        "clusters",
+        &[
+            "preStart:\n  a: {cluster: eu, webhook: {url: \"https://e.example.org\"}}\n",
+            "preStart:\n  a: {cluster: \"\", pod: {script: '#!/bin/sh'}}\n  b: {cluster: \"x-${target.name}\", pod: {script: '#!/bin/sh'}}\n  c: {cluster: 7, pod: {script: '#!/bin/sh'}}\n",
+            &format!(
+                "{secret}  a: {{cluster: \"${{params.n}}\", pod: {{script: '#!/bin/sh'}}}}\n  b: {{cluster: \"${{params.s}}\", pod: {{script: '#!/bin/sh'}}}}\n  c: {{cluster: \"${{params.atr}}\", pod: {{script: '#!/bin/sh'}}}}\n  d: {{cluster: \"${{units.make.outputs.p}}\", pod: {{script: '#!/bin/sh'}}}}\n"
+            ),
+            &format!(
+                "{secret}postStop:\n  drop: {{undoes: make, pod: {{script: '#!/bin/sh'}}}}\n  away: {{undoes: make, cluster: data, pod: {{script: '#!/bin/sh'}}}}\n"
+            ),
+        ],
+    );
+    // What only a sandbox can tell.
+    let used = |inputs: &str| {
+        format!(
+            "{HEAD}{secret}  use: {{cluster: \"${{params.at}}\", pod: {{script: '#!/bin/sh'}}, inputs: {{{inputs}}}}}\noutputs: {{o: \"${{units.make.outputs.o}}\", p: \"${{units.make.outputs.p}}\"}}\n"
+        )
+    };
+    let both = |first: &str, second: &str| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\ncluster: home\nresources:\n  a: {{plugin: p, params: {{{first}}}}}\n  b: {{plugin: p, params: {{{second}}}}}\n"
+        )
+    };
+    let (own, param) = ("i: \"${units.make.outputs.o}\"", "i: \"${params.s}\"");
+    let mut text = String::new();
+    for (plugin, sandbox) in [
+        (own, both("", "at: data")),
+        (param, both("", "s: \"${resources.a.outputs.o}\"")),
+        (param, both("s: {secret: x, key: y}", "s: {secret: x, key: y}, at: home")),
+        (param, both("at: data", "s: {secret: x, key: y}, at: \"\"")),
+        (param, both("", "at: \"${resources.a.outputs.p}\"")),
+        (param, both("", "at: data, s: \"${resources.a.outputs.o}\"")),
+        ("i: \"${has(units.make.outputs.o)}\"", both("", "")),
+    ] {
+        text += &match compiled(&sandbox, &[&used(plugin)]) {
+            Ok((plan, _)) => plan.events[0]
+                .units
+                .iter()
+                .map(|unit| format!("{} in {}\n", unit.key, plan.cluster(unit).unwrap()))
+                .collect(),
+            Err(errors) => drawn(&errors),
+        };
+        text += "\n";
+    }
+    insta::assert_snapshot!("clusters_of_a_sandbox", text);
+}
+
+#[test]
 fn runners() {
     let base = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
     let mut text = String::new();

@@ -68,6 +68,15 @@ pub(crate) fn round_of(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("c#")
 }
 
+/// The attribute that says since when a cluster gives no answer, and the one that says why.
+pub(crate) fn silence(cluster: &str) -> (String, String) {
+    (format!("s#{cluster}"), format!("w#{cluster}"))
+}
+
+pub(crate) fn silence_of(attribute: &str) -> Option<&str> {
+    attribute.strip_prefix("s#")
+}
+
 pub(crate) fn shard(shard: Shard) -> String {
     if shard == Shard::ROOT { HEAD.to_owned() } else { format!("h#{:04}", shard.0) }
 }

@@ -1,4 +1,5 @@
-//! What is done now and then: `rounds` / `h`, with an attribute `c#CLUSTER` that says when it is due.
+//! What is known of clusters beside runs: `rounds` / `h`, with an attribute `c#CLUSTER` that says when something is due
+//! that is done now and then, and `s#CLUSTER` and `w#CLUSTER` since when and why it gives no answer.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use ebb_wire::engine::Timestamp;
 
 use super::attribute::{Reader, number, text};
 use super::{Dynamo, key};
-use crate::ops::{Rounds, Stored};
+use crate::ops::{Noted, Rounds, Silences, Stored};
 
 #[async_trait]
 impl Rounds for Dynamo {
@@ -33,6 +34,51 @@ impl Rounds for Dynamo {
             request = request.expression_attribute_values(":s", number(seen.0));
         }
         // A write that was sent again because its answer was lost is refused: that round is left out.
+        self.update_if(request).await
+    }
+}
+
+#[async_trait]
+impl Silences for Dynamo {
+    async fn read_silences(&self) -> Stored<BTreeMap<String, Noted>> {
+        let Some(item) = self.get(key::ROUNDS, key::HEAD).await? else { return Ok(BTreeMap::new()) };
+        let reader = Reader::new("GetItem", &item);
+        let clusters = item.keys().filter_map(|name| key::silence_of(name));
+        let noted = clusters.map(|cluster| {
+            let (since, why) = key::silence(cluster);
+            let noted = Noted { since: reader.time(&since)?, why: reader.text(&why)?.to_owned() };
+            Ok((cluster.to_owned(), noted))
+        });
+        noted.collect()
+    }
+
+    async fn begin_silence(&self, cluster: &str, since: Timestamp, why: &str) -> Stored<bool> {
+        let (at, reason) = key::silence(cluster);
+        let request = self
+            .client
+            .update_item()
+            .key("pk", text(key::ROUNDS))
+            .key("sk", text(key::HEAD))
+            .update_expression("SET #s = :s, #w = :w")
+            .condition_expression("attribute_not_exists(#s)")
+            .expression_attribute_names("#s", at)
+            .expression_attribute_names("#w", reason)
+            .expression_attribute_values(":s", number(since.0))
+            .expression_attribute_values(":w", text(why));
+        self.update_if(request).await
+    }
+
+    async fn end_silence(&self, cluster: &str) -> Stored<bool> {
+        let (at, reason) = key::silence(cluster);
+        let request = self
+            .client
+            .update_item()
+            .key("pk", text(key::ROUNDS))
+            .key("sk", text(key::HEAD))
+            .update_expression("REMOVE #s, #w")
+            .condition_expression("attribute_exists(#s)")
+            .expression_attribute_names("#s", at)
+            .expression_attribute_names("#w", reason);
         self.update_if(request).await
     }
 }

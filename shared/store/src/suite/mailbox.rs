@@ -1,5 +1,5 @@
 use crate::mailbox::LETTER_INLINE;
-use crate::{Letter, Mailbox as _, Objects as _, Rounds as _};
+use crate::{Letter, Mailbox as _, Noted, Objects as _, Rounds as _, Silences as _};
 use ebb_wire::engine::Timestamp;
 
 use super::world::World;
@@ -115,4 +115,28 @@ pub(super) async fn a_round_is_begun_once(world: World) {
     }
     let due = [("eu".to_owned(), at(20)), ("a.b#c".to_owned(), at(5))];
     assert_eq!(store.read_rounds().await.unwrap(), due.into());
+}
+
+pub(super) async fn a_silence_is_noted_until_it_ends(world: World) {
+    let store = &world.store;
+    let noted = async || store.read_silences().await.unwrap();
+    assert_eq!(noted().await, [].into());
+    assert!(!store.end_silence("eu").await.unwrap());
+    let silence = |ms: u64, why: &str| Noted { since: Timestamp(NOW.0 + ms), why: why.to_owned() };
+    for (cluster, ms, why, expected) in
+        [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)]
+    {
+        let begun = store.begin_silence(cluster, Timestamp(NOW.0 + ms), why).await.unwrap();
+        assert_eq!(begun, expected, "{cluster} {ms}");
+    }
+    let both = [("eu".to_owned(), silence(10, "a")), ("a.b#c".to_owned(), silence(5, ""))];
+    assert_eq!(noted().await, both.into());
+    // It is no round, and no round ends it.
+    assert!(store.begin_round("eu", None, NOW).await.unwrap());
+    assert_eq!(store.read_rounds().await.unwrap(), [("eu".to_owned(), NOW)].into());
+    assert!(store.end_silence("eu").await.unwrap());
+    assert!(!store.end_silence("eu").await.unwrap());
+    assert_eq!(noted().await, [("a.b#c".to_owned(), silence(5, ""))].into());
+    assert!(store.begin_silence("eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
+    assert_eq!(noted().await["eu"], silence(12, "b"));
 }

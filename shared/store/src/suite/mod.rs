@@ -130,7 +130,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             letters_wait_until_they_are_answered_taken_or_over,
             large_letters_and_answers_are_in_the_bucket_until_they_are_taken,
             a_question_by_mail_is_three_writes,
-            a_round_is_begun_once;
+            a_round_is_begun_once,
+            a_silence_is_noted_until_it_ends;
         model:
             heads_are_the_same_through_the_table_as_in_memory;
         record:

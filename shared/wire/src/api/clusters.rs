@@ -34,6 +34,24 @@ pub struct ClusterInfo {
     /// Why nothing is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// Since when it gives no answer to what units need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
+}
+
+/// A cluster that gives no answer to what units need: its relay is not reached, or does not reach the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Silence {
+    /// The cluster.
+    pub cluster: String,
+    /// When that was seen first.
+    pub since: String,
+    /// What was said then. For people.
+    pub why: String,
+    /// The target's units that wait for an answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<String>,
 }
 
 /// Who asks whom.

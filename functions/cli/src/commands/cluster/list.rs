@@ -29,10 +29,18 @@ fn text(clusters: &[ClusterInfo]) -> String {
             Way::Push => "push",
             Way::Pull => "pull",
         };
-        let online = match (&cluster.trouble, cluster.up_seconds) {
-            (Some(trouble), _) => format!("no: {trouble}"),
-            (None, Some(up)) => format!("for {}", timing::length(Duration::from_secs(up))),
-            (None, None) => String::new(),
+        let silence = cluster.silence.as_ref();
+        let online = match (&cluster.trouble, silence, cluster.up_seconds) {
+            (Some(trouble), None, _) => format!("no: {trouble}"),
+            (Some(trouble), Some(silence), _) => {
+                format!("no, since {}: {trouble}", timing::clock(&silence.since))
+            }
+            // Its relay is there, and cannot do what it is asked for.
+            (None, Some(silence), _) => {
+                format!("of no use since {}: {}", timing::clock(&silence.since), silence.why)
+            }
+            (None, None, Some(up)) => format!("for {}", timing::length(Duration::from_secs(up))),
+            (None, None, None) => String::new(),
         };
         [
             cluster.name.clone(),
@@ -48,7 +56,10 @@ fn text(clusters: &[ClusterInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ebb_wire::api::Silence;
+
     use super::*;
+    use crate::progress::fixtures;
 
     #[test]
     fn one_row_for_each() {
@@ -60,7 +71,15 @@ mod tests {
             up_seconds: Some(3725),
             works: Some(3),
             trouble: None,
+            silence: None,
         };
+        let silence = Silence {
+            cluster: "inside".to_owned(),
+            since: fixtures::NOW.to_owned(),
+            why: "the API server is away".to_owned(),
+            units: vec![],
+        };
+        let alone = ClusterInfo { name: "alone".to_owned(), silence: Some(silence.clone()), ..eu.clone() };
         let inside = ClusterInfo {
             name: "inside".to_owned(),
             way: Way::Pull,
@@ -69,11 +88,13 @@ mod tests {
             up_seconds: None,
             works: None,
             trouble: Some("the relay does not answer: it polls, and has not answered within 5 s".to_owned()),
+            silence: Some(silence),
         };
-        insta::assert_snapshot!(text(&[eu, inside]), @r"
+        insta::assert_snapshot!(text(&[alone, eu, inside]), @r"
         NAME    WAY   UID   VERSION  WORKS  ONLINE
+        alone   push  8c1a  0.1.0    3      of no use since 2026-11-21 09:00:10Z: the API server is away
         eu      push  8c1a  0.1.0    3      for 1h02m
-        inside  pull                        no: the relay does not answer: it polls, and has not answered within 5 s
+        inside  pull                        no, since 2026-11-21 09:00:10Z: the relay does not answer: it polls, and has not answered within 5 s
         ");
     }
 }

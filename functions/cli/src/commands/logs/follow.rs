@@ -195,19 +195,19 @@ impl Printed {
 
 /// What a log has new.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct News {
-    text: String,
+pub(crate) struct News {
+    pub(crate) text: String,
     /// Something before it was not seen.
     has_gap: bool,
 }
 
 /// The end of a log as far as it has been printed.
 #[derive(Debug, Default)]
-struct Tail(String);
+pub(crate) struct Tail(String);
 
 impl Tail {
     /// What of `log`, the tail as it is now, has not been printed; a line without an end only if nothing follows.
-    fn news(&mut self, log: &str, is_over: bool) -> News {
+    pub(crate) fn news(&mut self, log: &str, is_over: bool) -> News {
         let lines = match log.rfind('\n') {
             _ if is_over => log,
             Some(end) => &log[..=end],

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use ebb_wire::api::TargetDetail;
+use ebb_wire::api::{Silence, TargetDetail};
 use jiff::Timestamp;
 
 use crate::client::Client;
 use crate::commands::unknown;
 use crate::exit::{Exit, Trouble};
+use crate::lifecycle::named;
 use crate::output::{self, Output};
 use crate::progress::words;
-use crate::target::TargetArgs;
+use crate::target::{Target, TargetArgs};
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
@@ -47,6 +48,13 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     }
     if let Some(waiting) = &detail.waiting {
         let _ = writeln!(text, "Waiting:     {waiting} begins when this one is gone");
+    }
+    if let Some(Silence { cluster, since, why, units }) = &detail.silence {
+        let target = Target { kind: info.kind.clone(), name: info.name.clone() };
+        let (since, why) = (timing::clock(since), why::printable(why));
+        let _ = writeln!(text, "Silent:      cluster {cluster} gives no answer since {since}: {why}");
+        let _ = writeln!(text, "             waiting for it: {}", units.join(", "));
+        let _ = writeln!(text, "             what to do: ebb why {}", named(&target));
     }
     if !detail.resources.is_empty() {
         let rows = detail.resources.iter().map(|(name, resource)| [name.clone(), resource.plugin.clone()]);
@@ -88,6 +96,7 @@ mod tests {
             "env": {"DB": {"value": "tenant"}},
             "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),
             "waiting": "7a",
+            "silence": {"cluster": "eu", "since": fixtures::NOW, "why": "it polls", "units": ["db/a", "db/b"]},
         }))
         .unwrap();
         insta::assert_snapshot!(text(&seen, fixtures::NOW.parse().unwrap()));

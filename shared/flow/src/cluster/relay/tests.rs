@@ -177,6 +177,16 @@ async fn what_is_final_and_what_is_asked_again() {
         let error = right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
         assert!(matches!(&error, RelayError::Unreachable(why) if why.contains(expected)), "{status} {error}");
     }
+    // An answer outweighs what gave none, and a refusal is one to whoever asks for a start.
+    let noted = || right.heard().pop();
+    assert!(matches!(noted(), Some((name, Heard::Answer)) if name == "default"));
+    assert_eq!(
+        (noted(), right.connected(None), right.connected(Some("eu"))),
+        (None, Some("default".to_owned()), None)
+    );
+    *seen.answer.lock().unwrap() = (200, answers(json!([{"refused": "no"}])));
+    right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
+    assert_eq!(noted(), Some(("default".to_owned(), Heard::Nothing("no".to_owned()))));
     let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", None);
     let gone = relay("http://127.0.0.1:1", SECRET, None);
     for (relay, cluster, is_final, expected) in [

@@ -16,13 +16,14 @@ use crate::http::{HttpProblem, Server};
 /// Lists the clusters that are connected, with what their relays say of themselves.
 #[utoipa::path(get, path = "/v1/clusters", tag = "clusters", responses(
     (status = 200, body = ClusterList), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 503, body = Problem, description = "Try again."),
 ))]
 pub(crate) async fn list(
     State(server): State<Server>,
     headers: HeaderMap,
 ) -> Result<Json<ClusterList>, HttpProblem> {
     server.access.check(&headers, Right::Operate)?;
-    Ok(Json(clusters::list(&server.env).await))
+    Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 
 /// For relays that nobody reaches: takes answers, and waits up to 20 s for what the relay is to do. Signed with Standard

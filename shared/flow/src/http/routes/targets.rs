@@ -53,7 +53,7 @@ pub(crate) async fn get(
     Path((kind, name)): Path<(String, String)>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
-    let found = targets::get(&server.env, &kind, &name).await?;
+    let found = targets::get(&server.env, server.store.as_ref(), &kind, &name).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn why(
     Path((kind, name)): Path<(String, String)>,
 ) -> Result<Json<Why>, HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
-    let found = why::why(&server.env, &kind, &name).await?;
+    let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 

@@ -1,0 +1,171 @@
+//! What never answers: the API server, and a webhook that it asks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use ebb_cluster::{Relay, Settings};
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::relay::{Answer, Batch, Objects, ReadyRules, Request, Until, WorkName, WorkState};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::client::{client_of, kubeconfig_of};
+use crate::cluster::cluster;
+use crate::requests::name;
+use crate::world::{World, until};
+
+/// Who asks waits no longer.
+const ASKER: Duration = Duration::from_secs(15);
+
+/// Before a connection is given up by the client that makes it.
+const CLIENT: Duration = Duration::from_secs(20);
+
+/// A work with one map of its own name.
+fn work(unit: &WorkName, rule: &str) -> Objects {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit.unit}, "data": {"done": "no"}});
+    Objects {
+        life: "life-1".to_owned(),
+        apply: vec![map],
+        until: Until::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
+        ..Objects::default()
+    }
+}
+
+/// Stands before the API server. Whatever is asked while it is shut is never answered, and nothing after it on the same
+/// connection.
+#[derive(Default)]
+struct Gate {
+    shut: AtomicBool,
+    forgotten: AtomicUsize,
+}
+
+impl Gate {
+    /// Its address.
+    async fn open(self: Arc<Self>, server: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let gate = self.clone();
+                tokio::spawn(async move {
+                    let (mut near, mut far) =
+                        (near.into_split(), TcpStream::connect(server).await.unwrap().into_split());
+                    let back = tokio::spawn(async move { tokio::io::copy(&mut far.0, &mut near.1).await });
+                    let mut buffer = vec![0; 64 << 10];
+                    while let Ok(count @ 1..) = near.0.read(&mut buffer).await {
+                        if gate.shut.load(SeqCst) {
+                            gate.forgotten.fetch_add(1, SeqCst);
+                            return std::future::pending().await;
+                        }
+                        far.1.write_all(&buffer[..count]).await.unwrap();
+                    }
+                    back.abort();
+                });
+            }
+        });
+        address
+    }
+}
+
+/// A step ends, gives back what it holds, and is done again; who asks is told to ask again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server() {
+    let mut world = World::new("forgets", &[]).await;
+    world.kill().await;
+    let (records, units) = (format!("{}-relay", world.units), &*world.units);
+    let mut reach = kubeconfig_of(cluster().await, &records, "ebb-relay");
+    let server = reach.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
+    let gate = Arc::new(Gate::default());
+    let address = gate.clone().open(server.strip_prefix("https://").unwrap().parse().unwrap()).await;
+    *server = format!("https://{address}");
+    let allowed = json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]});
+    let settings = Settings {
+        allowed: serde_json::from_value(allowed).unwrap(),
+        callback_hosts: ["127.0.0.1".to_owned()].into(),
+        landing: Duration::from_secs(2),
+        longest: Duration::from_secs(2),
+        ..Settings::new(&records, units, "http://127.0.0.1:1")
+    };
+    let relay = Relay::open(client_of(reach).await, settings).await.unwrap();
+    let ask = async |requests: Vec<Request>| {
+        let begun = Instant::now();
+        let answers = relay.batch(Batch { v: 1, cluster: None, requests }).await.unwrap().answers;
+        assert!(begun.elapsed() < ASKER, "{:?}", begun.elapsed());
+        answers
+    };
+    let [waits, ends, comes] = ["waits", "ends", "comes"].map(|unit| name(unit, 1));
+    let ensure = |unit: &WorkName, rule| Request::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
+    let cancel = || Request::Cancel { name: ends.clone(), grace_ms: 1_000 };
+    let waiting = || ensure(&waits, "object.data.done == 'yes'");
+    let answers = ask(vec![waiting(), ensure(&ends, "false")]).await;
+    assert!(answers.iter().all(|it| matches!(it, Answer::State(WorkState::Running { .. }))), "{answers:?}");
+    gate.shut.store(true, SeqCst);
+    let answers = ask(vec![waiting(), cancel(), ensure(&comes, "true")]).await;
+    let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("takes too long"));
+    assert!(answers.iter().all(told), "{answers:?}");
+    // Now their steps hang.
+    let before = gate.forgotten.load(SeqCst);
+    until("the steps", async || (gate.forgotten.load(SeqCst) >= before + 3).then_some(())).await;
+    let done = Patch::Merge(json!({"data": {"done": "yes"}}));
+    world.api::<ConfigMap>().patch("waits", &PatchParams::default(), &done).await.unwrap();
+    gate.shut.store(false, SeqCst);
+    let begun = Instant::now();
+    assert_eq!(world.result(&waits).await.status, CallbackStatus::Succeeded);
+    // The client of the API server has a limit of its own for connections, 30 s.
+    assert!(begun.elapsed() < CLIENT, "{:?}", begun.elapsed());
+    for (request, unit) in [(cancel(), &ends), (ensure(&comes, "true"), &comes)] {
+        until(&unit.unit, async || match ask(vec![request.clone()]).await.remove(0) {
+            Answer::State(WorkState::Running { .. }) if unit.unit == "ends" => None,
+            Answer::State(state) => Some(state),
+            Answer::Failed(_) => None,
+            other => panic!("{other:?}"),
+        })
+        .await;
+    }
+    assert_eq!(world.result(&comes).await.status, CallbackStatus::Succeeded);
+    world.close().await;
+}
+
+/// What it keeps from being made is tried again until it is too late for it, and can be cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_of_admission() {
+    let world = World::new("admission", &[]).await;
+    let maps = world.api::<ConfigMap>();
+    // It takes connections, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hook = json!({"metadata": {"name": world.units}, "webhooks": [{
+        "name": "silent.test.example", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": format!("https://{}/", silent.local_addr().unwrap())},
+        "failurePolicy": "Fail", "timeoutSeconds": 1,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.units}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+    }]});
+    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    hooks.create(&PostParams::default(), &serde_json::from_value(hook).unwrap()).await.unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let probe: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "probe"}})).unwrap();
+    until("the webhook", async || maps.create(&dry, &probe).await.is_err().then_some(())).await;
+    let [late, ends, comes] = ["late", "ends", "comes"].map(|unit| name(unit, 1));
+    let begun = Instant::now();
+    let requests = [(&late, 3_000), (&ends, 60_000), (&comes, 60_000)].map(|(unit, not_after_ms)| {
+        let request = world.ensure_of(unit, work(unit, "true"));
+        Request::Ensure(Box::new(ebb_wire::relay::Ensure { not_after_ms, ..request }))
+    });
+    let answers = world.ask_all(requests.into()).await;
+    let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("silent.test.example"));
+    assert!(answers.iter().all(told) && begun.elapsed() < ASKER, "{answers:?}");
+    let begun = Instant::now();
+    let cancelled = world.state(Request::Cancel { name: ends, grace_ms: 1_000 }).await;
+    assert!(cancelled == WorkState::Tombstoned && begun.elapsed() < ASKER, "{cancelled:?}");
+    assert_eq!(world.reason(&late).await.0, ReasonCode::Lost);
+    assert!(matches!(world.get(&comes).await, WorkState::Running { .. }));
+    hooks.delete(&world.units, &DeleteParams::default()).await.unwrap();
+    assert_eq!(world.result(&comes).await.status, CallbackStatus::Succeeded);
+    world.close().await;
+}

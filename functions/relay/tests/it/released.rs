@@ -1,0 +1,105 @@
+//! The sensitive outputs of a life, in whichever namespaces they are.
+
+use ebb_wire::relay::{Answer, ObjectOutput, ObjectOutputFrom, Objects, Request, Until, WorkState};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde_json::json;
+
+use crate::requests::name;
+use crate::rights::{further, give, rights};
+use crate::world::{World, until};
+
+/// What cannot be removed is told, and in the way of nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn released() {
+    // In this order: one that it may not look into, one where it may not delete, its own, one more.
+    let of = |units: &str| {
+        [format!("no-{units}"), format!("only-{units}"), units.to_owned(), format!("then-{units}")]
+    };
+    let world = World::allowing("released", &[], |units| {
+        let namespaces = serde_json::Map::from_iter(of(units).map(|namespace| (namespace, json!([]))));
+        json!({"namespaces": namespaces, "kinds": ["ConfigMap"]}).to_string()
+    })
+    .await;
+    let (client, units) = (&world.client, &*world.units);
+    let all = of(units);
+    let [no, only, _, then] = &all;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for namespace in [no, only, then] {
+        let made = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        namespaces.create(&PostParams::default(), &made).await.unwrap();
+    }
+    let maps = || json!([further("", "configmaps")]);
+    let looks = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]);
+    for (namespace, name, rules) in
+        [(then, "units", json!(rights().units)), (then, "further", maps()), (only, "looks", looks)]
+    {
+        give(client, units, namespace, name, rules).await;
+    }
+    let secrets = |namespace: &str| Api::<Secret>::namespaced(client.clone(), namespace);
+    for (unit, namespace, life) in
+        [("own", units, "life-1"), ("there", then, "life-1"), ("theirs", then, "life-2")]
+    {
+        let output = ObjectOutput {
+            name: "kept".to_owned(),
+            from: ObjectOutputFrom::Value("object.data.a".to_owned()),
+            sensitive: true,
+        };
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
+        let work = Objects {
+            life: life.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            apply: vec![map],
+            outputs: vec![output],
+            until: Until::Ready(vec![]),
+            ..Objects::default()
+        };
+        let unit = name(unit, 1);
+        until("its rights", async || match world.ensure(world.ensure_of(&unit, work.clone())).await {
+            Answer::State(WorkState::Running { .. } | WorkState::Ended(_)) => Some(()),
+            Answer::Refused(_) => None,
+            other => panic!("{other:?}"),
+        })
+        .await;
+        let kept = &world.result(&unit).await.secrets["kept"];
+        assert_eq!(kept.namespace.as_deref(), Some(namespace));
+        secrets(namespace).get(&kept.name).await.unwrap();
+    }
+    // Of a time when it had all rights there.
+    let labels = json!({"ebb.dev/life": "life-1", "ebb.dev/part": "output"});
+    for namespace in [no, only] {
+        let old = serde_json::from_value(json!({"metadata": {"name": "old", "labels": labels}})).unwrap();
+        secrets(namespace).create(&PostParams::default(), &old).await.unwrap();
+    }
+    let left = async || {
+        let mut left = Vec::new();
+        for namespace in &all {
+            let found = secrets(namespace).list(&ListParams::default().labels("ebb.dev/part=output")).await;
+            left.extend(found.unwrap().iter().map(|it| it.name_any()));
+        }
+        left
+    };
+    let release = async |life: &str| world.ask(Request::Release { life: life.to_owned() }).await;
+    let refused = until("the right to look", async || match release("life-1").await {
+        Answer::Failed(why) if why.contains("cannot delete resource") => Some(why),
+        Answer::Failed(_) => None,
+        other => panic!("{other:?}"),
+    });
+    let why = refused.await;
+    assert!(
+        why.contains(no.as_str()) && why.contains(only.as_str()) && !why.contains(then.as_str()),
+        "{why}"
+    );
+    assert_eq!(left().await, ["old", "old", "ebb-output.theirs.1.0"]);
+    for namespace in [no, only] {
+        give(client, units, namespace, "units", json!(rights().units)).await;
+    }
+    until("the rest to go", async || (release("life-1").await == Answer::Done).then_some(())).await;
+    assert_eq!(left().await, ["ebb-output.theirs.1.0"]);
+    assert_eq!((release("life-2").await, left().await.len()), (Answer::Done, 0));
+    for namespace in [no, only, then] {
+        namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
+    }
+    world.close().await;
+}

@@ -1,0 +1,98 @@
+//! A kind that is served in several versions, of which one goes away.
+
+use ebb_wire::callback::CallbackStatus;
+use ebb_wire::relay::{Objects, ReadyRules, Until, WorkState};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{ApiResource, pinned_kind};
+use serde_json::json;
+
+use crate::requests::name;
+use crate::rights::{further, give};
+use crate::world::{World, until};
+
+/// What was applied in that version is found by another one: it is judged, and removed, by a relay that has known the
+/// version, and by one that has not.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_kind() {
+    let of = |units: &str| format!("{units}.test.example");
+    let mut world = World::allowing("versions", &[], |units| {
+        json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}).to_string()
+    })
+    .await;
+    let group = of(&world.units);
+    give(&world.client, &world.units, &world.units, "things", json!([further(&group, "things")])).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let definition = format!("things.{group}");
+    let serve = async |versions: &[&str]| {
+        let versions = versions.iter().map(|version| {
+            json!({"name": version, "served": true, "storage": *version == "v2", "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+        });
+        let made = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": definition},
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+                "versions": versions.collect::<Vec<_>>(),
+            },
+        });
+        definitions.patch(&definition, &PatchParams::apply("tests"), &Patch::Apply(made)).await.unwrap();
+    };
+    let kind = |version: &str| GroupVersionKind::gvk(&group, version, "Thing");
+    let things = |version: &str| -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&kind(version));
+        Api::namespaced_with(world.client.clone(), &world.units, &resource)
+    };
+    let (first, second) = (things("v1"), things("v2"));
+    serve(&["v1", "v2"]).await;
+    until("the kind", async || {
+        pinned_kind(&world.client, &kind("v1")).await.ok()?;
+        first.get_opt("none").await.ok()
+    })
+    .await;
+    let [known, unknown, waits] = ["known", "unknown", "waits"].map(|unit| name(unit, 1));
+    for unit in [&known, &unknown, &waits] {
+        let thing = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": unit.unit}, "spec": {"done": "no"},
+        });
+        let rule = if *unit == waits { "object.spec.done == 'yes'" } else { "true" };
+        let work = Objects {
+            life: "life-1".to_owned(),
+            apply: vec![thing],
+            keep: *unit != waits,
+            until: Until::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
+            ..Objects::default()
+        };
+        let answer = world.ensure(world.ensure_of(unit, work)).await;
+        assert!(matches!(answer, ebb_wire::relay::Answer::State(_)), "{answer:?}");
+    }
+    for unit in [&known, &unknown] {
+        assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded);
+    }
+    serve(&["v2"]).await;
+    until("the version to go", async || {
+        let is_gone = first.get("waits").await.is_err();
+        (is_gone && pinned_kind(&world.client, &kind("v1")).await.is_err()).then_some(())
+    })
+    .await;
+    let remove = async |world: &World, unit: &str| {
+        let undo = name(&format!("undo-{unit}"), 1);
+        let work = Objects { life: "life-1".to_owned(), remove: vec![unit.to_owned()], ..Objects::default() };
+        world.ensure(world.ensure_of(&undo, work)).await;
+        assert_eq!(world.result(&undo).await.status, CallbackStatus::Succeeded);
+        assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");
+    };
+    remove(&world, "known").await;
+    assert!(matches!(world.get(&waits).await, WorkState::Running { .. }));
+    let done = Patch::Merge(json!({"spec": {"done": "yes"}}));
+    second.patch("waits", &PatchParams::default(), &done).await.unwrap();
+    world.kill().await;
+    world.start().await;
+    let result = world.result(&waits).await;
+    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    until("it to go", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
+    remove(&world, "unknown").await;
+    definitions.delete(&definition, &DeleteParams::default()).await.unwrap();
+    world.close().await;
+}

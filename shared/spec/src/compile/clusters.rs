@@ -1,0 +1,133 @@
+//! Where units go: the cluster that each names, and that nothing sensitive is used outside of the cluster that holds it.
+
+use serde_json::Value;
+
+use super::reader::{Report, Use};
+use super::sandbox::Instance;
+use super::unit::Unit;
+use super::wires::Wires;
+use crate::diagnostic::Diagnostic;
+use crate::expr::{Scope, Source, Usage};
+use crate::model::{ParamKind, Plugin, UnitDoc, WorkDoc};
+use crate::plan::{Plan, Template, UnitAt, cluster_name};
+
+/// The cluster that a unit names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cluster {
+    /// This one.
+    Named(String),
+    /// The one that this param gives.
+    Param(String),
+}
+
+/// The cluster that a unit names; reports what cannot be one.
+pub(super) fn named<'a>(
+    report: &mut Report,
+    plugin: &Plugin,
+    doc: &'a UnitDoc,
+    uses: &mut Vec<Use<'a>>,
+) -> Option<Cluster> {
+    let text = doc.cluster.as_ref()?;
+    if let WorkDoc::Webhook { .. } = doc.work {
+        let message = format!("`{}` is a webhook, which goes to its URL", doc.name.value);
+        report.push(report.error("cluster", text.at, message).help("leave `cluster` out"));
+        return None;
+    }
+    let template = report.text(&text.value, text.at, Scope::Plugin, uses);
+    match (template, uses.as_slice()) {
+        (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(Cluster::Named(name)),
+        (Template::Text(_), [Use { source: Source::Param(name), usage: Usage::Whole, .. }]) => {
+            let declared = plugin.params.iter().find(|(declared, _)| declared.value == *name);
+            if let Some((declared, param)) = declared
+                && param.kind != ParamKind::String
+            {
+                let message = format!("param `{name}` is no text, so it cannot name a cluster");
+                report.push(
+                    report
+                        .error("cluster", text.at, message)
+                        .related(declared.at, "the param")
+                        .help("make it a `string`"),
+                );
+            }
+            Some(Cluster::Param(name.clone()))
+        }
+        _ => {
+            let message = format!("the cluster of `{}` is a name, or one param", doc.name.value);
+            let help = "`cluster: NAME` or `cluster: ${params.NAME}`: teardown has to know it, whatever became of the setup";
+            report.push(report.error("cluster", text.at, message).help(help));
+            None
+        }
+    }
+}
+
+/// The cluster that a unit of a resource names; `None`: the target's.
+pub(super) fn of(report: &mut Report, instance: &Instance<'_>, unit: &Unit<'_>) -> Option<String> {
+    let name = match unit.cluster.as_ref()? {
+        Cluster::Named(name) => return Some(name.clone()),
+        Cluster::Param(name) => name,
+    };
+    let given = instance.given.get(name.as_str())?;
+    match &given.value {
+        Template::Literal(Value::String(name)) => Some(name.clone()).filter(|name| !name.is_empty()),
+        _ => {
+            let unit = format!("{}/{}", instance.name, unit.doc.name.value);
+            let message = format!("param `{name}` names the cluster of `{unit}`, so it cannot be wired");
+            let help = "write the cluster's name: teardown has to know it, whatever became of the setup";
+            report.push(report.error("cluster", given.at, message).help(help));
+            None
+        }
+    }
+}
+
+/// Refuses units that would use a sensitive value in another cluster than the one that holds it.
+pub(super) fn check(report: &mut Report, plan: &Plan, instances: &[Instance<'_>], wires: &Wires<'_>) {
+    for (number, instance) in instances.iter().enumerate() {
+        for (unit, &at) in instance.checked.units.iter().zip(&instance.places) {
+            let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
+            let foreign = unit.uses.iter().filter(|(_, found)| found.usage != Usage::Presence).find_map(
+                |(_, found)| {
+                    let holders = holders(plan, instance, number, wires, &found.source);
+                    holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
+                },
+            );
+            let Some((found, holder)) = foreign else { continue };
+            let source = &instance.checked.plugin.source;
+            let message = format!(
+                "`{}` is sensitive and lies in cluster `{holder}`, but `{}/{}` runs in `{own}`",
+                found.source, instance.name, unit.doc.name.value
+            );
+            let help = "let both run in one cluster (`cluster:`), or hand on what is not sensitive";
+            let wrong = Diagnostic::error("cluster", source, found.spot.pos(source), message);
+            report.push(wrong.help(help));
+        }
+    }
+}
+
+/// The clusters that hold what a unit reads, as far as it is sensitive.
+fn holders<'p>(
+    plan: &'p Plan,
+    instance: &Instance<'_>,
+    number: usize,
+    wires: &Wires<'_>,
+    source: &Source,
+) -> Vec<&'p str> {
+    let holder = |at: UnitAt, output: &str| {
+        let unit = plan.unit(at)?;
+        unit.outputs.get(output)?.sensitive.then(|| cluster_name(plan.cluster(unit)))
+    };
+    match source {
+        Source::Output { unit, output } => {
+            instance.at(unit).and_then(|at| holder(at, output)).into_iter().collect()
+        }
+        Source::Param(name) => {
+            let Some((&name, given)) = instance.given.get_key_value(name.as_str()) else { return Vec::new() };
+            if let Template::Secret { .. } = given.value {
+                // A document's own Secret lies where its target is.
+                return vec![cluster_name(plan.target.cluster.as_deref())];
+            }
+            let reads = wires.param(number, name).into_iter().flatten();
+            reads.filter_map(|((at, output), _)| holder(*at, output)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
