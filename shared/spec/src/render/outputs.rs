@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::world::{Found, Reader, Unknowns, World, capped};
+use super::world::{Found, World, capped};
 use super::{Compiled, Facts, Known, RenderError, Value};
 use crate::expr::convert::{Made, from_json};
 use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
@@ -70,15 +70,7 @@ pub fn resource_outputs(
 ) -> Result<BTreeMap<String, BTreeMap<String, Value>>, RenderError> {
     let mut resources = BTreeMap::new();
     for (resource, spec) in &plan.resources {
-        let world = World {
-            plan,
-            compiled,
-            facts,
-            known,
-            unknowns: Unknowns::Missing,
-            resource,
-            reader: Reader::Outside,
-        };
+        let world = World::outside(plan, compiled, facts, known, resource);
         let mut outputs = BTreeMap::new();
         for (name, public) in &spec.outputs {
             let place = format!("output `{name}` of `{resource}`");
@@ -101,15 +93,7 @@ pub fn env(
     facts: &Facts,
     known: &Known,
 ) -> Result<BTreeMap<String, Value>, RenderError> {
-    let world = World {
-        plan,
-        compiled,
-        facts,
-        known,
-        unknowns: Unknowns::Missing,
-        resource: "",
-        reader: Reader::Outside,
-    };
+    let world = World::outside(plan, compiled, facts, known, "");
     let mut variables = BTreeMap::new();
     for (name, template) in &plan.env {
         if let Some(value) = value(world, template, &format!("env `{name}`"))? {

@@ -53,6 +53,17 @@ pub(super) enum Found {
 }
 
 impl<'a> World<'a> {
+    /// What a resource, or the target if it is none's, shows of itself.
+    pub(super) fn outside(
+        plan: &'a Plan,
+        compiled: &'a Compiled,
+        facts: &'a Facts,
+        known: &'a Known,
+        resource: &'a str,
+    ) -> Self {
+        Self { plan, compiled, facts, known, unknowns: Unknowns::Missing, resource, reader: Reader::Outside }
+    }
+
     /// The same world seen from another resource.
     fn of(self, resource: &'a str) -> Self {
         Self { resource, ..self }

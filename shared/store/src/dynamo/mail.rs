@@ -87,15 +87,13 @@ impl Dynamo {
         let request = self
             .client
             .update_item()
-            .key("pk", text(key::mail(cluster)))
-            .key("sk", text(id))
             .update_expression("SET #a = :a")
             .condition_expression(
                 "attribute_exists(pk) AND attribute_not_exists(ab) AND attribute_not_exists(ao)",
             )
             .expression_attribute_names("#a", name)
             .expression_attribute_values(":a", value);
-        self.update_if(request).await
+        self.update_if((&key::mail(cluster), id), request).await
     }
 
     /// The letter as it was.

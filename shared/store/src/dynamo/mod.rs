@@ -32,7 +32,7 @@ use crate::ops::Stored;
 use crate::table::TableSpec;
 
 pub(crate) use attribute::Item;
-use attribute::item_size;
+use attribute::{item_size, text};
 pub(crate) use document::Body;
 pub(crate) use failure::failure;
 pub(crate) use mail::Kept;
@@ -120,9 +120,10 @@ impl Dynamo {
         Ok(())
     }
 
-    /// Changes an item on a condition; false: it does not hold.
-    async fn update_if(&self, request: UpdateItemFluentBuilder) -> Stored<bool> {
+    /// Changes the item of a key on a condition; false: it does not hold.
+    async fn update_if(&self, (pk, sk): (&str, &str), request: UpdateItemFluentBuilder) -> Stored<bool> {
         let request = request.table_name(&self.table).return_values(ReturnValue::AllNew);
+        let request = request.key(TableSpec::PARTITION, text(pk)).key(TableSpec::SORT, text(sk));
         match request.set_return_consumed_capacity(self.report()).send().await {
             Ok(answer) => {
                 self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());

@@ -10,10 +10,13 @@ use super::attribute::{Reader, number, text};
 use super::{Dynamo, key};
 use crate::ops::{Noted, Rounds, Silences, Stored};
 
+/// The key of the one item.
+const ITEM: (&str, &str) = (key::ROUNDS, key::HEAD);
+
 #[async_trait]
 impl Rounds for Dynamo {
     async fn read_rounds(&self) -> Stored<BTreeMap<String, Timestamp>> {
-        let Some(item) = self.get(key::ROUNDS, key::HEAD).await? else { return Ok(BTreeMap::new()) };
+        let Some(item) = self.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = Reader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| Some((name, key::round_of(name)?)));
         clusters.map(|(name, cluster)| Ok((cluster.to_owned(), reader.time(name)?))).collect()
@@ -24,8 +27,6 @@ impl Rounds for Dynamo {
         let mut request = self
             .client
             .update_item()
-            .key("pk", text(key::ROUNDS))
-            .key("sk", text(key::HEAD))
             .update_expression("SET #c = :n")
             .condition_expression(condition)
             .expression_attribute_names("#c", key::round(cluster))
@@ -34,14 +35,14 @@ impl Rounds for Dynamo {
             request = request.expression_attribute_values(":s", number(seen.0));
         }
         // A write that was sent again because its answer was lost is refused: that round is left out.
-        self.update_if(request).await
+        self.update_if(ITEM, request).await
     }
 }
 
 #[async_trait]
 impl Silences for Dynamo {
     async fn read_silences(&self) -> Stored<BTreeMap<String, Noted>> {
-        let Some(item) = self.get(key::ROUNDS, key::HEAD).await? else { return Ok(BTreeMap::new()) };
+        let Some(item) = self.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = Reader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::silence_of(name));
         let noted = clusters.map(|cluster| {
@@ -57,15 +58,13 @@ impl Silences for Dynamo {
         let request = self
             .client
             .update_item()
-            .key("pk", text(key::ROUNDS))
-            .key("sk", text(key::HEAD))
             .update_expression("SET #s = :s, #w = :w")
             .condition_expression("attribute_not_exists(#s)")
             .expression_attribute_names("#s", at)
             .expression_attribute_names("#w", reason)
             .expression_attribute_values(":s", number(since.0))
             .expression_attribute_values(":w", text(why));
-        self.update_if(request).await
+        self.update_if(ITEM, request).await
     }
 
     async fn end_silence(&self, cluster: &str) -> Stored<bool> {
@@ -73,12 +72,10 @@ impl Silences for Dynamo {
         let request = self
             .client
             .update_item()
-            .key("pk", text(key::ROUNDS))
-            .key("sk", text(key::HEAD))
             .update_expression("REMOVE #s, #w")
             .condition_expression("attribute_exists(#s)")
             .expression_attribute_names("#s", at)
             .expression_attribute_names("#w", reason);
-        self.update_if(request).await
+        self.update_if(ITEM, request).await
     }
 }
