@@ -97,8 +97,10 @@ async fn bodies() {
     // It is given back by who goes away.
     drop(held);
     assert_eq!(answered(&mut waits, soon).await, Some(204));
-    let full = json!({"v": 1, "requests": [], "addedLater": "x".repeat(31 * MIB)});
-    assert_eq!(world.post(&full, &secret).await.unwrap().0, 200);
+    // Read to its end, and only then found to be none.
+    let full = json!({"cluster": "x".repeat(31 * MIB), "requests": [], "unknown": 1, "v": 1});
+    let (status, said) = world.post(&full, &secret).await.unwrap();
+    assert!(status == 400 && said.contains("`unknown`"), "{status} {said}");
     world.state(Request::Cancel { name: unit, grace_ms: 1_000 }).await;
     world.close().await;
 }
