@@ -1,7 +1,9 @@
 //! Targets: `t#KIND#NAME` / `h`, and tombstones of uids that have ended: `x#UID` / `h`.
 //!
 //! A target is small and written a handful of times in its life, so every write is the whole item under the
-//! condition that its version `tv` is the one that was seen.
+//! condition that its version `tv` is the one that was seen. Two invocations may want to make the very same item, in the
+//! same millisecond, and one of them has to lose: each write leaves a mark `by` of its own, by which alone its writer
+//! knows it when an answer was lost.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
@@ -12,7 +14,7 @@ use aws_sdk_dynamodb::types::{
 };
 use backon::BackoffBuilder as _;
 use ebb_wire::engine::{TargetPhase, Timestamp};
-use ebb_wire::id::{event, event_name, short_digest};
+use ebb_wire::id::{event, event_name};
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
 use super::failure::{failure, past_conflicts, pauses};
@@ -33,8 +35,17 @@ const PHASES: [(TargetPhase, &str); 6] = [
     (TargetPhase::Gone, "gone"),
 ];
 const TRANSACT: &str = "TransactWriteItems";
+/// The mark of the write that an item is of.
+const BY: &str = "by";
 
-fn target_item(target: &TargetHead) -> Stored<Item> {
+/// A mark that no other write has; in a transaction it is the token as well, by which the table answers a second sending
+/// with the first one's result. A token belongs to the account, for ten minutes.
+fn mark() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+/// The item of a target, as written by `mark`.
+fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
     let partition = key::target(&target.kind, &target.name);
     let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
     let mut attributes = vec![
@@ -49,6 +60,7 @@ fn target_item(target: &TargetHead) -> Stored<Item> {
         ("cr", number(target.created.0)),
         ("si", number(target.since.0)),
         ("tv", number(target.version)),
+        (BY, text(mark)),
     ];
     if let Some(moment) = target.moment {
         attributes.push(("mo", text(event_name(moment))));
@@ -198,14 +210,15 @@ impl MoveTarget for Dynamo {
 
 impl Dynamo {
     async fn put_target(&self, transition: &Transition) -> Stored<bool> {
-        let item = target_item(&transition.target)?;
+        let mark = mark();
+        let item = target_item(&transition.target, &mark)?;
         let bytes = item_size(&item);
         let seen = Seen::new(transition.seen);
         let request = self
             .client
             .put_item()
             .table_name(&self.table)
-            .set_item(Some(item.clone()))
+            .set_item(Some(item))
             .condition_expression(seen.condition)
             .set_expression_attribute_values(seen.values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
@@ -224,23 +237,21 @@ impl Dynamo {
                     _ => None,
                 };
                 // A write whose answer was lost and that was sent again.
-                Ok(image.as_ref() == Some(&item))
+                Ok(is_by(image.as_ref(), &mark))
             }
             Err(error) => Err(failure("PutItem", &error)),
         }
     }
 
     async fn transact(&self, transition: &Transition) -> Stored<bool> {
-        let item = target_item(&transition.target)?;
+        let mark = mark();
+        let item = target_item(&transition.target, &mark)?;
         let writes = self.writes(transition, &item)?;
-        // The same transition has the same token: the table answers a second sending with the first one's result. A
-        // token belongs to the account, so it names the table: another one there may hold a target of the same name.
-        let token = short_digest(&[&self.table, &format!("{transition:?}")], 32);
         let request = self
             .client
             .transact_write_items()
             .set_transact_items(Some(writes))
-            .client_request_token(token)
+            .client_request_token(&mark)
             .set_return_consumed_capacity(self.report());
         let mut pauses = pauses().build();
         loop {
@@ -260,7 +271,7 @@ impl Dynamo {
                 }
                 _ => return Err(failure(TRANSACT, &error)),
             };
-            if let Some(answer) = verdict(transition, &item, reasons) {
+            if let Some(answer) = verdict(transition, &mark, reasons) {
                 return answer;
             }
             let Some(pause) = pauses.next() else {
@@ -315,14 +326,20 @@ impl Dynamo {
     }
 }
 
+/// Whether the write with this mark made the item.
+fn is_by(image: Option<&Item>, mark: &str) -> bool {
+    let by = image.and_then(|item| item.get(BY));
+    by.and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)
+}
+
 /// What the reasons of a cancelled transaction say; `None`: try again. The first reason is the target's, the last one
 /// that of a run.
-fn verdict(transition: &Transition, item: &Item, reasons: &[CancellationReason]) -> Option<Stored<bool>> {
+fn verdict(transition: &Transition, mark: &str, reasons: &[CancellationReason]) -> Option<Stored<bool>> {
     let failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
     let target = reasons.first()?;
     if failed(target) {
         // A write whose answer was lost and that was sent again, too late for its token.
-        return Some(Ok(target.item() == Some(item)));
+        return Some(Ok(is_by(target.item(), mark)));
     }
     let run = transition.run.as_ref().zip(reasons.last()).filter(|(_, reason)| failed(reason));
     if let Some((run, _)) = run {

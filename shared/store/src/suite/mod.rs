@@ -162,13 +162,13 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_target_is_read_back_as_it_was,
             a_move_needs_the_version_that_was_seen,
             target_and_run_begin_together_or_not_at_all,
+            of_writers_of_the_very_same_one_wins,
             the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item,
             a_run_without_its_target_is_our_mistake,
             no_table_is_broken_and_no_network_retryable;
         transactions:
             all_or_nothing,
             a_repetition_by_its_token_writes_nothing,
-            a_token_belongs_to_one_transition,
             many_transactions_on_one_target_and_one_wins,
             a_transaction_and_completions_of_one_item;
     ]

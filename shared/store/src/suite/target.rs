@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use futures::future::join_all;
 
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
 use crate::{Release, TargetHead, TellState, Transition, Waiting};
@@ -46,8 +47,8 @@ pub(super) async fn a_move_needs_the_version_that_was_seen(world: World) {
     assert!(world.store.move_target(&plain(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
     assert!(world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
-    // A lost reply: the very same move again.
-    assert!(world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
+    // Somebody else, who wants the very same.
+    assert!(!world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
     let failed = TargetHead { phase: TargetPhase::Failed, version: 2, ..first.clone() };
     assert!(!world.store.move_target(&plain(failed, Some(1))).await.unwrap());
     let other = TargetHead { uid: "u2".into(), ..first };
@@ -69,8 +70,25 @@ pub(super) async fn target_and_run_begin_together_or_not_at_all(world: World) {
     for (won, transition) in [(first, &one), (second, &two)] {
         let run = transition.run.as_ref().unwrap();
         assert_eq!(world.store.read_root(&run.id).await.unwrap().is_some(), won);
-        // Again, with the answer lost.
-        assert_eq!(world.store.move_target(transition).await.unwrap(), won);
+        assert!(!world.store.move_target(transition).await.unwrap());
+    }
+}
+
+/// Invocations that settle one run within a millisecond make the same of it: one of them goes on.
+pub(super) async fn of_writers_of_the_very_same_one_wins(world: World) {
+    let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
+    let plain_move = plain(target("sandbox", "a"), None);
+    let tombstone = Transition { tombstone: Some("u1".into()), ..plain(end, Some(1)) };
+    let begin = Transition { run: Some(new_run("b")), ..plain(target("sandbox", "b"), None) };
+    for transition in [plain_move, tombstone, begin] {
+        let moved = join_all((0..8).map(|_| world.store.move_target(&transition))).await;
+        let won = moved.into_iter().filter(|moved| match moved {
+            Ok(moved) => *moved,
+            // Met others until its pauses were used up: nothing was written.
+            Err(StoreError::Retryable { .. }) => false,
+            Err(error) => panic!("{error}"),
+        });
+        assert_eq!(won.count(), 1, "{transition:?}");
     }
 }
 

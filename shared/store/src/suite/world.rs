@@ -79,14 +79,6 @@ impl World {
         (proxy, store.metered(Arc::clone(&self.meter)))
     }
 
-    /// Another table of the same account.
-    pub(super) async fn beside(&self) -> Store {
-        let dynamo = &self.store.dynamo;
-        let name = format!("{}-beside", dynamo.table());
-        table::create(dynamo.client(), &name).await.unwrap();
-        Store::new(Dynamo::new(dynamo.client().clone(), name), self.store.bucket.clone())
-    }
-
     /// A run that has begun.
     pub(super) async fn run(&self, name: &str) -> RunId {
         let run = new_run(name);
