@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ebb_wire::api::{
-    Abandon, ClusterInfo, ClusterList, DeleteOrphans, OrphanList, OrphansDeleted, PlanPreview, PluginDetail,
-    PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, Skip, TargetDetail, TargetInfo, TargetPage,
-    Waived, Why,
+    Abandon, CheckList, ClusterInfo, ClusterList, DeleteOrphans, OrphanList, OrphansDeleted, PlanPreview,
+    PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, Skip, TargetDetail, TargetInfo,
+    TargetPage, Waived, Why,
 };
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::engine::Timestamp;
@@ -226,6 +226,35 @@ impl Client {
         Ok(answer.clusters)
     }
 
+    /// What the server says of its parts.
+    pub(crate) async fn checks(&self) -> Result<CheckList, ClientError> {
+        self.read(self.get(&["checks"])).await
+    }
+
+    /// Posts an event that asks for nothing, signed. Gives what the server has against it; `None`: nothing, which would be
+    /// wrong.
+    pub(crate) async fn signed_nothing(&self) -> Result<Option<Problem>, ClientError> {
+        let secret = Secret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
+        let id = MessageId::parse("msg_check").expect("letters and an underscore");
+        let body = br#"{"specversion":"1.0","id":"check","source":"ebb-cli","type":"dev.ebb.check"}"#;
+        let mut request = self.request(Method::POST, &["events"]);
+        for (name, value) in sign::sign(&secret, &id, timestamp(), body) {
+            request = request.header(name, value);
+        }
+        let request = request.header("content-type", cloudevents::CONTENT_TYPE).body(body.as_slice());
+        refusal(self.send(request).await)
+    }
+
+    /// Whether lifecycle webhooks can be signed.
+    pub(crate) fn has_webhook_secret(&self) -> bool {
+        self.server.webhook_secret.is_some()
+    }
+
+    /// Posts a callback of nobody to `url`. Gives what the server has against it; `None`: nothing, which would be wrong.
+    pub(crate) async fn callback_of_nobody(&self, url: Url) -> Result<Option<Problem>, ClientError> {
+        refusal(self.send(self.http.post(url)).await)
+    }
+
     /// What is left in clusters.
     pub(crate) async fn orphans(&self) -> Result<OrphanList, ClientError> {
         self.read(self.get(&["orphans"])).await
@@ -268,7 +297,7 @@ impl Client {
         let generation = data.generation.to_string();
         let parts = [SOURCE, asked.as_type(), &data.kind, &data.name, &data.uid, &generation];
         let id = format!("msg_{}", ebb_wire::id::short_digest(&parts, 26));
-        let now = Timestamp(u64::try_from(crate::timing::now().as_millisecond()).unwrap_or_default());
+        let now = timestamp();
         let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, asked, now, data);
         let message = MessageId::parse(&id).expect("letters, digits and an underscore");
         let mut request = self.request(Method::POST, &["events"]);
@@ -342,6 +371,19 @@ fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
         Err(ClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What the server says against a request.
+fn refusal(answer: Result<Response, ClientError>) -> Result<Option<Problem>, ClientError> {
+    match answer {
+        Ok(_) => Ok(None),
+        Err(ClientError::Refused(problem)) => Ok(Some(problem)),
+        Err(error) => Err(error),
+    }
+}
+
+fn timestamp() -> Timestamp {
+    Timestamp(u64::try_from(crate::timing::now().as_millisecond()).unwrap_or_default())
 }
 
 fn start_of(body: &[u8]) -> String {

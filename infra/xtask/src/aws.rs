@@ -2,6 +2,7 @@
 
 mod build;
 mod deploy;
+mod functions;
 mod lint;
 mod python;
 
@@ -14,6 +15,8 @@ pub(crate) enum Order {
     Build(build::Arguments),
     /// Builds them, deploys them to an AWS of this machine, and has a life go through them; needs root
     Deploy,
+    /// Builds them, and runs each under Lambda's runtime interface emulator in front of DynamoDB Local; needs root
+    Functions(functions::Arguments),
 }
 
 /// Does it.
@@ -24,10 +27,19 @@ pub(crate) fn all(order: Option<Order>) -> anyhow::Result<()> {
     match order {
         Some(Order::Lint) => lint::all(),
         Some(Order::Build(arguments)) => build::all(&arguments),
-        Some(Order::Deploy) => deploy::all(),
+        Some(Order::Deploy) => {
+            build::all(&build::Arguments::default())?;
+            deploy::all()
+        }
+        Some(Order::Functions(arguments)) => {
+            build::all(&build::Arguments::default())?;
+            functions::all(&arguments)
+        }
         None => {
             lint::all()?;
-            deploy::all()
+            build::all(&build::Arguments::default())?;
+            deploy::all()?;
+            functions::all(&functions::Arguments::default())
         }
     }
 }

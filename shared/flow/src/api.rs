@@ -1,5 +1,6 @@
 //! What people and programs ask: plugins, targets, runs, logs, reasons.
 
+pub mod checks;
 pub mod clusters;
 pub mod logs;
 pub mod plans;

@@ -9,8 +9,8 @@ use ebb_outbound::Call;
 use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
-    ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
+    CheckTable, ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::{Keys, Secret};
@@ -33,9 +33,9 @@ impl<T> DriveStore for T where
 pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
-/// What the routes need: the api, and what is told of clusters.
-pub trait HttpStore: ApiStore + Silences {}
-impl<T> HttpStore for T where T: ApiStore + Silences {}
+/// What the routes need: the api, what is told of clusters, and what is tried out.
+pub trait HttpStore: ApiStore + Silences + QueryDue + CheckTable {}
+impl<T> HttpStore for T where T: ApiStore + Silences + QueryDue + CheckTable {}
 
 /// What `sweep` needs beside [`DriveStore`].
 pub trait SweepStore: DriveStore + QueryDue {}

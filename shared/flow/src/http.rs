@@ -39,6 +39,7 @@ pub struct Server {
         (name = "plugins", description = "Definitions, versioned and immutable."),
         (name = "targets", description = "Sandboxes and whatever else has a life."),
         (name = "clusters", description = "Where units run, and what is left there."),
+        (name = "checks", description = "Whether the deployment works."),
         (name = "runs", description = "Executions of the units of one event."),
     )
 )]
@@ -93,6 +94,7 @@ fn api_routes() -> OpenApiRouter<Server> {
         .routes(routes!(routes::plans::preview))
         .routes(routes!(routes::clusters::list))
         .routes(routes!(routes::clusters::poll))
+        .routes(routes!(routes::checks::list))
         .routes(routes!(routes::orphans::list))
         .routes(routes!(routes::orphans::delete))
         .routes(routes!(routes::meta::openapi_document))

@@ -152,4 +152,8 @@ impl Message {
 pub trait Queue: Send + Sync {
     /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
     async fn send(&self, message: Message, delay: Duration);
+    /// Whether it takes messages; why not, else.
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }

@@ -252,6 +252,13 @@ pub struct Noted {
     pub why: String,
 }
 
+/// Whether the table can be written and read (`PutItem`, `GetItem`); an item of its own, which means nothing.
+#[async_trait]
+pub trait CheckTable: Send + Sync {
+    /// Writes the time and reads what is there then: `now`, or what somebody else has written meanwhile.
+    async fn check_table(&self, now: Timestamp) -> Stored<Option<Timestamp>>;
+}
+
 /// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`Rounds`].
 #[async_trait]
 pub trait Silences: Send + Sync {

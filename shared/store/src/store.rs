@@ -14,9 +14,9 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, ListTargets, MoveTarget, Note, NoteRecord, Noted, Objects, PatchRun, Plans, PluginItem, Put,
-    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, Transition,
-    WritePlugins,
+    CheckTable, Due, ListTargets, MoveTarget, Note, NoteRecord, Noted, Objects, PatchRun, Plans, PluginItem,
+    Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored,
+    Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table; larger ones go to the bucket.
@@ -204,6 +204,13 @@ impl Rounds for Store {
 
     async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool> {
         self.dynamo.begin_round(cluster, seen, next).await
+    }
+}
+
+#[async_trait]
+impl CheckTable for Store {
+    async fn check_table(&self, now: Timestamp) -> Stored<Option<Timestamp>> {
+        self.dynamo.check_table(now).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the api says: the bodies of its requests and answers. Times are RFC 3339 in UTC.
 
+mod checks;
 mod clusters;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use utoipa::ToSchema;
 use crate::callback::Reason;
 use crate::lifecycle::OutputValue;
 
+pub use checks::{Check, CheckList};
 pub use clusters::{
     ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, Silence, Unseen, Way,
 };

@@ -155,6 +155,11 @@ pub(crate) async fn all() -> Functions {
     assert_eq!(life.api("/v1/targets", None).await.0, 200);
     assert_eq!(life.api("/v1/clusters", None).await.0, 200);
     assert_eq!(life.api("/v1/orphans", None).await.0, 200);
+    let (status, checks) = life.api("/v1/checks", None).await;
+    assert!(
+        status == 200 && checks["checks"].as_array().unwrap().iter().all(|it| it["passed"] == true),
+        "{checks}"
+    );
     let uids = json!({"uids": ["uid-left"]});
     life.api("/v1/orphans/delete", Some(uids)).await;
     assert!(long().len() > 3 << 10);

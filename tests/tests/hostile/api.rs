@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use axum::http::Method;
+use ebb_flow::api::checks;
 use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
 use ebb_flow::system::SystemClock;
-use ebb_wire::api::Phase;
+use ebb_local::embedded;
+use ebb_store::{Bucket, Dynamo, Store};
+use ebb_wire::api::{CheckList, Phase};
 use ebb_wire::limits;
 use serde_json::{Value, json};
 
@@ -61,6 +64,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         (Method::POST, "/v1/targets/sandbox/a/abandon".to_owned(), Some(json!({"reason": "x"}))),
         (Method::GET, "/v1/clusters".to_owned(), None),
         (Method::GET, "/v1/orphans".to_owned(), None),
+        (Method::GET, "/v1/checks".to_owned(), None),
         (Method::POST, "/v1/orphans/delete".to_owned(), Some(json!({"uids": []}))),
         (Method::GET, format!("/v1/runs/{run}"), None),
         (Method::GET, format!("/v1/runs/{run}/logs?unit=r/hello"), None),
@@ -104,6 +108,33 @@ pub(crate) async fn tokens() {
     assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
 }
 
+/// Each part is tried by itself, and what is wrong with it is said.
+pub(crate) async fn checks() {
+    let world = ready().await;
+    let list = world.get("/v1/checks").await.is(200).json::<CheckList>();
+    let names: Vec<&str> = list.checks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!(names, ["table", "list index", "due index", "sweep", "bucket", "queue"]);
+    assert!(list.checks.iter().all(|check| check.passed), "{list:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let objects = folder.path().join("objects");
+    let bucket = Bucket::new(embedded::Bucket::open(&objects).unwrap(), "nowhere");
+    std::fs::remove_dir_all(&objects).unwrap();
+    std::fs::write(&objects, "no folder").unwrap();
+    let table = Dynamo::new(embedded::Table::memory().unwrap(), "nowhere");
+    let list = checks::all(world.stack().env(), &Store::new(table, bucket)).await;
+    for (check, said) in list.checks.iter().zip([
+        Some("NotFound"),
+        Some("NotFound"),
+        Some("NotFound"),
+        Some("NotFound"),
+        Some("PutObject"),
+        None,
+    ]) {
+        assert_eq!(check.passed, said.is_none(), "{check:?}");
+        assert!(check.detail.contains(said.unwrap_or_default()), "{check:?}");
+    }
+}
+
 pub(crate) async fn roles() {
     let world = ready().await;
     let run = world.target("a").await.unwrap().runs[0].id.clone();
@@ -119,7 +150,8 @@ pub(crate) async fn roles() {
     tokio::spawn(async move { axum::serve(listener, ebb_flow::http::api(server)).await.unwrap() });
     for route in routes(&run) {
         let (method, path, _) = &route;
-        let operates = path.starts_with("/v1/clusters") || path.starts_with("/v1/orphans");
+        let operates =
+            ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates;
         let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
         for (token, may) in [("user", reads), ("author", plugins)] {

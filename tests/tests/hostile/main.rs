@@ -47,7 +47,7 @@ fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let tests = tests! {
-        api: tokens roles unknown_routes_and_methods bodies plugins_in_use every_documented_route_answers logs names_in_paths;
+        api: tokens roles checks unknown_routes_and_methods bodies plugins_in_use every_documented_route_answers logs names_in_paths;
         callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired outputs_that_break_the_contract
             twice after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
             what_a_receiver_can_do_with_its_token of_an_earlier_try;

@@ -2,7 +2,9 @@
 
 mod cluster;
 mod completions;
+mod deploy;
 mod dev;
+mod doctor;
 mod graph;
 mod logs;
 mod orphans;
@@ -44,6 +46,10 @@ enum Command {
     Run(run::Args),
     /// Run the server on this machine until Ctrl-C
     Dev(dev::Args),
+    /// Deploy what was built to AWS, by SAM
+    Deploy(deploy::Args),
+    /// Check a deployment, part by part
+    Doctor(doctor::Args),
     /// Publish, read, check and draw plugins
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
     Plugin(plugin::Command),
@@ -85,6 +91,8 @@ impl Ebb {
         match self.command {
             Command::Run(args) => Box::pin(args.run()).await,
             Command::Dev(args) => args.run().await,
+            Command::Deploy(args) => args.run().await,
+            Command::Doctor(args) => args.run(&connect(server)?).await,
             Command::Plugin(command) => command.run(server).await,
             Command::Sandbox(command) => command.run(server).await,
             Command::Cluster(command) => command.run(server).await,

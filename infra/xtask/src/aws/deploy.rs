@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -16,26 +17,34 @@ const ADDRESS: &str = "11.0.0.1";
 /// What the emulator does not know. They are alarms' figures; nothing else names them but the dashboard.
 const UNKNOWN: &str = "AWS::Logs::MetricFilter";
 
-/// Builds the functions and has the program `deployed` deploy them to MiniStack, in a network and among programs of their
-/// own, which end with it.
+/// Has the program `deployed` deploy what was built to MiniStack.
 ///
 /// # Errors
 /// When something cannot be had or does not compile, and when a step fails.
 pub(crate) fn all() -> anyhow::Result<()> {
-    packages::install(&OF_NETWORK)?;
-    build::all(&build::Arguments::default())?;
     let template = staged()?;
     run(cargo().args(["build", "--quiet", "--package", "ebb", "--bin", "ebb"]))?;
-    run(cargo().args(["build", "--quiet", "--package", "ebb-tests", "--bin", "deployed"]))?;
+    let mut inside = inside()?;
     println!("== sam deploy, to MiniStack");
+    inside.arg("stack").arg("--template").arg(template);
+    inside.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));
+    run(&mut inside)
+}
+
+/// The program `deployed`, in a network and among programs of its own, which end with it; its order is to be added.
+///
+/// # Errors
+/// When something cannot be had or does not compile.
+pub(super) fn inside() -> anyhow::Result<Command> {
+    packages::install(&OF_NETWORK)?;
+    run(cargo().args(["build", "--quiet", "--package", "ebb-tests", "--bin", "deployed"]))?;
     let mut inside = command("unshare");
     inside.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c"]);
     let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
     inside.args([&link, "sh"]).arg(folder().join("debug/deployed"));
-    inside.arg("--tools").arg(Tools::Sam.programs()).arg("--template").arg(template);
-    inside.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));
-    inside.args(["--address", ADDRESS]).arg("--log").arg(folder().join("aws/ministack.log"));
-    run(&mut inside)
+    inside.arg("--tools").arg(Tools::Sam.programs()).args(["--address", ADDRESS]);
+    inside.arg("--log").arg(folder().join("aws/ministack.log"));
+    Ok(inside)
 }
 
 /// The template as SAM has built it, without what the emulator does not know; says what that is.

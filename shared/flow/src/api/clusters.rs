@@ -33,7 +33,7 @@ pub async fn list(env: &Env, store: &dyn Silences) -> Result<ClusterList, FlowEr
     Ok(ClusterList { clusters })
 }
 
-async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
+pub(super) async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
     let Connected { name, polls, uid } = cluster;
     let way = if polls { Way::Pull } else { Way::Push };
     match env.relay.about(&name).await {

@@ -2,6 +2,7 @@
 
 pub(super) mod access;
 pub(super) mod callbacks;
+pub(super) mod checks;
 pub(super) mod clusters;
 pub(super) mod lifecycle;
 pub(super) mod meta;

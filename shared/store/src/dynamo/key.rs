@@ -59,6 +59,9 @@ pub(crate) fn mail(cluster: &str) -> String {
 /// Where it stands when something is due that is done now and then.
 pub(crate) const ROUNDS: &str = "rounds";
 
+/// What is written to see whether that can be done.
+pub(crate) const CHECK: &str = "check";
+
 /// The attribute of a cluster there, which nothing else is called.
 pub(crate) fn round(cluster: &str) -> String {
     format!("c#{cluster}")

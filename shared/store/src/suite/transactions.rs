@@ -1,4 +1,4 @@
-use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit};
+use ebb_wire::engine::{Attempt, Epoch, Event, Unit};
 use futures::future::join_all;
 
 use super::proxy::Fault;

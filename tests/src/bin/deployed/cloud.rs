@@ -9,14 +9,16 @@ use anyhow::Context as _;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::Arguments;
 use crate::steps::{http, run, step};
+use crate::{Arguments, Place};
 
 const PORT: u16 = 4566;
-const REGION: &str = "eu-west-1";
+/// Where it listens for all of AWS.
+pub(crate) const ENDPOINT: &str = "http://127.0.0.1:4566";
+pub(crate) const REGION: &str = "eu-west-1";
 const STACK: &str = "ebb";
 /// 32 bytes in base64. Nobody but this machine's own programs ever sees what it signs.
-const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+pub(crate) const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// The emulator, running, with the secret in it.
 pub(crate) struct Cloud {
@@ -29,7 +31,7 @@ pub(crate) struct Cloud {
 
 fn environment(command: &mut Command) -> &mut Command {
     command
-        .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{PORT}"))
+        .env("AWS_ENDPOINT_URL", ENDPOINT)
         .env("AWS_DEFAULT_REGION", REGION)
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test")
@@ -38,9 +40,9 @@ fn environment(command: &mut Command) -> &mut Command {
 
 impl Cloud {
     /// Starts the emulator and puts the secret into it.
-    pub(crate) async fn start(arguments: &Arguments) -> anyhow::Result<Self> {
-        let log = File::create(&arguments.log).with_context(|| arguments.log.display().to_string())?;
-        let mut emulator = Command::new(arguments.tools.join("ministack"));
+    pub(crate) async fn start(place: &Place) -> anyhow::Result<Self> {
+        let log = File::create(&place.log).with_context(|| place.log.display().to_string())?;
+        let mut emulator = Command::new(place.tools.join("ministack"));
         environment(&mut emulator)
             .env("GATEWAY_PORT", PORT.to_string())
             .env("MINISTACK_REGION", REGION)
@@ -59,12 +61,12 @@ impl Cloud {
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            anyhow::bail!("it does not answer: {}", arguments.log.display())
+            anyhow::bail!("it does not answer: {}", place.log.display())
         })
         .await?;
-        let tools = arguments.tools.clone();
+        let tools = place.tools.clone();
         let secret = secret().await?;
-        Ok(Self { _emulator: emulator, tools, address: arguments.address.to_string(), secret })
+        Ok(Self { _emulator: emulator, tools, address: place.address.to_string(), secret })
     }
 
     fn sam(&self) -> Command {
@@ -116,9 +118,12 @@ impl Cloud {
     }
 }
 
+/// An operator's token.
+pub(crate) const TOKEN: &str = "operator-token";
+
 /// What proves who somebody is, as variables of `ebb`.
 pub(crate) fn proofs() -> [(&'static str, String); 2] {
-    [("EBB_TOKEN", "operator-token".to_owned()), ("EBB_WEBHOOK_SECRET", format!("whsec_{KEY}"))]
+    [("EBB_TOKEN", TOKEN.to_owned()), ("EBB_WEBHOOK_SECRET", format!("whsec_{KEY}"))]
 }
 
 /// Makes the secret. Gives its ARN.
@@ -128,16 +133,15 @@ async fn secret() -> anyhow::Result<String> {
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(REGION))
         .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
-        .endpoint_url(format!("http://127.0.0.1:{PORT}"))
+        .endpoint_url(ENDPOINT)
         .build();
     let key = format!("whsec_{KEY}");
-    let [(_, token), _] = proofs();
     let held = json!({
         "EBB_WEBHOOK_KEYS": key,
         "EBB_PLATFORM_SECRET": key,
         "EBB_UNIT_SECRET": key,
         "EBB_TOKEN_KEYS": format!("a:{KEY}"),
-        "EBB_API_TOKENS": format!("operator:{token}"),
+        "EBB_API_TOKENS": format!("operator:{TOKEN}"),
     });
     let client = aws_sdk_secretsmanager::Client::from_conf(config);
     let made = client.create_secret().name("ebb").secret_string(held.to_string()).send();

@@ -1,8 +1,10 @@
-//! The deployment, for real: what was built goes by `sam deploy` to an AWS of this machine, lives go through its entry while
-//! it is deployed anew, and the stack is deleted. `cargo xtask aws deploy` starts it in a network of its own, where an
-//! address that the functions take for public is this machine's.
+//! The deployment, for real. `stack`: what was built goes by `sam deploy` to an AWS of this machine, lives go through its
+//! entry while it is deployed anew, and the stack is deleted. `functions`: each function by itself, as AWS runs it.
+//! `cargo xtask aws` starts it in a network of its own, where an address that the functions take for public is this
+//! machine's.
 
 mod cloud;
+mod functions;
 mod receiver;
 mod steps;
 mod stories;
@@ -10,14 +12,41 @@ mod stories;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
-/// Deploys, tries, deploys again, deletes.
 #[derive(Parser, Debug)]
-pub(crate) struct Arguments {
+struct Program {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    order: Order,
+}
+
+/// Where it happens.
+#[derive(Args, Debug)]
+pub(crate) struct Place {
     /// The folder of `sam` and `ministack`
     #[arg(long)]
     tools: PathBuf,
+    /// An address of this machine that is public to the functions
+    #[arg(long)]
+    address: IpAddr,
+    /// Where the emulator's log goes; others go to its folder
+    #[arg(long)]
+    log: PathBuf,
+}
+
+#[derive(Subcommand, Debug)]
+enum Order {
+    /// Deploys, tries, deploys again, deletes
+    Stack(Arguments),
+    /// Runs each function under Lambda's runtime interface emulator
+    Functions(functions::Arguments),
+}
+
+/// What is deployed.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
     /// The template as it was built
     #[arg(long)]
     template: PathBuf,
@@ -27,20 +56,17 @@ pub(crate) struct Arguments {
     /// The folder of the examples
     #[arg(long)]
     examples: PathBuf,
-    /// An address of this machine that is public to the functions
-    #[arg(long)]
-    address: IpAddr,
-    /// Where the emulator's log goes
-    #[arg(long)]
-    log: PathBuf,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let receiver = receiver::Receiver::start(arguments.address).await?;
-    let cloud = cloud::Cloud::start(&arguments).await?;
-    stories::all(&arguments, &cloud, &receiver).await?;
+    let Program { place, order } = Program::parse();
+    let receiver = receiver::Receiver::start(place.address).await?;
+    let cloud = cloud::Cloud::start(&place).await?;
+    match order {
+        Order::Stack(arguments) => stories::all(&arguments, &cloud, &receiver).await?,
+        Order::Functions(arguments) => functions::all(&arguments, &place, &receiver).await?,
+    }
     steps::say("all of it went as it should");
     Ok(())
 }

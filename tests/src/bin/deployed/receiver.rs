@@ -23,6 +23,7 @@ pub(crate) struct Receiver {
     url: String,
     came: Arc<Mutex<BTreeMap<String, usize>>>,
     told: Arc<Mutex<Vec<String>>>,
+    accepted: Arc<Mutex<Option<(String, String)>>>,
     may: watch::Sender<bool>,
 }
 
@@ -33,6 +34,7 @@ impl Receiver {
             url: format!("http://{}", listener.local_addr()?),
             came: Arc::default(),
             told: Arc::default(),
+            accepted: Arc::default(),
             may: watch::channel(false).0,
         };
         let router = Router::new().fallback(take).with_state(receiver.clone());
@@ -53,6 +55,17 @@ impl Receiver {
         self.came.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied().unwrap_or_default()
     }
 
+    /// How many requests have come that begin like this.
+    pub(crate) fn came(&self, what: &str) -> usize {
+        let came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        came.iter().filter(|(it, _)| it.starts_with(what)).map(|(_, number)| number).sum()
+    }
+
+    /// Where the last one that was accepted is to call back, and the token for that.
+    pub(crate) fn accepted(&self) -> Option<(String, String)> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Waits until a request such as `POST /a` has come.
     pub(crate) async fn wait(&self, what: &str) -> anyhow::Result<()> {
         let began = Instant::now();
@@ -68,17 +81,19 @@ impl Receiver {
     /// Waits until the platform has been told of an outcome: `ready`, `gone`.
     pub(crate) async fn told(&self, outcome: &str) -> anyhow::Result<()> {
         let began = Instant::now();
-        let word = format!(".{outcome}.");
-        loop {
-            let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if told.iter().any(|kind| kind.contains(&word)) {
-                return Ok(());
-            }
+        while !self.was_told(outcome) {
             if began.elapsed() > Duration::from_secs(120) {
-                bail!("the platform was told {told:?} and not {outcome}");
+                bail!("the platform was not told {outcome}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        Ok(())
+    }
+
+    /// Whether the platform has been told of an outcome.
+    pub(crate) fn was_told(&self, outcome: &str) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().any(|kind| kind.contains(&format!(".{outcome}.")))
     }
 }
 
@@ -99,7 +114,9 @@ async fn take(
     match what.as_str() {
         "POST /tenants" => Json(json!({"id": "tenant"})).into_response(),
         "POST /indexes" => {
-            tokio::spawn(call_back(receiver.may.subscribe(), headers));
+            let to = destination(&headers);
+            receiver.accepted.lock().unwrap_or_else(PoisonError::into_inner).replace(to.clone());
+            tokio::spawn(call_back(receiver.may.subscribe(), to));
             StatusCode::ACCEPTED.into_response()
         }
         "POST /certificates" if number < 3 => (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response(),
@@ -115,14 +132,18 @@ async fn take(
     }
 }
 
-/// Reports the end of what was accepted, until that is taken.
-async fn call_back(mut may: watch::Receiver<bool>, headers: HeaderMap) -> anyhow::Result<()> {
+fn destination(headers: &HeaderMap) -> (String, String) {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    (text("ebb-callback-url").to_owned(), text("ebb-callback-token").to_owned())
+}
+
+/// Reports the end of what was accepted, until that is taken.
+async fn call_back(mut may: watch::Receiver<bool>, (url, token): (String, String)) -> anyhow::Result<()> {
     let http = http()?;
     may.wait_for(|may| *may).await?;
     let body = json!({"status": "succeeded", "outputs": {"endpoint": "index:9200"}}).to_string();
     loop {
-        let request = http.post(text("ebb-callback-url")).bearer_auth(text("ebb-callback-token"));
+        let request = http.post(&url).bearer_auth(&token);
         let request = request.header("content-type", "application/json").body(body.clone());
         if request.send().await.is_ok_and(|answer| !answer.status().is_server_error()) {
             return Ok(());

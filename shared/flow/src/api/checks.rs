@@ -1,0 +1,102 @@
+//! Whether table, indexes, bucket, queue, schedule and relays work: each is used as the functions use it.
+
+use std::time::Duration;
+
+use ebb_store::{CheckTable, ListTargets, Objects, QueryDue, StoreError};
+use ebb_wire::api::{Check, CheckList};
+use tokio::time::Instant;
+
+use crate::api::clusters;
+use crate::env::{Env, HttpStore};
+
+/// How long one part may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What is due is not left alone for longer by a schedule of one minute.
+const LATE: u64 = 300_000;
+/// The key in the bucket, which is always the same.
+const OBJECT: &str = "checks/check";
+
+/// Tries each part, all at once.
+pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
+    let now = env.now();
+    let parts = futures::join!(
+        part("table", async {
+            let read = CheckTable::check_table(store, now).await.map_err(reason)?;
+            let fresh = read.is_some_and(|read| read >= now);
+            if fresh {
+                Ok("written and read".to_owned())
+            } else {
+                Err("what was written is not read".to_owned())
+            }
+        }),
+        part("list index", async {
+            let found = ListTargets::list_targets(store, None, None, 1).await.map_err(reason)?;
+            Ok(if found.is_empty() { "asked; no targets" } else { "asked" }.to_owned())
+        }),
+        part("due index", async {
+            let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
+            Ok(if due.is_empty() { "asked; nothing is due" } else { "asked" }.to_owned())
+        }),
+        part("sweep", async {
+            let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
+            let late = due.first().map_or(0, |(due, _)| now.0.saturating_sub(due.0));
+            let seconds = late / 1000;
+            match late {
+                0 => Ok("nothing waits for it".to_owned()),
+                late if late < LATE => Ok(format!("what is due waits for {seconds} s")),
+                _ => Err(format!(
+                    "what is due has waited for {seconds} s: sweep does not run or fails, its schedule and its log say why"
+                )),
+            }
+        }),
+        part("bucket", async {
+            Objects::put_object(store, OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
+            let read = Objects::get_object(store, OBJECT).await.map_err(reason)?;
+            let read = read.and_then(|read| String::from_utf8_lossy(&read).parse::<u64>().ok());
+            // Somebody else may have written it meanwhile.
+            if read.is_some_and(|read| read >= now.0) {
+                Ok("written and read".to_owned())
+            } else {
+                Err("what was written is not read".to_owned())
+            }
+        }),
+        part("queue", async { env.queue.check().await.map(|()| "takes messages".to_owned()) }),
+        relays(env),
+    );
+    let (table, list, due, sweep, bucket, queue, relays) = parts;
+    CheckList {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        now_ms: env.now().0,
+        callback_url: env.settings.callback_url.clone(),
+        checks: [table, list, due, sweep, bucket, queue].into_iter().chain(relays).collect(),
+    }
+}
+
+async fn part(name: &str, work: impl Future<Output = Result<String, String>>) -> Check {
+    let began = Instant::now();
+    let seen = tokio::time::timeout(PATIENCE, work).await;
+    let seen = seen.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let passed = seen.is_ok();
+    let (Ok(detail) | Err(detail)) = seen;
+    Check { name: name.to_owned(), passed, detail: ebb_wire::limits::message(&detail), took_ms }
+}
+
+fn reason(error: StoreError) -> String {
+    error.to_string()
+}
+
+async fn relays(env: &Env) -> Vec<Check> {
+    let asked = env.relay.clusters().into_iter().map(|cluster| async {
+        let name = format!("relay of {}", cluster.name);
+        let seen = async {
+            let about = clusters::about(env, cluster).await;
+            match about.trouble {
+                Some(trouble) => Err(trouble),
+                None => Ok(format!("version {}", about.version.unwrap_or_default())),
+            }
+        };
+        part(&name, seen).await
+    });
+    futures::future::join_all(asked).await
+}

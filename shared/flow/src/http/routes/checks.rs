@@ -1,0 +1,23 @@
+//! `/v1/checks`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use ebb_wire::api::{CheckList, Problem};
+
+use super::access::Right;
+use crate::api::checks;
+use crate::http::{HttpProblem, Server};
+
+/// Tries table, indexes, bucket, queue and relays, and says of each whether it works. Takes up to 10 s.
+#[utoipa::path(get, path = "/v1/checks", tag = "checks", responses(
+    (status = 200, body = CheckList, description = "Whatever does not work."),
+    (status = 401, body = Problem), (status = 403, body = Problem),
+))]
+pub(crate) async fn list(
+    State(server): State<Server>,
+    headers: HeaderMap,
+) -> Result<Json<CheckList>, HttpProblem> {
+    server.access.check(&headers, Right::Operate)?;
+    Ok(Json(checks::all(&server.env, server.store.as_ref()).await))
+}
