@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use ebb_flow::observe::Collector;
 use ebb_local::{Containers, Kubernetes, Relays, Settings, Units};
 
 use crate::exit::Trouble;
@@ -60,7 +61,7 @@ impl ClusterArgs {
         let listen = Some(self.listen);
         let units = relays.or_else(|| self.kubernetes().map(Units::Cluster));
         let units = units.or(containers.map(Units::Containers)).unwrap_or_default();
-        Ok(Settings { listen, units, ..Settings::default() })
+        Ok(Settings { listen, units, collector: collector()?, ..Settings::default() })
     }
 
     /// The cluster, if one is given.
@@ -74,4 +75,12 @@ impl ClusterArgs {
             allowed: self.allowed,
         })
     }
+}
+
+/// The collector of spans that the environment names, as for any program that uses OpenTelemetry.
+fn collector() -> Result<Option<Collector>, Trouble> {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let (endpoint, headers) =
+        (variable("OTEL_EXPORTER_OTLP_ENDPOINT"), variable("OTEL_EXPORTER_OTLP_HEADERS"));
+    Collector::parse(&endpoint, &headers).map_err(|error| Trouble::broken(error.to_string()))
 }

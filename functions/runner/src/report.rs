@@ -45,6 +45,7 @@ impl Reporter {
     /// Begins with heartbeats. The error says what is wrong with the address.
     pub(crate) fn start(
         address: &RelayAddress,
+        trace: Option<String>,
         tail: &Shared,
         events: Sender<Event>,
     ) -> Result<Self, String> {
@@ -57,6 +58,7 @@ impl Reporter {
                 Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false).build(),
             ),
             address: address.clone(),
+            trace,
         };
         let tail = Shared::clone(tail);
         thread::spawn(move || relay.work(&tail, &inbox, patience, &events));
@@ -74,6 +76,8 @@ impl Reporter {
 struct Relay {
     agent: Agent,
     address: RelayAddress,
+    /// A W3C trace context, for whoever looks at requests.
+    trace: Option<String>,
 }
 
 impl Relay {
@@ -123,6 +127,10 @@ impl Relay {
         let request = request
             .header("authorization", format!("Bearer {}", self.address.token))
             .header("content-type", "application/json");
+        let request = match &self.trace {
+            Some(trace) => request.header("traceparent", trace),
+            None => request,
+        };
         match request.send(body).map(|answer| answer.status().as_u16()) {
             Ok(200..=299) => Answer::Taken,
             Ok(410) => Answer::Gone,

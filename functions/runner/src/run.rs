@@ -57,14 +57,18 @@ pub(crate) fn run(path: &Path) -> i32 {
     // Fails only where processes cannot be adopted; then the first process of the container does that.
     let _ = set_child_subreaper(true);
     let tail: Shared = Arc::new(Mutex::new(Tail::new(spec.log_tail)));
-    let (reporter, ended, code) =
-        match spec.relay.as_ref().map(|it| Reporter::start(it, &tail, watch.sender())).transpose() {
-            Err(why) => (None, not_started(&why), Some(NOT_STARTABLE)),
-            Ok(reporter) => match prepare::start(&spec) {
-                Err(trouble) => (reporter, not_started(&trouble.message), Some(trouble.code)),
-                Ok(script) => (reporter, attend(&spec, script, &tail, &mut watch, begun), None),
-            },
-        };
+    let (reporter, ended, code) = match spec
+        .relay
+        .as_ref()
+        .map(|it| Reporter::start(it, trace(&spec), &tail, watch.sender()))
+        .transpose()
+    {
+        Err(why) => (None, not_started(&why), Some(NOT_STARTABLE)),
+        Ok(reporter) => match prepare::start(&spec) {
+            Err(trouble) => (reporter, not_started(&trouble.message), Some(trouble.code)),
+            Ok(script) => (reporter, attend(&spec, script, &tail, &mut watch, begun), None),
+        },
+    };
     let ended = complete(ended, &tail, begun);
     let is_failed = tell(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
     code.unwrap_or_else(|| end::exit_code(&ended, is_failed))
@@ -150,4 +154,10 @@ fn complain(what: &str) {
 /// A duration that can be added to any time.
 pub(crate) fn millis(count: u64) -> Duration {
     Duration::from_millis(count.min(LONGEST))
+}
+
+/// The trace that the script is told of.
+fn trace(spec: &Spec) -> Option<String> {
+    let found = spec.env.iter().find(|(name, _)| name == "TRACEPARENT");
+    found.map(|(_, value)| value.clone())
 }

@@ -10,6 +10,7 @@ mod aws;
 mod chart;
 mod check;
 mod cluster;
+mod collector;
 mod dynamodb_local;
 mod fuzz;
 mod images;
@@ -55,6 +56,8 @@ enum Chore {
         #[command(subcommand)]
         order: cluster::Order,
     },
+    /// Builds the OpenTelemetry collector that tests send spans to, and says where it is; needs Go
+    Collector,
     /// Kills `ebb dev` at random moments of every example's life, its table in DynamoDB Local
     Kills {
         /// Kills any part of Ebb and of a cluster instead, over the example with all kinds of units; needs root and Go
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Chore::Check => check::all(),
         Chore::Chart { check } => chart::all(if check { chart::Do::Compare } else { chart::Do::Write }),
         Chore::Cluster { order } => cluster::all(order),
+        Chore::Collector => collector::all(),
         Chore::Kills { cluster, kills, seed } => {
             kills::all(if cluster { kills::What::Cluster } else { kills::What::Server }, kills, seed)
         }

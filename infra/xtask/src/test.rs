@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, line};
 use crate::summary::Summary;
-use crate::{cluster, dynamodb_local, packages, runner};
+use crate::{cluster, collector, dynamodb_local, packages, runner};
 
 /// Installs what is missing, runs all tests and ends with one line that sums them up.
 ///
@@ -16,6 +16,7 @@ use crate::{cluster, dynamodb_local, packages, runner};
 pub(crate) fn all() -> anyhow::Result<()> {
     packages::install(&packages::OF_TESTS)?;
     dynamodb_local::fetch()?;
+    collector::built()?;
     // Its tests would build it too, while others run.
     runner::all()?;
     let cluster = cluster::Borrowed::up().context("the tests need a cluster")?;

@@ -8,12 +8,14 @@ use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::limits;
 use ebb_wire::token::{Claims, TokenError, TokenKind};
 use ebb_wire::value::{Outputs, Value};
+use tracing::Instrument as _;
 
 use crate::dispatch::{self, Try};
 use crate::drive::{Work, drive};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::Memory;
+use crate::observe;
 use crate::outcome::{self, Ended, Failure, Success};
 use crate::results::{self, Late};
 use crate::run::Run;
@@ -67,10 +69,13 @@ pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<Taken, Flow
     }
     let Some(run) = Run::load(env, &claims.run).await? else { return Ok(Taken::Gone) };
     let Some(unit) = run.unit(claims.unit) else { return Ok(Taken::Forbidden) };
+    let this = Try { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
+    let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
+    observe::callback(&run, this, dispatch::sent_at(&claims, unit));
     if expired == Expiry::Over && !switch::holds(Rule::KeepExpiredSuccess) {
         return Ok(Taken::Expired);
     }
-    take(env, &run, unit, claims, expired, callback).await
+    take(env, &run, unit, claims, expired, callback).instrument(span).await
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,6 +138,9 @@ async fn take(
     let memory = Memory::default();
     let progress = results::conclude(env, run, this, &ended, claims.more, &memory).await?;
     let late = progress.late;
+    if late.is_some() {
+        observe::late();
+    }
     if progress.over.is_some() || !progress.ready.is_empty() {
         drive(env, Work::of(run.clone(), claims.epoch, progress, memory)).await?;
     }

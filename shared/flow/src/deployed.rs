@@ -1,11 +1,13 @@
 //! The surroundings of the functions on AWS: read from the environment once, when a function starts.
 
+mod lambda;
 mod queue;
 mod variables;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use ebb_engine::Millis;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
@@ -15,10 +17,13 @@ use ebb_wire::token::TokenKeys;
 use crate::cluster::{ClusterRelay, Clusters, PostOffice};
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, Role, Server};
+use crate::observe::{Came, Collector, CollectorError, Function, Telemetry};
 use crate::ports::Message;
 use crate::sweep::Swept;
 use crate::system::{SystemClock, SystemRandom};
 use variables::Variables;
+
+pub use lambda::log;
 
 /// Why a function cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +60,7 @@ pub struct Deployed {
     pub store: Arc<Store>,
     access: Arc<Access>,
     post: Arc<PostOffice>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl Deployed {
@@ -66,6 +72,8 @@ impl Deployed {
     /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
     /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
     /// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
+    /// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
+    /// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
     ///
     /// # Errors
     /// [`DeployedError`]: the function cannot work.
@@ -97,20 +105,32 @@ impl Deployed {
             warm: Warm::default(),
         });
         let access = Arc::new(access(&variables.optional("EBB_API_TOKENS"))?);
-        Ok(Self { env, store, access, post })
+        let telemetry = Arc::new(telemetry(&variables)?);
+        Ok(Self { env, store, access, post, telemetry })
     }
 
-    /// What the routes are given.
-    pub fn server(&self) -> Server {
+    /// A function behind HTTP, made of its routes. Each request to it is an invocation that tells what it did.
+    pub fn router(&self, routes: fn(Server) -> Router) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
-        Server { env, store, access: self.access.clone(), post: self.post.clone() }
+        let server = Server { env, store, access: self.access.clone(), post: self.post.clone() };
+        Arc::clone(&self.telemetry).observed(routes(server), lambda::came)
     }
 
-    /// `sweep`: an event of the schedule, or a batch of the queue. Gives the batch's failures for SQS to send again.
+    /// `sweep`: an event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures
+    /// for SQS to send again.
     ///
     /// # Errors
     /// The index cannot be asked; the schedule asks again.
-    pub async fn sweep(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
+    pub async fn sweep(
+        &self,
+        event: serde_json::Value,
+        request: String,
+    ) -> Result<serde_json::Value, crate::FlowError> {
+        let came = Came { request, at: None };
+        Box::pin(self.telemetry.invoke(Function::Sweep, came, Box::pin(self.look(event)))).await
+    }
+
+    async fn look(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
         let Some(records) = event.get("Records").and_then(serde_json::Value::as_array) else {
             let swept = crate::sweep::sweep(&self.env, self.store.as_ref()).await?;
             if let Err(error) = crate::silence::note(&self.env, self.store.as_ref()).await {
@@ -120,7 +140,6 @@ impl Deployed {
                 tracing::warn!(%error, "orphans are looked for later");
             }
             let Swept { looked, failed, late_ms } = swept;
-            // An alarm of the template reads this line.
             tracing::info!(looked, failed, late_ms, "swept");
             return Ok(serde_json::json!({ "looked": looked, "failed": failed, "lateMs": late_ms }));
         };
@@ -161,6 +180,18 @@ fn settings(variables: &Variables) -> Result<Settings, DeployedError> {
         horizon: Millis(3_600_000),
         sends: 50,
         budget: Duration::from_secs(3),
+    })
+}
+
+fn telemetry(variables: &Variables) -> Result<Telemetry, DeployedError> {
+    let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let invalid = |error: CollectorError| DeployedError::Invalid { name, reason: error.to_string() };
+    let headers = variables.optional("OTEL_EXPORTER_OTLP_HEADERS");
+    let collector = Collector::parse(&variables.optional(name), &headers).map_err(invalid)?;
+    let telemetry = Telemetry::default().with_collector(collector.as_ref()).map_err(invalid)?;
+    Ok(match variables.optional("EBB_FIGURES").as_str() {
+        "" => telemetry,
+        namespace => telemetry.with_figures(namespace, lambda::stdout()),
     })
 }
 

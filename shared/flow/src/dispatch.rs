@@ -19,6 +19,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::{self, Memory};
 use crate::objects;
+use crate::observe;
 use crate::outcome::{Ended, Failure, Success};
 use crate::ports::{Message, RelayError};
 use crate::records;
@@ -129,6 +130,11 @@ fn token(env: &Env, run: &Run, this: Try, unit: &UnitPlan, kind: TokenKind, more
     env.settings.token_keys.mint(&claims)
 }
 
+/// When a try was sent, by its token.
+pub(crate) fn sent_at(claims: &Claims, unit: &UnitPlan) -> ebb_engine::Timestamp {
+    ebb_engine::Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
+}
+
 /// The resource and the unit of a key `resource/unit`.
 fn key_parts(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
@@ -210,6 +216,7 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         pairs.push(("EBB_UNDOES_KEY", unit_key(&life, resource, name)));
         pairs.push(("EBB_UNDOES_IDEMPOTENCY_KEY", stable_key(&life, resource, name)));
     }
+    pairs.extend(observe::traceparent(&run.id, this).map(|of| ("TRACEPARENT", of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -227,7 +234,16 @@ fn script_input(input: RenderedInput) -> ScriptInput {
 const TURN_MS: u64 = 60_000;
 
 async fn start(env: &Env, run: &Run, this: Try, request: Ensure) -> Result<Sent, FlowError> {
-    match env.relay.ensure(run.cluster(this.unit), request).await {
+    let begun = env.now();
+    observe::sending(run, this, begun);
+    let answer = env.relay.ensure(run.cluster(this.unit), request).await;
+    let wrong = match &answer {
+        Ok(_) => None,
+        Err(RelayError::Refused(_)) => Some("refused"),
+        Err(RelayError::Unreachable(_)) => Some("unreachable"),
+    };
+    observe::sent(run, this, begun, env.now(), wrong);
+    match answer {
         // Ended work calls back again by itself; what is tombstoned was superseded or cancelled by somebody who says so.
         Ok(WorkState::Running { .. } | WorkState::Ended(_) | WorkState::Unknown) => {
             Ok(Sent { ended: None, more: 0 })
@@ -295,6 +311,7 @@ async fn call(
         (headers::CALLBACK_TOKEN.to_owned(), token(env, run, this, unit, TokenKind::Webhook, more)),
         (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
     ]);
+    list.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     if request.body.is_some() {
         list.push(("content-type".to_owned(), "application/json".to_owned()));
     }
@@ -303,11 +320,18 @@ async fn call(
     list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
     let timeout = env.settings.answer.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
+    observe::sending(run, this, begun);
     let answer = env
         .outside
         .call(Request { method: request.method.clone(), url: request.url, headers: list, body, timeout })
         .await;
-    let took_ms = Some(env.now().since(begun).0);
+    let now = env.now();
+    let wrong = match &answer {
+        Ok(answer) => (answer.status >= 400).then_some("status"),
+        Err(_) => Some("unanswered"),
+    };
+    observe::sent(run, this, begun, now, wrong);
+    let took_ms = Some(now.since(begun).0);
     let ended = match answer {
         Err(error) => Ended::Failed(Failure { took_ms, ..unanswered(&error) }),
         Ok(response) => match judge(run, unit, &request.method, &response) {

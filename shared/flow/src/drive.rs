@@ -10,6 +10,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Epoch, Outcome, RunPhase, Unit};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use tracing::Instrument as _;
 
 use crate::claim;
 use crate::dispatch::{self, Sent, Try};
@@ -17,6 +18,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::finish;
 use crate::inputs::{self, Memory};
+use crate::observe;
 use crate::ports::Message;
 use crate::results::{self, Progress};
 use crate::run::Run;
@@ -60,6 +62,7 @@ pub async fn drive(env: &Env, work: Work) -> Result<(), FlowError> {
     let mut next = Some(work);
     let mut sends = 0;
     while let Some(work) = next {
+        observe::drives(&work.run.id);
         let over = match work.over {
             Some(outcome) => Some(outcome),
             None => send_all(env, &work, until, &mut sends).await?,
@@ -152,16 +155,21 @@ async fn prepare(env: &Env, work: &Work, units: &[Unit]) -> Result<(), FlowError
 
 /// One try: sent, and concluded if it was answered at once.
 async fn one(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progress, FlowError> {
+    let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
+    let span = tracing::info_span!("try", run = %run.id, unit = key, attempt = this.attempt.0);
+    Box::pin(send(env, run, this, memory)).instrument(span).await
+}
+
+async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progress, FlowError> {
     let sent = Box::pin(dispatch::send(env, run, this, memory)).await?;
-    log(run, this, &sent);
+    log(&sent);
     match sent.ended {
         Some(ended) => Box::pin(results::conclude(env, run, this, &ended, sent.more, memory)).await,
         None => Ok(Progress::default()),
     }
 }
 
-fn log(run: &Run, this: Try, sent: &Sent) {
-    let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
+fn log(sent: &Sent) {
     let answer = match &sent.ended {
         None => "no result yet",
         Some(crate::outcome::Ended::Succeeded(_)) => "succeeded",
@@ -169,7 +177,7 @@ fn log(run: &Run, this: Try, sent: &Sent) {
         Some(crate::outcome::Ended::Failed(_)) => "failed",
         Some(crate::outcome::Ended::Cancelled(_)) => "cancelled",
     };
-    tracing::info!(run = %run.id, unit = key, attempt = this.attempt.0, "{answer}");
+    tracing::info!("{answer}");
 }
 
 /// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only.

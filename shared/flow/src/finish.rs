@@ -12,6 +12,7 @@ use crate::drive::Work;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::inputs::Memory;
+use crate::observe;
 use crate::ports::Message;
 use crate::release;
 use crate::reopen;
@@ -38,6 +39,9 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
         _ => target::run_over(engine, run.moment(), outcome, run.loaded.moments()),
     })
     .await?;
+    if moved.is_some() {
+        observe::over(run, Some(outcome), env.now());
+    }
     let view = run.look(env).await?;
     if in_flight(run.graph(), &view).is_empty() {
         if !tells(env, run, moved.as_ref()).await?
@@ -83,6 +87,9 @@ pub async fn settled(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
         stopping.then(|| target::teardown(target::Life::cancelled_in(moment), run.loaded.moments()))
     })
     .await?;
+    if moved.is_some() {
+        observe::over(run, None, env.now());
+    }
     if !tells(env, run, moved.as_ref()).await? {
         close(env, &run.id).await?;
     }
@@ -111,7 +118,7 @@ async fn move_target(
         let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.moment()));
         if write(env, &transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
-                // An alarm of the template reads this line.
+                observe::stuck();
                 tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "stuck");
             }
             return Ok(Some(Moved { target: transition.target, begun }));

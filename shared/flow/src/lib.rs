@@ -3,7 +3,7 @@
 //! Bird's eye: [`receive`] starts and ends lives, [`complete`] takes results, [`sweep`] is where time acts, [`api`] is
 //! what people and programs see. All of them move runs on through [`drive`]: [`dispatch`] sends, [`results`] records
 //! and follows, [`finish`] ends. [`http`] puts them behind an axum router that Lambda and one machine share.
-//! [`cluster`] asks relays for what scripts and objects are there.
+//! [`cluster`] asks relays for what scripts and objects are there. [`observe`] tells what an invocation has done.
 //!
 //! Architecture invariants: nothing lives in memory between invocations but what never changes, and what was heard of
 //! clusters, which decides nothing; no timer but [`sweep`]; every write is conditional or harmless to repeat.
@@ -22,6 +22,7 @@ pub mod finish;
 pub mod http;
 pub mod inputs;
 mod objects;
+pub mod observe;
 pub mod orphans;
 pub mod outcome;
 pub mod ports;

@@ -20,6 +20,7 @@ use ebb_wire::relay::WorkName;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::observe;
 use crate::ports::RelayError;
 
 /// Between two rounds over one cluster.
@@ -126,6 +127,7 @@ pub async fn round(env: &Env, rounds: &dyn Rounds) -> Result<usize, FlowError> {
     }
     let end = Instant::now() + ROUND;
     let Found { works, strangers, unseen } = find(env, &cluster.name, end).await?;
+    observe::orphaned(works.iter().map(|work| work.objects.len()).sum::<usize>() + strangers.len());
     for why in unseen {
         tracing::info!(cluster = cluster.name, why, "not everything was looked at for orphans");
     }

@@ -13,6 +13,7 @@ use ebb_store::{ReadPlugins, StoreError, TargetHead, Transition, Waiting};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
+use tracing::Instrument as _;
 
 use crate::drive::drive;
 use crate::env::{Env, Loaded};
@@ -40,6 +41,16 @@ pub type Answer = Result<LifecycleAnswer, NotTaken>;
 /// # Errors
 /// The store's: the sender has to come again.
 pub async fn receive(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: Asked,
+    event: &Lifecycle,
+) -> Result<Answer, FlowError> {
+    let span = tracing::info_span!("event", kind = event.kind, name = event.name);
+    Box::pin(take(env, plugins, asked, event)).instrument(span).await
+}
+
+async fn take(
     env: &Env,
     plugins: &dyn ReadPlugins,
     asked: Asked,

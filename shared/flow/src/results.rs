@@ -24,6 +24,7 @@ use crate::dispatch::{self, Try};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::Memory;
+use crate::observe::{self, End};
 use crate::outcome::{Ended, Failure};
 use crate::ports::Message;
 use crate::records;
@@ -138,7 +139,12 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
     let Try { unit, attempt, epoch } = this;
     let patch = accept(Event::Succeeded { unit, attempt, epoch });
     match run.patch(env, &patch).await? {
-        Ok(head) => fresh(env, run, this, &head).await,
+        Ok(head) => {
+            if !matches!(ended, Ended::Skipped(_)) {
+                observe::ended(run, this, End::Completed, env.now());
+            }
+            fresh(env, run, this, &head).await
+        }
         Err(image) => match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
             Refusal::AlreadyDone => match image {
                 // A run that was cancelled meanwhile goes nowhere from here.
@@ -212,7 +218,10 @@ async fn again_for_more(env: &Env, run: &Run, this: Try) -> Result<Progress, Flo
     let Try { unit, attempt, epoch } = this;
     let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
     match run.patch(env, &accept(Event::Retried { unit, attempt, epoch, to })).await? {
-        Ok(_) => Ok(Progress { ready: vec![(unit, to)], ..Progress::default() }),
+        Ok(_) => {
+            observe::ended(run, this, End::Completed, env.now());
+            Ok(Progress { ready: vec![(unit, to)], ..Progress::default() })
+        }
         Err(_) => Ok(Progress::default()),
     }
 }
@@ -273,7 +282,10 @@ pub async fn resume(
 async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     match run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await? {
-        Ok(head) => fresh(env, run, this, &head).await,
+        Ok(head) => {
+            observe::ended(run, this, End::Completed, env.now());
+            fresh(env, run, this, &head).await
+        }
         Err(Some(head)) if head.head.epoch == epoch => {
             match refusal(unit, attempt, epoch, Some(&head.head)) {
                 Refusal::AlreadyDone => next(env, run, &head, Cause::Again(unit)).await,
@@ -297,6 +309,7 @@ async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progre
     if let Some(patch) = accept_waking(event, due)
         && run.patch(env, &patch).await?.is_ok()
     {
+        observe::ended(run, this, End::Retried, env.now());
         env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
         return Ok(Progress::default());
     }
@@ -304,7 +317,10 @@ async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progre
     // crash in between costs an idle look; then the plain write tells.
     dispatch::hasten(env, run, wait.0).await?;
     match run.patch(env, &accept(event)).await? {
-        Ok(_) => Ok(Progress::default()),
+        Ok(_) => {
+            observe::ended(run, this, End::Retried, env.now());
+            Ok(Progress::default())
+        }
         Err(_) => Ok(Progress::late(Late::Ignored)),
     }
 }
@@ -313,7 +329,10 @@ async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progre
 async fn fail(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     match run.patch(env, &accept(Event::Failed { unit, attempt, epoch })).await? {
-        Ok(head) => next(env, run, &head, Cause::Fresh(unit)).await,
+        Ok(head) => {
+            observe::ended(run, this, End::Failed, env.now());
+            next(env, run, &head, Cause::Fresh(unit)).await
+        }
         Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
             next(env, run, &head, Cause::Again(unit)).await
         }

@@ -16,6 +16,7 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, Verdict};
 use ebb_wire::relay::WorkState;
 use futures::StreamExt as _;
+use tracing::Instrument as _;
 
 use crate::complete;
 use crate::dispatch::{self, Try};
@@ -24,6 +25,7 @@ use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
 use crate::finish;
 use crate::inputs::Memory;
+use crate::observe;
 use crate::outcome::Ended;
 use crate::ports::Message;
 use crate::receive;
@@ -88,6 +90,7 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError
         swept.looked += 1;
         swept.failed += usize::from(!done);
     }
+    observe::swept(swept.looked, late_ms);
     Ok(swept)
 }
 
@@ -116,7 +119,8 @@ pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowErr
 pub async fn sweep_run(env: &Env, id: &RunId, when: When) -> Result<(), FlowError> {
     let mut when = when;
     for _ in 0..LOOKS {
-        match sweep_once(env, id, when).await? {
+        let span = tracing::info_span!("look", run = %id);
+        match Box::pin(sweep_once(env, id, when)).instrument(span).await? {
             Looked::Done => return Ok(()),
             Looked::Changed => {}
         }
@@ -186,6 +190,11 @@ async fn sweep_once(env: &Env, id: &RunId, when: When) -> Result<Looked, FlowErr
 /// # Errors
 /// The store's; the deadline is found when the run is due.
 pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+    let span = tracing::info_span!("look", run = %id);
+    Box::pin(look_at_unit(env, id, unit, attempt)).instrument(span).await
+}
+
+async fn look_at_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(()) };
     let view = run.look(env).await?;
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
@@ -309,6 +318,7 @@ async fn look_at(
         }
         return Ok(nothing);
     };
+    observe::begun(&run.id, this, begun);
     let record = record.cloned().unwrap_or_default();
     let deadline = begun.plus(Millis(unit.timeout_ms));
     let deadline = if is_relayed { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
@@ -398,6 +408,11 @@ async fn expire(
 /// # Errors
 /// The store's; the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
+    let span = tracing::info_span!("look", kind, name);
+    Box::pin(look_at_target(env, kind, name)).instrument(span).await
+}
+
+async fn look_at_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.tell.is_some()
         && let Err(error) = tell::tell(env, &target).await

@@ -15,6 +15,7 @@ use std::time::Duration;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::observe::{Came, Collector, Function, Telemetry};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
 use ebb_outbound::{Client, Policy};
@@ -59,6 +60,8 @@ pub struct Settings {
     pub dynamodb: Option<External>,
     /// What runs the units.
     pub units: Units,
+    /// Where spans go; `None`: nowhere.
+    pub collector: Option<Collector>,
 }
 
 /// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
@@ -175,13 +178,18 @@ impl Stack {
         let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
         let post = Arc::new(PostOffice::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
         let server = Server { env: Arc::clone(&env), store: store.clone(), access, post };
-        let router = ebb_flow::http::all(server).merge(platform::router(Arc::clone(&outcomes)));
+        let telemetry = Telemetry::default().with_collector(settings.collector.as_ref());
+        let telemetry = Arc::new(telemetry.map_err(StackError::part("the exporter of spans"))?);
+        let functions = Arc::clone(&telemetry).observed(ebb_flow::http::all(server), |_| Came::default());
+        let router = functions.merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
-        tasks.push(tokio::spawn(queue::work(Arc::clone(&env), messages, stopped.clone())));
+        let work = queue::work(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
+        tasks.push(tokio::spawn(work));
         tasks.push(tokio::spawn(look_for_orphans(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
-        tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), Arc::clone(&store), stopped)));
+        let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
+        tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
         Ok(Self {
             connection,
@@ -367,7 +375,12 @@ pub(crate) async fn serve(listener: TcpListener, router: axum::Router, mut stopp
 }
 
 /// Looks at what is due, at first at everything that is open: whoever was to act on it may have died.
-async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
+async fn sweep_forever(
+    env: Arc<Env>,
+    store: Arc<Store>,
+    telemetry: Arc<Telemetry>,
+    mut stopped: watch::Receiver<bool>,
+) {
     if let Err(error) = recover(&env, &store).await {
         tracing::warn!(%error, "what was left unfinished is looked at when it is due");
     }
@@ -376,7 +389,8 @@ async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rec
             _ = stopped.wait_for(|&stopped| stopped) => return,
             () = tokio::time::sleep(SWEEP) => {}
         }
-        if let Err(error) = ebb_flow::sweep::sweep(&env, store.as_ref()).await {
+        let sweep = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
+        if let Err(error) = telemetry.invoke(Function::Sweep, Came::default(), sweep).await {
             tracing::warn!(%error, "the index could not be asked");
         }
         if let Err(error) = ebb_flow::silence::note(&env, store.as_ref()).await {

@@ -1,7 +1,7 @@
 //! CloudEvents 1.0 over HTTP: lifecycle webhooks in, outcomes out.
 //!
 //! Read are the structured mode (`application/cloudevents+json`) and the binary mode (`ce-…` headers, a JSON body).
-//! Batches, other formats and other data than JSON are refused. Extension attributes are taken and not looked at.
+//! Batches, other formats and other data than JSON are refused. Extension attributes are taken and not looked at, but for `traceparent`.
 //! Nothing here is verified: [`crate::sign::verify`] comes first.
 
 mod attributes;
@@ -56,6 +56,8 @@ pub struct LifecycleEvent {
     pub asked: Asked,
     /// When it happened, by the sender's clock.
     pub time: Option<Time>,
+    /// The trace in which it happened, as its sender has written it: the extension for distributed tracing.
+    pub traceparent: Option<String>,
     /// The target.
     pub data: Lifecycle,
 }
@@ -122,7 +124,7 @@ pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventEr
         Mode::Structured => structured(body)?,
         Mode::Binary => binary(headers, body)?,
     };
-    let Attributes { id, source, r#type, time, data } = attributes;
+    let Attributes { id, source, r#type, time, traceparent, data } = attributes;
     let asked = Asked::ALL.into_iter().find(|asked| asked.as_type() == r#type);
     let asked = asked.ok_or_else(|| EventError::UnknownType(crate::limits::message(&r#type)))?;
     let data: Lifecycle = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
@@ -132,7 +134,7 @@ pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventEr
         let problem = format!("is missing: {} needs the target's document as text", asked.as_type());
         return Err(EventError::Data { path: "data.document".to_owned(), problem });
     }
-    Ok(LifecycleEvent { id, source, asked, time, data })
+    Ok(LifecycleEvent { id, source, asked, time, traceparent, data })
 }
 
 enum Mode {

@@ -8,3 +8,5 @@ pub const CALLBACK_URL: &str = "ebb-callback-url";
 pub const CALLBACK_TOKEN: &str = "ebb-callback-token";
 /// Header with the number of the try.
 pub const ATTEMPT: &str = "ebb-attempt";
+/// Header with the try as a W3C trace context, if spans are collected.
+pub const TRACEPARENT: &str = "traceparent";

@@ -9,6 +9,7 @@ use axum::Router;
 use ebb_engine::Millis;
 use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
 use ebb_flow::http::{Access, Role, Server};
+use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::ports::{Message, Queue};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings, Warm};
@@ -103,7 +104,8 @@ impl Parts {
 
 impl Functions {
     /// Starts them. Outcomes go to `platform`.
-    pub(crate) async fn start(platform: &str) -> Self {
+    pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
+        let telemetry = Arc::new(telemetry);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let dynamo = Table::memory().unwrap();
         ebb_store::table::create(&dynamo, NAME).await.unwrap();
@@ -134,10 +136,12 @@ impl Functions {
                 "Complete" => ebb_flow::http::complete(server),
                 "Api" => ebb_flow::http::api(server),
                 _ => {
-                    tokio::spawn(sweep(server.env, store, messages.take().unwrap()));
+                    let telemetry = Arc::clone(&telemetry);
+                    tokio::spawn(sweep(server.env, store, telemetry, messages.take().unwrap()));
                     continue;
                 }
             };
+            let router = Arc::clone(&telemetry).observed(router, |_| came());
             let listener = listeners.remove(name).unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
@@ -150,19 +154,33 @@ impl Functions {
     }
 }
 
+/// What Lambda would say of an invocation.
+fn came() -> Came {
+    Came { request: "r-1".to_owned(), at: None }
+}
+
 /// The schedule, in a hurry, and the queue.
-async fn sweep(env: Arc<Env>, store: Arc<Store>, mut messages: mpsc::UnboundedReceiver<Message>) {
+async fn sweep(
+    env: Arc<Env>,
+    store: Arc<Store>,
+    telemetry: Arc<Telemetry>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+) {
     loop {
         let next = tokio::time::timeout(Duration::from_millis(100), messages.recv());
         match next.await {
             Ok(None) => return,
             Ok(Some(message)) => {
-                let env = Arc::clone(&env);
+                let (env, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
                 // A hint that fails is a hint that was lost.
-                tokio::spawn(async move { ebb_flow::sweep::receive_message(&env, &message).await });
+                tokio::spawn(async move {
+                    let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
+                    telemetry.invoke(Function::Sweep, came(), work).await
+                });
             }
             Err(_) => {
-                ebb_flow::sweep::sweep(&env, store.as_ref()).await.unwrap();
+                let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
+                telemetry.invoke(Function::Sweep, came(), work).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
                 tokio::spawn(async move { ebb_flow::orphans::round(&env, store.as_ref()).await });
             }

@@ -1,7 +1,8 @@
 //! What is outside: the platform, servers of webhook units, and a cluster's relay that polls.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -34,15 +35,29 @@ pub(crate) fn http() -> reqwest::Client {
     CLIENT.clone()
 }
 
+/// What servers and scripts were told of traces, by the path of a request or the name of a unit.
 #[derive(Clone, Default)]
-struct Servers(Arc<AtomicUsize>);
+pub(crate) struct Seen(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Seen {
+    pub(crate) fn take(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn add(&self, who: &str, told: &str) {
+        self.0.lock().unwrap().insert(who.to_owned(), told.to_owned());
+    }
+}
+
+#[derive(Clone, Default)]
+struct Servers(Arc<AtomicUsize>, Seen);
 
 /// Starts the servers. `/ok` answers at once, `/later` calls back, `/twice` once more with another result, `/bad` fails
 /// and `/late-bad` fails by a callback; `/flaky` fails at first. Everything else is taken.
-pub(crate) async fn start() -> String {
+pub(crate) async fn start(seen: Seen) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().route("/{what}", post(answer)).with_state(Servers::default());
+    let router = Router::new().route("/{what}", post(answer)).with_state(Servers(Arc::default(), seen));
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
 }
@@ -53,6 +68,7 @@ async fn answer(
     headers: HeaderMap,
 ) -> (StatusCode, Json<Value>) {
     let text = |name: &str| headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+    servers.1.add(&what, &text("traceparent"));
     let to = Destination { url: text("ebb-callback-url"), token: text("ebb-callback-token") };
     let succeeded = |id: &str| json!({"status": "succeeded", "outputs": {"id": id}, "log": "a line"});
     let failed = json!({"status": "failed", "reason": {"code": "status", "message": "no"}});
@@ -78,8 +94,8 @@ async fn call_back(to: &Destination, body: &Value) {
     request.send().await.unwrap();
 }
 
-/// The relay of the cluster: scripts succeed at once, and one of a life that is over is still there.
-pub(crate) async fn relay(api: String, over: WorkName) {
+/// The relay of the cluster: scripts succeed at once, but for one that is `endless`, and one of a life that is over is still there.
+pub(crate) async fn relay(api: String, over: WorkName, seen: Seen) {
     let mut answers = Vec::new();
     loop {
         let poll = Poll { v: 1, cluster: "uid".to_owned(), wait_ms: Some(500), held: Vec::new(), answers };
@@ -93,20 +109,28 @@ pub(crate) async fn relay(api: String, over: WorkName) {
         let status = answer.status();
         let bytes: Bytes = answer.bytes().await.unwrap();
         let post: Post = serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
-        answers = post.mail.iter().map(|mail| reply(mail, &over)).collect();
+        answers = post.mail.iter().map(|mail| reply(mail, &over, &seen)).collect();
     }
 }
 
-fn reply(mail: &Mail, over: &WorkName) -> Reply {
+fn reply(mail: &Mail, over: &WorkName, seen: &Seen) -> Reply {
     let sealed = STANDARD.decode(&mail.sealed).unwrap();
     let batch = seal::open(&Keys::from(secret()), &Mail::about(CLUSTER, &mail.id), &sealed).unwrap();
     let mut batch: Batch = serde_json::from_slice(&batch).unwrap();
     let answer = match batch.requests.remove(0) {
         Request::Ensure(work) => {
+            let documents = &work.work.secrets;
+            let env: Vec<(String, String)> =
+                serde_json::from_value(documents[0].document["env"].clone()).unwrap();
+            let of = |name: &str| env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+            seen.add(of("EBB_UNIT").unwrap(), of("TRACEPARENT").unwrap_or_default());
             let result = json!({"status": "succeeded", "outputs": {"name": long()}, "log": "done"});
+            let ends = of("EBB_UNIT") != Some("endless");
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                call_back(&work.callback, &result).await;
+                if ends {
+                    call_back(&work.callback, &result).await;
+                }
             });
             Answer::State(WorkState::Running { log: long() })
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ebb_engine::{Moment, Unit};
+use ebb_flow::observe::Telemetry;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
 use ebb_wire::cloudevents::{self, Asked};
@@ -13,15 +14,25 @@ use ebb_wire::sign::{self, MessageId};
 use serde_json::{Value, json};
 
 use crate::functions::{Functions, TOKEN, secret};
-use crate::outside::{self, long};
+use crate::outside::{self, Seen, long};
 
-struct Life {
+pub(crate) struct Life {
     functions: Functions,
     http: reqwest::Client,
     outside: String,
+    /// What webhooks tell of a trace.
+    pub(crate) traceparent: Option<String>,
 }
 
 impl Life {
+    /// Functions, with servers and a relay around them.
+    pub(crate) async fn begin(telemetry: Telemetry, seen: Seen) -> Self {
+        let outside = outside::start(seen.clone()).await;
+        let functions = Functions::start(&format!("{outside}/platform"), telemetry).await;
+        tokio::spawn(outside::relay(functions.urls["Api"].clone(), work("whole", "1"), seen));
+        Self { functions, http: outside::http(), outside, traceparent: None }
+    }
+
     async fn api(&self, path: &str, body: Option<Value>) -> (u16, Value) {
         let url = format!("{}{path}", self.functions.urls["Api"]);
         let request = match body {
@@ -35,7 +46,7 @@ impl Life {
         (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())
     }
 
-    async fn publish(&self, name: &str, rest: &str) {
+    pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}");
         let document = document.replace("OUTSIDE", &self.outside);
         let (status, answer) = self.api("/v1/plugins", Some(json!({ "document": document }))).await;
@@ -58,28 +69,37 @@ impl Life {
         for (name, value) in sign::sign(&secret(), &MessageId::parse("msg-1").unwrap(), time, &body) {
             request = request.header(name, value);
         }
+        if let Some(traceparent) = &self.traceparent {
+            request = request.header("traceparent", traceparent);
+        }
         request.header("content-type", content_type).body(body).send().await.unwrap().status().as_u16()
     }
 
-    async fn create(&self, name: &str, uid: &str, plugin: &str, more: &str) -> u16 {
+    pub(crate) async fn create(&self, name: &str, uid: &str, plugin: &str, more: &str) -> u16 {
         let document = format!(
             "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: inside\nresources: {{r: {{plugin: {plugin}}}}}\n{more}"
         );
         self.event(Asked::Created, name, uid, Some(document)).await
     }
 
-    async fn delete(&self, name: &str, uid: &str) -> u16 {
+    pub(crate) async fn delete(&self, name: &str, uid: &str) -> u16 {
         self.event(Asked::Deleted, name, uid, None).await
     }
 
-    async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
+    pub(crate) async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
+        let uid = format!("{name}-{uid}");
+        self.see(name, |target| target["phase"] == phase && target["uid"] == uid).await
+    }
+
+    /// A target, once it is as it should be.
+    async fn see(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let (_, target) = self.api(&format!("/v1/targets/sandbox/{name}"), None).await;
-            if target["phase"] == phase && target["uid"] == format!("{name}-{uid}") {
+            if is(&target) {
                 return target;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{name} is not {phase}: {target}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{name} does not get there: {target}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -92,16 +112,14 @@ fn work(name: &str, uid: &str) -> WorkName {
 
 /// Everything; gives the functions with what they have needed.
 pub(crate) async fn all() -> Functions {
-    let outside = outside::start().await;
-    let functions = Functions::start(&format!("{outside}/platform")).await;
-    let http = outside::http();
-    tokio::spawn(outside::relay(functions.urls["Api"].clone(), work("whole", "1")));
-    let life = Life { functions, http, outside };
+    let life = Life::begin(Telemetry::default(), Seen::default()).await;
     // A document that is too large for the table, with a plan that is.
     let description = "x".repeat(110 << 10);
     life.publish("whole@1.0.0", &format!("{WHOLE}\n# {description}\n")).await;
     life.publish("whole@2.0.0", WHOLE).await;
-    for (name, rest) in [("stuck@1.0.0", STUCK), ("bad@1.0.0", BAD), ("late-bad@1.0.0", LATE_BAD)] {
+    for (name, rest) in
+        [("stuck@1.0.0", STUCK), ("bad@1.0.0", BAD), ("late-bad@1.0.0", LATE_BAD), ("long@1.0.0", LONG)]
+    {
         life.publish(name, rest).await;
     }
     for path in ["", "/whole", "/whole/versions/1.0.0"] {
@@ -152,6 +170,11 @@ pub(crate) async fn all() -> Functions {
     assert_eq!(life.create("stopped", "1", "whole", "").await, 202);
     assert_eq!(life.delete("stopped", "1").await, 202);
     life.phase("stopped", "1", "gone").await;
+    // One that is looked at while its script runs.
+    assert_eq!(life.create("long", "1", "long", "").await, 202);
+    life.see("long", |target| target["runs"][0]["units"][0]["state"] == "running").await;
+    assert_eq!(life.delete("long", "1").await, 202);
+    life.phase("long", "1", "gone").await;
     assert_eq!(life.api("/v1/targets", None).await.0, 200);
     assert_eq!(life.api("/v1/clusters", None).await.0, 200);
     assert_eq!(life.api("/v1/orphans", None).await.0, 200);
@@ -182,7 +205,7 @@ preStart:
   script:
     pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
     outputs: {name: {file: /tmp/name}}
-  last: {webhook: {url: "OUTSIDE/ok", body: {a: "${units.script.outputs.name}", b: "${units.twice.outputs.id}"}}}
+  last: {webhook: {url: "OUTSIDE/ok", body: {a: "${units.script.outputs.name}", b: "${units.twice.outputs.id}", c: "${units.later.outputs.id}"}}}
 postStop:
   undo-later: {undoes: later, webhook: {url: "OUTSIDE/ok", body: {id: "${units.later.outputs.?id}"}}}
   undo-script:
@@ -190,6 +213,11 @@ postStop:
     pod: {runner: sh, script: "#!/bin/sh\nrm $NAME"}
     inputs: {name: "${units.script.outputs.?name}"}
 outputs: {id: "${units.ok.outputs.id}"}
+"##;
+const LONG: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  endless: {pod: {runner: sh, script: "#!/bin/sh\nsleep 1d"}}
 "##;
 const STUCK: &str = r#"
 preStart:

@@ -136,6 +136,22 @@ async fn the_table_is_that_of_the_store() {
     assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": TableSpec::TTL, "Enabled": true}));
 }
 
+/// The figures that alarms and the dashboard show are those that the functions print, and all of these.
+#[test]
+fn what_is_shown_is_told() {
+    let (template, text) = (template(), tree::read("template.yaml"));
+    let shown = text.split("[\"Ebb/${AWS::StackName}\",\"").skip(1);
+    let shown: BTreeSet<&str> = shown.map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(shown, BTreeSet::from(ebb_flow::observe::FIGURES));
+    let resources = template["Resources"].as_object().unwrap().values();
+    let of_ours =
+        resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
+    let alarms: BTreeSet<&str> = of_ours.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
+    assert_eq!(alarms, BTreeSet::from(["Late", "Stuck"]));
+    let figures = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_FIGURES"];
+    assert_eq!(*figures, "Ebb/${AWS::StackName}");
+}
+
 #[test]
 fn every_documented_route_leads_to_its_function() {
     let template = template();

@@ -24,7 +24,8 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
     let server = Server::start([Answer::Status(200)]);
     let address = RelayAddress { heartbeat_ms: 20, ..relay(server.url()).unwrap() };
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
-    let spec = Spec { relay: Some(address), ..world.sh(text, &[]) };
+    let mut spec = Spec { relay: Some(address), ..world.sh(text, &[]) };
+    spec.env.push(("TRACEPARENT".to_owned(), "00-1-2-01".to_owned()));
     // An image may have a proxy for everybody else.
     let mut command = world.command(&spec);
     let child = command
@@ -46,6 +47,7 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
         assert!(head.starts_with("post /v1/reports/a http/1.1\r\n"), "{head}");
         assert!(head.contains("\r\nauthorization: bearer t0ken\r\n"), "{head}");
         assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{head}");
+        assert!(head.contains("\r\ntraceparent: 00-1-2-01\r\n"), "{head}");
     }
 }
 

@@ -14,8 +14,6 @@ use crate::run::{cargo, command, folder, root, run};
 
 /// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
 const ADDRESS: &str = "11.0.0.1";
-/// What the emulator does not know. They are alarms' figures; nothing else names them but the dashboard.
-const UNKNOWN: &str = "AWS::Logs::MetricFilter";
 
 /// Has the program `deployed` deploy what was built to MiniStack.
 ///
@@ -53,10 +51,9 @@ fn staged() -> anyhow::Result<PathBuf> {
     let text = fs::read_to_string(&built).with_context(|| built.display().to_string())?;
     let mut template: Value = serde_saphyr::from_str(&text).context("SAM's template")?;
     let resources = template["Resources"].as_object_mut().context("SAM's template has resources")?;
-    // Arithmetic over metrics is unknown to it as well.
+    // Arithmetic over metrics.
     let is_unknown = |resource: &Value| {
-        resource["Type"] == UNKNOWN
-            || (resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array())
+        resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array()
     };
     let unknown: Vec<String> =
         resources.iter().filter(|(_, it)| is_unknown(it)).map(|(name, _)| name.clone()).collect();

@@ -19,13 +19,13 @@ const EMULATOR: &str = "site-packages/samcli/local/rapid/aws-lambda-rie-x86_64";
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How often each is started to be measured
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     rounds: usize,
 }
 
 impl Default for Arguments {
     fn default() -> Self {
-        Self { rounds: 10 }
+        Self { rounds: 20 }
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Set {
     Helm,
     /// kro's `controller`, and `crds` beside it.
     Kro,
+    /// The OpenTelemetry collector, which is no part of a cluster.
+    Collector,
 }
 
 impl Set {
@@ -34,6 +36,7 @@ impl Set {
             Self::Pause => "pause",
             Self::Helm => "helm",
             Self::Kro => "kro",
+            Self::Collector => "collector",
         }
     }
 

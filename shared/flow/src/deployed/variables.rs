@@ -14,13 +14,14 @@ use super::DeployedError;
 /// Names the secret, by its ARN or its name.
 const SECRETS: &str = "EBB_SECRETS";
 /// What it may hold.
-const SECRET: [&str; 6] = [
+const SECRET: [&str; 7] = [
     "EBB_WEBHOOK_KEYS",
     "EBB_PLATFORM_SECRET",
     "EBB_UNIT_SECRET",
     "EBB_TOKEN_KEYS",
     "EBB_API_TOKENS",
     "EBB_CLUSTERS",
+    "OTEL_EXPORTER_OTLP_HEADERS",
 ];
 
 /// The variables of one function.
@@ -83,7 +84,7 @@ fn held(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
         serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
     if held.keys().any(|name| !SECRET.contains(&name.as_str())) {
         return Err("the secret has a name that is none of EBB_WEBHOOK_KEYS, EBB_PLATFORM_SECRET, \
-                    EBB_UNIT_SECRET, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS");
+                    EBB_UNIT_SECRET, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, OTEL_EXPORTER_OTLP_HEADERS");
     }
     let text = |value| match value {
         Value::String(text) => text,

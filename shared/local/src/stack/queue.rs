@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_flow::Env;
+use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::ports::{Message, Queue};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -44,6 +45,7 @@ impl Queue for LocalQueue {
 /// Deals with messages until the stack stops; what is being dealt with then is finished first.
 pub(crate) async fn work(
     env: Arc<Env>,
+    telemetry: Arc<Telemetry>,
     mut messages: mpsc::UnboundedReceiver<Message>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -55,10 +57,11 @@ pub(crate) async fn work(
             message = messages.recv() => message,
         };
         let (Some(message), Ok(place)) = (message, Arc::clone(&places).acquire_owned().await) else { break };
-        let env = Arc::clone(&env);
+        let (env, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
         tasks.spawn(async move {
             let _place = place;
-            if let Err(error) = Box::pin(ebb_flow::sweep::receive_message(&env, &message)).await {
+            let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
+            if let Err(error) = telemetry.invoke(Function::Sweep, Came::default(), work).await {
                 tracing::warn!(?message, %error, "dealt with again when it is due");
             }
         });

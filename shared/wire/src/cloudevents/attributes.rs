@@ -22,6 +22,7 @@ pub(super) struct Attributes {
     pub(super) source: String,
     pub(super) r#type: String,
     pub(super) time: Option<Time>,
+    pub(super) traceparent: Option<String>,
     /// JSON as it was written.
     pub(super) data: Option<Box<RawValue>>,
 }
@@ -100,7 +101,8 @@ impl Attributes {
             let problem = || format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z");
             text.parse().map_err(|_| wrong("time", &problem()))
         });
-        Ok(Self { id, source, r#type, time: time.transpose()?, data })
+        let time = time.transpose()?;
+        Ok(Self { id, source, r#type, time, traceparent: texts.remove("traceparent"), data })
     }
 }
 

@@ -68,7 +68,9 @@ fn what_a_platform_builds_is_read() {
 
 #[test]
 fn both_modes_say_the_same() {
-    let structured = read(&event_with(serde_json::json!({"time": "2026-09-21T13:33:20.123+02:00"}))).unwrap();
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let also = serde_json::json!({"time": "2026-09-21T13:33:20.123+02:00", "traceparent": trace});
+    let structured = read(&event_with(also)).unwrap();
     let body = br#"{"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "name: pr-1234"}"#;
     let given = headers(&[
         ("content-type", "application/json; charset=UTF-8"),
@@ -78,10 +80,11 @@ fn both_modes_say_the_same() {
         ("CE-TYPE", CREATED),
         ("ce-time", "2026-09-21T11:33:20.123Z"),
         ("ce-partitionkey", "pr-1234"),
+        ("ce-traceparent", trace),
         ("x-request-id", "7"),
     ]);
     assert_eq!(parse(&given, body).unwrap(), structured);
-    assert_eq!(structured.data.generation, 1);
+    assert_eq!((structured.data.generation, structured.traceparent.as_deref()), (1, Some(trace)));
 }
 
 #[test]

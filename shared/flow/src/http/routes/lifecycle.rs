@@ -11,6 +11,7 @@ use ebb_wire::limits;
 use ebb_wire::sign;
 
 use crate::http::{HttpProblem, Server};
+use crate::observe;
 use crate::receive::{self, NotTaken};
 
 /// Takes a lifecycle webhook: a CloudEvent, structured or binary, signed with Standard Webhooks. The same webhook again
@@ -39,6 +40,10 @@ pub(crate) async fn receive(
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
         HttpProblem::new(status, "event", error.to_string())
     })?;
+    // That of the request comes from the nearest; that of the event is signed, and as old as the event.
+    let header = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let parents = header.into_iter().chain(event.traceparent.as_deref());
+    observe::event(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn crate::env::ApiStore = server.store.as_ref();
     match Box::pin(receive::receive(env, plugins, event.asked, &event.data)).await? {
         Ok(answer) => Ok((StatusCode::ACCEPTED, Json(answer))),

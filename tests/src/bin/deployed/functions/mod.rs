@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     examples: PathBuf,
     /// How often each is started to be measured
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     rounds: usize,
 }
 

@@ -1,0 +1,164 @@
+//! What is told of an invocation when it is over: figures, as a line of the log, and spans, to a collector.
+//!
+//! Everything is gathered in the task of the invocation and nowhere else: invocations beside each other do not see each
+//! other's, and code that runs outside of one (tests of parts, the simulated world) gathers nothing.
+//!
+//! Nothing of a trace is stored. The trace of a run, the span of a run and that of a try have ids that follow from the
+//! names of run and try ([`ids`]), so each of the invocations that move a run on can add to its trace by itself. Spans of
+//! runs and tries are told by whoever wrote their end, which is one, because that write has a condition.
+
+mod collector;
+mod figures;
+mod ids;
+mod telemetry;
+mod trace;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ebb_engine::{Attempt, Outcome, Timestamp, Unit};
+use ebb_wire::id::RunId;
+
+use crate::dispatch::Try;
+use crate::run::Run;
+use figures::Figures;
+use trace::Trace;
+
+pub use collector::{Collector, CollectorError};
+pub use figures::NAMES as FIGURES;
+pub use telemetry::{Came, Function, Telemetry};
+
+tokio::task_local! {
+    static INVOCATION: Arc<Invocation>;
+}
+
+/// What is gathered of one invocation.
+struct Invocation {
+    function: Function,
+    /// When what it is about has come in.
+    began: Timestamp,
+    figures: Mutex<Figures>,
+    /// When tries were begun, as far as it is known.
+    begun: Mutex<HashMap<(RunId, Unit, Attempt), Timestamp>>,
+    /// `None`: nobody collects spans.
+    trace: Option<Mutex<Trace>>,
+}
+
+impl Invocation {
+    fn figures(&self) -> MutexGuard<'_, Figures> {
+        lock(&self.figures)
+    }
+
+    fn trace(&self) -> Option<MutexGuard<'_, Trace>> {
+        self.trace.as_ref().map(lock)
+    }
+}
+
+/// What is gathered is whole after every operation.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn count(count: impl FnOnce(&mut Figures)) {
+    // Outside of an invocation nobody counts.
+    let _ = INVOCATION.try_with(|invocation| count(&mut invocation.figures()));
+}
+
+fn trace<T>(add: impl FnOnce(&mut Trace) -> T) -> Option<T> {
+    INVOCATION.try_with(|invocation| invocation.trace().map(|mut trace| add(&mut trace))).ok().flatten()
+}
+
+/// How a try ended that moved its run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It succeeded.
+    Completed,
+    /// It failed, and another try follows.
+    Retried,
+    /// It failed, and with it the unit.
+    Failed,
+}
+
+/// A lifecycle webhook has come that is authentic. `parents` are W3C trace contexts that came with it; the first one
+/// that is well formed is continued.
+pub(crate) fn event<'a>(kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
+    trace(|trace| trace.event(kind, name, parents));
+}
+
+/// A callback has come whose token is authentic, for a try that was sent at `sent`.
+pub(crate) fn callback(run: &Run, this: Try, sent: Timestamp) {
+    begun(&run.id, this, sent);
+    trace(|trace| trace.callback(run, this));
+}
+
+/// This invocation moves a run on.
+pub(crate) fn drives(run: &RunId) {
+    trace(|trace| trace.drives(run));
+}
+
+/// When a try was begun, by an earlier invocation.
+pub(crate) fn begun(run: &RunId, this: Try, at: Timestamp) {
+    let _ = INVOCATION.try_with(|invocation| {
+        lock(&invocation.begun).insert((run.clone(), this.unit, this.attempt), at);
+    });
+}
+
+/// What whoever gets a try is told of its trace: a W3C `traceparent`. `None`: nobody collects spans.
+pub(crate) fn traceparent(run: &RunId, this: Try) -> Option<String> {
+    trace(|_| ids::traceparent(run, this))
+}
+
+/// The request for a try goes out now.
+pub(crate) fn sending(run: &Run, this: Try, now: Timestamp) {
+    // Of one invocation the first request alone: the others wait for their turn or for its answer.
+    let _ = INVOCATION.try_with(|invocation| {
+        invocation.figures().sends(invocation.function, now.since(invocation.began).0);
+    });
+    begun(&run.id, this, now);
+}
+
+/// The request for a try, which went out at `begun`, is answered, or nobody waits any longer. `wrong` is the class of a
+/// failure.
+pub(crate) fn sent(run: &Run, this: Try, begun: Timestamp, now: Timestamp, wrong: Option<&'static str>) {
+    trace(|trace| trace.sent(run, this, begun, now, wrong));
+}
+
+/// A try has ended, and whoever calls this has written that.
+pub(crate) fn ended(run: &Run, this: Try, end: End, now: Timestamp) {
+    let key = (run.id.clone(), this.unit, this.attempt);
+    let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
+    count(|figures| figures.ended(end, begun.map(|begun| now.since(begun).0)));
+    trace(|trace| trace.ended(run, this, end, begun.unwrap_or(now), now));
+}
+
+/// A result came too late to count.
+pub(crate) fn late() {
+    count(|figures| figures.late_results += 1);
+}
+
+/// A run has ended, and whoever calls this has moved its target on.
+pub(crate) fn over(run: &Run, outcome: Option<Outcome>, now: Timestamp) {
+    count(|figures| figures.run_time(now.since(run.facts.started).0));
+    trace(|trace| trace.over(run, outcome, now));
+}
+
+/// The teardown of a target has given up.
+pub(crate) fn stuck() {
+    count(|figures| figures.stuck += 1);
+}
+
+/// A sweep has looked at what is due, of which the most urgent was due for `late_ms`.
+pub(crate) fn swept(looked: usize, late_ms: u64) {
+    count(|figures| {
+        figures.swept += looked as u64;
+        figures.late = Some(figures.late.map_or(late_ms, |late| late.max(late_ms)));
+    });
+    if looked > 0 {
+        trace(Trace::proven);
+    }
+}
+
+/// Objects were found in a cluster that are left of lives that are over.
+pub(crate) fn orphaned(objects: usize) {
+    count(|figures| figures.orphaned += objects as u64);
+}

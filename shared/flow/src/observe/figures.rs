@@ -1,0 +1,194 @@
+//! Figures of an invocation as one line of CloudWatch's embedded metric format.
+
+use std::time::{Duration, SystemTime};
+
+use metrique_writer::format::Format as _;
+use metrique_writer::unit::{Millisecond, UnitTag as _};
+use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
+use metrique_writer::{Entry, EntryWriter, Unit};
+use metrique_writer_format_emf::Emf;
+
+use super::End;
+use super::telemetry::Function;
+
+/// All names that a figure may have.
+pub const NAMES: [&str; 13] = [
+    "Dispatched",
+    "Completed",
+    "Retried",
+    "Failed",
+    "LateResults",
+    "Swept",
+    "Orphaned",
+    "Stuck",
+    "Late",
+    "FirstDispatch",
+    "NextDispatch",
+    "UnitTime",
+    "RunTime",
+];
+
+/// What is counted, and times in milliseconds.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    dispatched: u64,
+    completed: u64,
+    retried: u64,
+    failed: u64,
+    pub(super) late_results: u64,
+    pub(super) swept: u64,
+    pub(super) orphaned: u64,
+    pub(super) stuck: u64,
+    pub(super) late: Option<u64>,
+    first_dispatch: Option<u64>,
+    next_dispatch: Option<u64>,
+    unit_times: Vec<u64>,
+    run_times: Vec<u64>,
+}
+
+impl Figures {
+    /// A request goes out so long after what led to it has come in.
+    pub(super) fn sends(&mut self, function: Function, after: u64) {
+        self.dispatched += 1;
+        let first = match function {
+            Function::Receive => &mut self.first_dispatch,
+            Function::Complete => &mut self.next_dispatch,
+            Function::Sweep | Function::Api => return,
+        };
+        first.get_or_insert(after);
+    }
+
+    /// A try has ended, after so many milliseconds if that is known.
+    pub(super) fn ended(&mut self, end: End, took: Option<u64>) {
+        match end {
+            End::Completed => self.completed += 1,
+            End::Retried => self.retried += 1,
+            End::Failed => self.failed += 1,
+        }
+        self.unit_times.extend(took);
+    }
+
+    pub(super) fn run_time(&mut self, millis: u64) {
+        self.run_times.push(millis);
+    }
+
+    fn counts(&self) -> [(&'static str, u64); 8] {
+        [
+            (NAMES[0], self.dispatched),
+            (NAMES[1], self.completed),
+            (NAMES[2], self.retried),
+            (NAMES[3], self.failed),
+            (NAMES[4], self.late_results),
+            (NAMES[5], self.swept),
+            (NAMES[6], self.orphaned),
+            (NAMES[7], self.stuck),
+        ]
+    }
+
+    fn times(&self) -> [(&'static str, &[u64]); 5] {
+        [
+            (NAMES[8], self.late.as_slice()),
+            (NAMES[9], self.first_dispatch.as_slice()),
+            (NAMES[10], self.next_dispatch.as_slice()),
+            (NAMES[11], self.unit_times.as_slice()),
+            (NAMES[12], self.run_times.as_slice()),
+        ]
+    }
+
+    /// The line, with its end; nothing where there is nothing to tell. Function and request are fields of it and no
+    /// dimensions: each figure costs once.
+    pub(super) fn line(&self, namespace: &str, function: Function, request: &str, now: u64) -> Vec<u8> {
+        let told = self.counts().iter().any(|(_, count)| *count > 0)
+            || self.times().iter().any(|(_, times)| !times.is_empty());
+        if !told {
+            return Vec::new();
+        }
+        let mut line = Vec::new();
+        let mut emf = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
+        let entry = Line { figures: self, function: function.name(), request, now };
+        if let Err(error) = emf.format(&entry, &mut line) {
+            tracing::error!(%error, "the figures cannot be written");
+            return Vec::new();
+        }
+        line
+    }
+}
+
+struct Line<'a> {
+    figures: &'a Figures,
+    function: &'static str,
+    request: &'a str,
+    now: u64,
+}
+
+impl Entry for Line<'_> {
+    fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
+        writer.timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(self.now));
+        writer.value("function", self.function);
+        if !self.request.is_empty() {
+            writer.value("request", self.request);
+        }
+        for (name, count) in self.figures.counts().into_iter().filter(|(_, count)| *count > 0) {
+            writer.value(name, &Figure(&[count], Unit::Count));
+        }
+        for (name, times) in self.figures.times().into_iter().filter(|(_, times)| !times.is_empty()) {
+            writer.value(name, &Figure(times, Millisecond::UNIT));
+        }
+    }
+}
+
+/// One figure with all that was seen of it.
+struct Figure<'a>(&'a [u64], Unit);
+
+impl Value for Figure<'_> {
+    fn write(&self, writer: impl ValueWriter) {
+        let seen = self.0.iter().map(|seen| Observation::Unsigned(*seen));
+        writer.metric(seen, self.1, [], MetricFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    #[test]
+    fn one_line_with_what_there_is() {
+        let mut figures = Figures { stuck: 1, late: Some(0), ..Figures::default() };
+        figures.sends(Function::Complete, 12);
+        figures.sends(Function::Complete, 30);
+        figures.ended(End::Completed, Some(250));
+        figures.ended(End::Completed, Some(900));
+        let line = figures.line("Ebb/test", Function::Complete, "r-1", 1_700_000_000_123);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let line: Json = serde_json::from_slice(&line).unwrap();
+        let about = &line["_aws"]["CloudWatchMetrics"][0];
+        assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_123_u64);
+        assert_eq!((&about["Namespace"], &about["Dimensions"]), (&json!("Ebb/test"), &json!([[]])));
+        let names: Vec<(&str, &str)> = about["Metrics"].as_array().unwrap().iter().map(named).collect();
+        let count = ["Dispatched", "Completed", "Stuck"].map(|name| (name, "Count"));
+        let times = ["Late", "NextDispatch", "UnitTime"].map(|name| (name, "Milliseconds"));
+        assert_eq!(names, [count, times].concat());
+        assert!(names.iter().all(|(name, _)| NAMES.contains(name)));
+        for (name, expected) in [
+            ("function", json!("complete")),
+            ("request", json!("r-1")),
+            ("Dispatched", json!(2)),
+            ("Late", json!(0)),
+            ("NextDispatch", json!(12)),
+            ("UnitTime", json!({"Values": [250, 900], "Counts": [1, 1]})),
+        ] {
+            assert_eq!(line[name], expected, "{name}");
+        }
+    }
+
+    fn named(metric: &Json) -> (&str, &str) {
+        (metric["Name"].as_str().unwrap(), metric["Unit"].as_str().unwrap())
+    }
+
+    #[test]
+    fn an_invocation_without_figures_says_nothing() {
+        assert!(Figures::default().line("Ebb/test", Function::Api, "r-1", 0).is_empty());
+    }
+}

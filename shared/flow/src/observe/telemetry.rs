@@ -1,0 +1,184 @@
+//! Where what is observed of invocations goes.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use ebb_engine::Timestamp;
+use tracing::Instrument as _;
+
+use super::collector::{Collector, CollectorError, Open};
+use super::trace::Trace;
+use super::{INVOCATION, Invocation, lock};
+use crate::ports::Clock as _;
+use crate::system::SystemClock;
+
+/// A function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// Takes lifecycle webhooks.
+    Receive,
+    /// Takes callbacks.
+    Complete,
+    /// Acts on time.
+    Sweep,
+    /// Answers people and programs.
+    Api,
+}
+
+impl Function {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Complete => "complete",
+            Self::Sweep => "sweep",
+            Self::Api => "api",
+        }
+    }
+
+    /// The function that a request to all of them is for.
+    fn of(path: &str) -> Self {
+        match path {
+            "/v1/events" => Self::Receive,
+            "/v1/callbacks" => Self::Complete,
+            _ => Self::Api,
+        }
+    }
+}
+
+/// How an invocation has come.
+#[derive(Clone, Debug, Default)]
+pub struct Came {
+    /// Its id, which log lines and figures have.
+    pub request: String,
+    /// When somebody before us has seen it first.
+    pub at: Option<Timestamp>,
+}
+
+/// A place for lines.
+struct Lines {
+    namespace: String,
+    to: Mutex<Box<dyn Write + Send>>,
+}
+
+/// Where figures and spans go.
+#[derive(Default)]
+pub struct Telemetry {
+    figures: Option<Lines>,
+    collector: Option<Open>,
+}
+
+impl Telemetry {
+    /// Has spans sent to a collector, if there is one.
+    ///
+    /// # Errors
+    /// The collector cannot be used. That nobody answers there is no error.
+    pub fn with_collector(self, collector: Option<&Collector>) -> Result<Self, CollectorError> {
+        Ok(Self { collector: collector.map(Collector::open).transpose()?, ..self })
+    }
+
+    /// Has figures written to `to`, in a namespace of CloudWatch's: one line for each invocation that has any.
+    pub fn with_figures(self, namespace: &str, to: Box<dyn Write + Send>) -> Self {
+        Self { figures: Some(Lines { namespace: namespace.to_owned(), to: Mutex::new(to) }), ..self }
+    }
+
+    /// Does the work of one invocation, and has told what is to be told of it when this returns: Lambda freezes whatever
+    /// is left behind. A collector that does not answer takes less than a second.
+    pub async fn invoke<T>(&self, function: Function, came: Came, work: impl Future<Output = T>) -> T {
+        let Came { request, at } = came;
+        let known = (!request.is_empty()).then_some(request.as_str());
+        let span = tracing::info_span!("invocation", function = function.name(), request = known);
+        let now = SystemClock.now();
+        let invocation = Arc::new(Invocation {
+            function,
+            began: at.map_or(now, |at| at.min(now)),
+            figures: Mutex::default(),
+            begun: Mutex::default(),
+            trace: self.collector.is_some().then(|| Mutex::new(Trace::new())),
+        });
+        let done = INVOCATION.scope(Arc::clone(&invocation), work).instrument(span.clone()).await;
+        self.tell(&invocation, &request, now).instrument(span).await;
+        done
+    }
+
+    async fn tell(&self, invocation: &Invocation, request: &str, began: Timestamp) {
+        let now = SystemClock.now();
+        if let Some(lines) = &self.figures {
+            let figures = std::mem::take(&mut *invocation.figures());
+            let line = figures.line(&lines.namespace, invocation.function, request, now.0);
+            let mut to = lock(&lines.to);
+            if let Err(error) = to.write_all(&line).and_then(|()| to.flush()) {
+                tracing::warn!(%error, "figures were not written");
+            }
+        }
+        let trace = invocation.trace().map(|mut trace| std::mem::replace(&mut *trace, Trace::new()));
+        if let (Some(collector), Some(trace)) = (&self.collector, trace) {
+            collector.take(trace.finish(invocation.function, request, (began, now))).await;
+        }
+    }
+
+    /// Makes an invocation of each request to `router`. `came` says how a request has come.
+    pub fn observed(self: Arc<Self>, router: Router, came: fn(&Request) -> Came) -> Router {
+        router.layer(from_fn(move |request: Request, next: Next| {
+            let telemetry = Arc::clone(&self);
+            async move {
+                let function = Function::of(request.uri().path());
+                let came = came(&request);
+                telemetry.invoke(function, came, next.run(request)).await
+            }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use axum::routing::post;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn towards(address: std::net::SocketAddr) -> Telemetry {
+        let collector = Collector::parse(&format!("http://{address}"), "").unwrap();
+        Telemetry::default().with_collector(collector.as_ref()).unwrap()
+    }
+
+    async fn event() -> u8 {
+        crate::observe::event("sandbox", "demo", None);
+        7
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_hangs_costs_less_than_a_second() {
+        // Connections wait there, and nobody takes them.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hangs = towards(listener.local_addr().unwrap());
+        let begun = Instant::now();
+        assert_eq!(hangs.invoke(Function::Receive, Came::default(), event()).await, 7);
+        let took = begun.elapsed();
+        assert!(took > Duration::from_millis(500) && took < Duration::from_millis(1500), "{took:?}");
+        // Nor is one that is gone an error.
+        let gone = listener.local_addr().unwrap();
+        drop(listener);
+        assert_eq!(towards(gone).invoke(Function::Receive, Came::default(), event()).await, 7);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_told_of_what_is_not_proven() {
+        let told = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&told);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let telemetry = towards(listener.local_addr().unwrap());
+        let take = post(move || async move { *lock(&counted) += 1 });
+        let router = Router::new().route("/v1/traces", take);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        telemetry.invoke(Function::Receive, Came::default(), async {}).await;
+        assert_eq!(*lock(&told), 0);
+        telemetry.invoke(Function::Receive, Came::default(), event()).await;
+        assert_eq!(*lock(&told), 1);
+    }
+}

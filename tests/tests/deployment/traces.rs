@@ -1,0 +1,133 @@
+//! Lives with somebody who collects spans: what one invocation tells fits what the others tell.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use ebb_flow::observe::{Collector as Place, FIGURES, Telemetry};
+use serde_json::{Value, json};
+
+use crate::collector::{Collector, Span};
+use crate::outside::Seen;
+use crate::run::Life;
+
+const PLUGIN: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  later:
+    webhook: {url: "OUTSIDE/later"}
+    outputs: {id: {value: "${response.body.id}"}}
+  script:
+    pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
+    outputs: {name: {file: /tmp/name}}
+  last: {webhook: {url: "OUTSIDE/last", body: {id: "${units.later.outputs.id}", of: "${units.script.outputs.name}"}}}
+postStop:
+  undo: {undoes: later, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/flaky"}}
+"##;
+/// The trace and the span of whoever asks for the first sandbox.
+const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
+    let found: Vec<&Span> =
+        spans.iter().filter(|span| span.name() == name && span.trace() == trace).collect();
+    let [span] = found[..] else { panic!("{name} in {trace}: {found:#?}\nof {spans:#?}") };
+    span
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_for_each_run() {
+    let collector = Collector::start().await;
+    let (lines, seen) = (Lines::default(), Seen::default());
+    let place = Place::parse(&collector.endpoint, "").unwrap();
+    let telemetry = Telemetry::default().with_figures("Ebb/test", Box::new(lines.clone()));
+    let telemetry = telemetry.with_collector(place.as_ref()).unwrap();
+    let mut life = Life::begin(telemetry, seen.clone()).await;
+    life.publish("traced@1.0.0", PLUGIN).await;
+    life.traceparent = Some(format!("00-{}-{}-01", CALLER.0, CALLER.1));
+    assert_eq!(life.create("called", "1", "traced", "").await, 202);
+    life.phase("called", "1", "ready").await;
+    let mut received = seen.take();
+    life.traceparent = None;
+    assert_eq!(life.delete("called", "1").await, 202);
+    life.phase("called", "1", "gone").await;
+    let ended = |spans: &[Span]| {
+        let of = |name| spans.iter().filter(|span: &&Span| span.name() == name).count();
+        of("run preStart") == 1 && of("run postStop") == 1 && of("event received") == 2
+    };
+    let spans = collector.spans(ended).await;
+
+    // What each receiver was told is the try that it was sent, in the one trace of the run.
+    let run = spans.iter().find(|span| span.name() == "run preStart").unwrap();
+    let trace = run.trace();
+    assert_eq!((run.parent(), run.attribute("ebb.target")), ("", Some("sandbox/called")));
+    for unit in ["later", "script", "last"] {
+        let tried = one(&spans, &format!("unit r/{unit}"), trace);
+        let told = received.remove(unit).unwrap_or_else(|| panic!("{unit} was told nothing"));
+        assert_eq!(told, format!("00-{trace}-{}-01", tried.id()), "{unit}");
+        assert_eq!(tried.parent(), run.id(), "{unit}");
+        let dispatches: Vec<&Span> =
+            spans.iter().filter(|span| span.name() == format!("dispatch r/{unit}")).collect();
+        let fit = |span: &&Span| span.trace() == trace && span.parent() == tried.id() && span.kind() == 3;
+        assert!(!dispatches.is_empty() && dispatches.iter().all(fit), "{unit}: {dispatches:#?}");
+        let completions = spans.iter().filter(|span| span.name() == "completion received");
+        let completions = completions.filter(|span| span.parent() == tried.id() && span.trace() == trace);
+        // One that was asked for twice is told of twice.
+        assert_eq!(completions.count() > 0, unit != "last", "{unit}");
+    }
+    // The webhook is in the trace of its sender, and both are linked: by the event, and by what it led to.
+    let event = one(&spans, "event received", CALLER.0);
+    assert_eq!((event.parent(), event.links()), (CALLER.1, vec![run.id()]));
+    let first = one(&spans, "dispatch r/later", trace);
+    assert_eq!(first.links(), [event.id()]);
+
+    // A webhook that tells of no trace is in that of the run that it has begun. Each try is a span of its own.
+    let over = spans.iter().find(|span| span.name() == "run postStop").unwrap();
+    assert_ne!(over.trace(), trace);
+    assert_eq!(one(&spans, "event received", over.trace()).parent(), over.id());
+    let tries: BTreeSet<&str> =
+        spans.iter().filter(|span| span.name() == "unit r/undo").map(|span| span.id()).collect();
+    assert_eq!(tries.len(), 2, "{spans:#?}");
+    // Nothing that was handed on is in it.
+    let text = collector.text();
+    assert!(!text.contains("long long") && !text.contains("ebb1."), "{text}");
+
+    figures(&String::from_utf8(lines.0.lock().unwrap().clone()).unwrap());
+}
+
+fn figures(text: &str) {
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sum = |name: &str| lines.iter().filter_map(|line| line[name].as_u64()).sum::<u64>();
+    assert_eq!((sum("Completed"), sum("Retried"), sum("Failed"), sum("Stuck")), (4, 1, 0, 0), "{text}");
+    assert!(sum("Dispatched") >= 5, "{text}");
+    for (function, name) in [
+        ("receive", "FirstDispatch"),
+        ("complete", "NextDispatch"),
+        ("sweep", "Late"),
+        ("complete", "UnitTime"),
+    ] {
+        let said = |line: &&Value| line["function"] == function && !line[name].is_null();
+        let line = lines.iter().find(said).unwrap_or_else(|| panic!("{name} of {function}: {text}"));
+        assert_eq!(
+            (&line["request"], &line["_aws"]["CloudWatchMetrics"][0]["Namespace"]),
+            (&json!("r-1"), &json!("Ebb/test"))
+        );
+    }
+    let named =
+        lines.iter().flat_map(|line| line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap());
+    for metric in named {
+        assert!(FIGURES.contains(&metric["Name"].as_str().unwrap()), "{metric}");
+    }
+}
