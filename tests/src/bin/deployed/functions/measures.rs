@@ -67,8 +67,7 @@ pub(crate) async fn all(
             of.bytes = fs::metadata(program)?.len() as f64;
         }
     }
-    let least: Vec<(&str, [f64; 5])> =
-        measured.into_iter().map(|(name, of)| (name, of.least())).collect();
+    let least: Vec<(&str, [f64; 5])> = measured.into_iter().map(|(name, of)| (name, of.least())).collect();
     let Some((_, empty)) = least.iter().copied().find(|row| row.0 == EMPTY) else {
         anyhow::bail!("there is no empty function");
     };
