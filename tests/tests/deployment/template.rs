@@ -31,6 +31,12 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
+/// The statements of a function's role, which has one policy.
+pub(crate) fn statements<'a>(template: &'a mut Value, function: &str) -> &'a mut Vec<Value> {
+    let role = &mut template["Resources"][format!("{function}Role")]["Properties"];
+    role["Policies"][0]["PolicyDocument"]["Statement"].as_array_mut().unwrap()
+}
+
 /// What a function's role allows, one entry for each operation and place. What is not understood fails.
 pub(crate) fn allowed(template: &Value, function: &str) -> Rights {
     let role = properties(template, &format!("{function}Role"));
@@ -134,6 +140,20 @@ async fn the_table_is_that_of_the_store() {
     let declared = table["GlobalSecondaryIndexes"].as_array().unwrap().iter();
     assert_eq!(declared.map(Value::to_string).collect::<BTreeSet<_>>(), indexes);
     assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": TableSpec::TTL, "Enabled": true}));
+}
+
+/// By whatever the stack is deleted or a resource replaced. No emulator heeds it, so it is read here.
+#[test]
+fn table_and_bucket_outlive_the_stack() {
+    let template = template();
+    let resources = template["Resources"].as_object().unwrap().iter();
+    let kept = resources.filter(|(_, resource)| {
+        ["DeletionPolicy", "UpdateReplacePolicy"].iter().all(|policy| resource[policy] == "Retain")
+    });
+    assert_eq!(
+        kept.map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(),
+        BTreeSet::from(["Bucket", "Table"])
+    );
 }
 
 #[test]

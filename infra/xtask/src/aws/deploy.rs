@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::build;
 use super::python::Tools;
-use crate::packages::{self, OF_NETWORK};
+use crate::packages::{self, OF_DEPLOYMENT};
 use crate::run::{cargo, command, folder, root, run};
 
 /// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
@@ -22,11 +22,12 @@ const UNKNOWN: &str = "AWS::Logs::MetricFilter";
 /// # Errors
 /// When something cannot be had or does not compile, and when a step fails.
 pub(crate) fn all() -> anyhow::Result<()> {
-    packages::install(&OF_NETWORK)?;
+    packages::install(&OF_DEPLOYMENT)?;
     build::all(&build::Arguments::default())?;
     let template = staged()?;
-    run(cargo().args(["build", "--quiet", "--package", "ebb", "--bin", "ebb"]))?;
-    run(cargo().args(["build", "--quiet", "--package", "ebb-tests", "--bin", "deployed"]))?;
+    // Beside a test of their packages `ebb` and `deployed` are built, with what all tests use.
+    let tests = ["--test", "threats", "--test", "commands"];
+    run(cargo().args(["test", "--quiet", "--workspace", "--no-run"]).args(tests))?;
     println!("== sam deploy, to MiniStack");
     let mut inside = command("unshare");
     inside.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c"]);

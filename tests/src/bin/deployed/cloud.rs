@@ -13,8 +13,8 @@ use crate::Arguments;
 use crate::steps::{http, run, step};
 
 const PORT: u16 = 4566;
-const REGION: &str = "eu-west-1";
-const STACK: &str = "ebb";
+pub(crate) const REGION: &str = "eu-west-1";
+pub(crate) const STACK: &str = "ebb-tried";
 /// 32 bytes in base64. Nobody but this machine's own programs ever sees what it signs.
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -40,12 +40,15 @@ impl Cloud {
     /// Starts the emulator and puts the secret into it.
     pub(crate) async fn start(arguments: &Arguments) -> anyhow::Result<Self> {
         let log = File::create(&arguments.log).with_context(|| arguments.log.display().to_string())?;
+        // What it unpacks the functions into.
+        std::fs::create_dir_all(arguments.log.with_file_name("ministack"))?;
         let mut emulator = Command::new(arguments.tools.join("ministack"));
         environment(&mut emulator)
             .env("GATEWAY_PORT", PORT.to_string())
             .env("MINISTACK_REGION", REGION)
             // The functions are programs of this machine, started anew for each invocation: every start is a cold one.
             .env("LAMBDA_EXECUTOR", "local")
+            .env("TMPDIR", arguments.log.with_file_name("ministack"))
             .stdout(log.try_clone()?)
             .stderr(log)
             .kill_on_drop(true);
@@ -65,6 +68,11 @@ impl Cloud {
         let tools = arguments.tools.clone();
         let secret = secret().await?;
         Ok(Self { _emulator: emulator, tools, address: arguments.address.to_string(), secret })
+    }
+
+    /// Where all services are.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{PORT}")
     }
 
     fn sam(&self) -> Command {
@@ -108,11 +116,22 @@ impl Cloud {
         Ok(format!("http://{}:{PORT}/_aws/execute-api/{id}", self.address))
     }
 
-    /// Deletes the stack.
+    /// Deletes the stack. Asked of CloudFormation itself: `sam delete` reads a field of the answer that the emulator
+    /// leaves out.
     pub(crate) async fn delete(&self) -> anyhow::Result<()> {
-        let mut sam = self.sam();
-        sam.args(["delete", "--stack-name", STACK, "--no-prompts"]);
-        step("the stack is deleted", run(&mut sam)).await.map(drop)
+        let ask = |action: &str| format!("/?Action={action}&Version=2010-05-15&StackName={STACK}");
+        let deleted = async {
+            self.get("cloudformation", &ask("DeleteStack")).await?;
+            for _ in 0..600 {
+                let stacks = self.get("cloudformation", "/?Action=ListStacks&Version=2010-05-15").await?;
+                if !stacks.contains("<StackStatus>DELETE_IN_PROGRESS") {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::bail!("it takes longer than a minute")
+        };
+        step("the stack is deleted", deleted).await
     }
 }
 

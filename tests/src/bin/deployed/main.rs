@@ -3,7 +3,9 @@
 //! address that the functions take for public is this machine's.
 
 mod cloud;
+mod look;
 mod receiver;
+mod scripts;
 mod steps;
 mod stories;
 
@@ -38,8 +40,9 @@ pub(crate) struct Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let receiver = receiver::Receiver::start(arguments.address).await?;
     let cloud = cloud::Cloud::start(&arguments).await?;
+    let scripts = scripts::Scripts { folder: arguments.examples.join("s3"), s3: cloud.url() };
+    let receiver = receiver::Receiver::start(arguments.address, scripts).await?;
     stories::all(&arguments, &cloud, &receiver).await?;
     steps::say("all of it went as it should");
     Ok(())
