@@ -1,10 +1,9 @@
 //! `receive` on Lambda.
 
-use ebb_flow::deployed::{self, Deployed};
+use ebb_flow::deployed;
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
     deployed::log();
-    let deployed = Deployed::from_environment().await?;
-    lambda_http::run(deployed.router(ebb_flow::http::receive)).await
+    lambda_http::run(deployed::router(ebb_flow::http::receive)).await
 }

@@ -18,13 +18,15 @@ pub(crate) struct Package {
     present: fn() -> bool,
 }
 
+const CURL: Package = Package {
+    name: "curl",
+    why: "the scripts of the S3 example",
+    present: || works(command("curl").arg("--version")),
+};
+
 /// What the tests need.
 pub(crate) const OF_TESTS: [Package; 7] = [
-    Package {
-        name: "curl",
-        why: "the scripts of the S3 example",
-        present: || works(command("curl").arg("--version")),
-    },
+    CURL,
     Package {
         name: "busybox-static",
         why: "the images that the runner is tried in",
@@ -56,9 +58,9 @@ pub(crate) const OF_AWS: [Package; 1] = [Package {
     present: || works(command("python3").args(["-c", "import ensurepip, venv"])),
 }];
 
-/// What a network of its own needs.
-pub(crate) const OF_NETWORK: [Package; 1] =
-    [Package { name: "iproute2", why: "an address", present: || works(command("ip").arg("-V")) }];
+/// What is needed to try the deployment.
+pub(crate) const OF_DEPLOYMENT: [Package; 2] =
+    [CURL, Package { name: "iproute2", why: "an address", present: || works(command("ip").arg("-V")) }];
 
 /// What the cluster needs beside what Go builds.
 pub(crate) const OF_CLUSTER: [Package; 7] = [

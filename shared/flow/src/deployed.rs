@@ -1,5 +1,7 @@
-//! The surroundings of the functions on AWS: read from the environment once, when a function starts.
+//! The surroundings of the functions on AWS: read from the environment once, when the first event comes.
 
+mod aws;
+mod first;
 mod lambda;
 mod queue;
 mod variables;
@@ -21,11 +23,12 @@ use crate::observe::{Came, Collector, CollectorError, Function, Telemetry};
 use crate::ports::Message;
 use crate::sweep::Swept;
 use crate::system::{SystemClock, SystemRandom};
+pub use first::router;
 use variables::Variables;
 
 pub use lambda::log;
 
-/// Why a function cannot start.
+/// Why a function cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployedError {
     /// A variable is missing.
@@ -78,7 +81,7 @@ impl Deployed {
     /// # Errors
     /// [`DeployedError`]: the function cannot work.
     pub async fn from_environment() -> Result<Self, DeployedError> {
-        let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+        let config = aws::config()?;
         let variables = Variables::read(&config).await?;
         let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(&config), variables.required("EBB_TABLE")?);
         let bucket = Bucket::new(aws_sdk_s3::Client::new(&config), variables.required("EBB_BUCKET")?);

@@ -27,8 +27,13 @@ use crate::template::FUNCTIONS;
 
 const NAME: &str = "ebb";
 pub(crate) const TOKEN: &str = "operator";
-/// The cluster whose relay polls.
+/// The cluster whose relay polls, and one whose relay is not there.
 pub(crate) const CLUSTER: &str = "inside";
+pub(crate) const SILENT: &str = "silent";
+/// The functions that are asked by HTTP, and whose rights each has. The second `receive` knows no more of what the first
+/// one has in memory than another instance does.
+const ASKED: [(&str, &str); 4] =
+    [("Receive", "Receive"), ("Second", "Receive"), ("Complete", "Complete"), ("Api", "Api")];
 
 /// The secret of everything here.
 pub(crate) fn secret() -> Secret {
@@ -37,7 +42,7 @@ pub(crate) fn secret() -> Secret {
 
 /// The functions, running.
 pub(crate) struct Functions {
-    /// Where `receive`, `complete` and `api` answer.
+    /// Where `receive` answers, twice, and `complete` and `api`.
     pub(crate) urls: BTreeMap<&'static str, String>,
     recorders: BTreeMap<&'static str, Recorder>,
     _folder: tempfile::TempDir,
@@ -111,9 +116,13 @@ impl Functions {
         ebb_store::table::create(&dynamo, NAME).await.unwrap();
         let bucket = Bucket::open(folder.path()).unwrap();
         bucket.create_bucket().bucket(NAME).send().await.unwrap();
-        let clusters = json!({ CLUSTER: {"secret": *secret().reveal(), "runnerImage": "runner"} });
+        let secret = secret();
+        let clusters = json!({
+            CLUSTER: {"secret": *secret.reveal(), "runnerImage": "runner"},
+            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "runnerImage": "runner"},
+        });
         let mut listeners = BTreeMap::new();
-        for name in ["Receive", "Complete", "Api"] {
+        for (name, _) in ASKED {
             listeners.insert(name, TcpListener::bind("127.0.0.1:0").await.unwrap());
         }
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
@@ -128,29 +137,25 @@ impl Functions {
             platform: platform.to_owned(),
         };
         let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
-        let mut messages = Some(messages);
-        for (name, recorder) in &recorders {
-            let (server, store) = parts.make(recorder);
-            let router: Router = match *name {
+        for (name, of) in ASKED {
+            let (server, _) = parts.make(&recorders[of]);
+            let router: Router = match of {
                 "Receive" => ebb_flow::http::receive(server),
                 "Complete" => ebb_flow::http::complete(server),
-                "Api" => ebb_flow::http::api(server),
-                _ => {
-                    let telemetry = Arc::clone(&telemetry);
-                    tokio::spawn(sweep(server.env, store, telemetry, messages.take().unwrap()));
-                    continue;
-                }
+                _ => ebb_flow::http::api(server),
             };
             let router = Arc::clone(&telemetry).observed(router, |_| came());
             let listener = listeners.remove(name).unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
+        let (server, store) = parts.make(&recorders["Sweep"]);
+        tokio::spawn(sweep(server.env, store, messages));
         Self { urls, recorders, _folder: folder }
     }
 
-    /// What a function has needed so far.
-    pub(crate) fn needed(&self, function: &str) -> Rights {
-        self.recorders[function].rights()
+    /// What each function has needed so far.
+    pub(crate) fn needed(&self) -> BTreeMap<&'static str, Rights> {
+        self.recorders.iter().map(|(name, recorder)| (*name, recorder.rights())).collect()
     }
 }
 
@@ -181,6 +186,7 @@ async fn sweep(
             Err(_) => {
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(Function::Sweep, came(), work).await.unwrap();
+                ebb_flow::silence::note(&env, store.as_ref()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
                 tokio::spawn(async move { ebb_flow::orphans::round(&env, store.as_ref()).await });
             }

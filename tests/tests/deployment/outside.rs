@@ -1,7 +1,6 @@
 //! What is outside: the platform, servers of webhook units, and a cluster's relay that polls.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -49,11 +48,19 @@ impl Seen {
     }
 }
 
+/// The paths that have been asked for, and what came with the requests.
 #[derive(Clone, Default)]
-struct Servers(Arc<AtomicUsize>, Seen);
+struct Servers(Arc<Mutex<BTreeSet<String>>>, Seen);
 
-/// Starts the servers. `/ok` answers at once, `/later` calls back, `/twice` once more with another result, `/bad` fails
-/// and `/late-bad` fails by a callback; `/flaky` fails at first. Everything else is taken.
+impl Servers {
+    fn first(&self, what: &str) -> bool {
+        self.0.lock().unwrap().insert(what.to_owned())
+    }
+}
+
+/// Starts the servers. `/ok` answers at once, `/long` at length, `/later` calls back, `/twice` once more with another
+/// result, `/bad` fails and `/late-bad` fails by a callback; `/flaky` and `/second` fail at first and are long then.
+/// Everything else is taken.
 pub(crate) async fn start(seen: Seen) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -76,16 +83,17 @@ async fn answer(
         "later" => (202, vec![succeeded(&long())]),
         "twice" => (202, vec![succeeded("first"), succeeded("second")]),
         "late-bad" => (202, vec![failed]),
-        "flaky" if servers.0.fetch_add(1, Ordering::SeqCst) == 0 => (500, vec![]),
+        "flaky" | "second" if servers.first(&what) => (500, vec![]),
         "bad" => (500, vec![]),
         _ => (200, vec![]),
     };
+    let id = if matches!(what.as_str(), "long" | "flaky" | "second") { long() } else { "x".to_owned() };
     tokio::spawn(async move {
         for body in callbacks {
             call_back(&to, &body).await;
         }
     });
-    (StatusCode::from_u16(status).unwrap(), Json(json!({"id": "x"})))
+    (StatusCode::from_u16(status).unwrap(), Json(json!({ "id": id })))
 }
 
 async fn call_back(to: &Destination, body: &Value) {

@@ -31,6 +31,12 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
+/// The statements of a function's role, which has one policy.
+pub(crate) fn statements<'a>(template: &'a mut Value, function: &str) -> &'a mut Vec<Value> {
+    let role = &mut template["Resources"][format!("{function}Role")]["Properties"];
+    role["Policies"][0]["PolicyDocument"]["Statement"].as_array_mut().unwrap()
+}
+
 /// What a function's role allows, one entry for each operation and place. What is not understood fails.
 pub(crate) fn allowed(template: &Value, function: &str) -> Rights {
     let role = properties(template, &format!("{function}Role"));
@@ -150,6 +156,20 @@ fn what_is_shown_is_told() {
     assert_eq!(alarms, BTreeSet::from(["Late", "Stuck"]));
     let figures = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_FIGURES"];
     assert_eq!(*figures, "Ebb/${AWS::StackName}");
+}
+
+/// By whatever the stack is deleted or a resource replaced. No emulator heeds it, so it is read here.
+#[test]
+fn table_and_bucket_outlive_the_stack() {
+    let template = template();
+    let resources = template["Resources"].as_object().unwrap().iter();
+    let kept = resources.filter(|(_, resource)| {
+        ["DeletionPolicy", "UpdateReplacePolicy"].iter().all(|policy| resource[policy] == "Retain")
+    });
+    assert_eq!(
+        kept.map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(),
+        BTreeSet::from(["Bucket", "Table"])
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::build;
 use super::python::Tools;
-use crate::packages::{self, OF_NETWORK};
+use crate::packages::{self, OF_DEPLOYMENT};
 use crate::run::{cargo, command, folder, root, run};
 
 /// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
@@ -21,7 +21,6 @@ const ADDRESS: &str = "11.0.0.1";
 /// When something cannot be had or does not compile, and when a step fails.
 pub(crate) fn all() -> anyhow::Result<()> {
     let template = staged()?;
-    run(cargo().args(["build", "--quiet", "--package", "ebb", "--bin", "ebb"]))?;
     let mut inside = inside()?;
     println!("== sam deploy, to MiniStack");
     inside.arg("stack").arg("--template").arg(template);
@@ -34,8 +33,10 @@ pub(crate) fn all() -> anyhow::Result<()> {
 /// # Errors
 /// When something cannot be had or does not compile.
 pub(super) fn inside() -> anyhow::Result<Command> {
-    packages::install(&OF_NETWORK)?;
-    run(cargo().args(["build", "--quiet", "--package", "ebb-tests", "--bin", "deployed"]))?;
+    packages::install(&OF_DEPLOYMENT)?;
+    // Beside a test of their packages `ebb` and `deployed` are built, with what all tests use.
+    let tests = ["--test", "threats", "--test", "commands"];
+    run(cargo().args(["test", "--quiet", "--workspace", "--no-run"]).args(tests))?;
     let mut inside = command("unshare");
     inside.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c"]);
     let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");

@@ -1,12 +1,12 @@
 //! What a function is told: variables of its environment, and those that a secret of AWS Secrets Manager holds.
 //!
 //! Whoever may look at a function sees the variables of its environment, and few may look at a secret. It is read once,
-//! when the function starts, by one request.
+//! when the first event comes, by one request.
 
 use std::collections::BTreeMap;
 
-use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::error::DisplayErrorContext;
+use aws_types::SdkConfig;
 use serde_json::Value;
 
 use super::DeployedError;

@@ -16,7 +16,7 @@ const PORT: u16 = 4566;
 /// Where it listens for all of AWS.
 pub(crate) const ENDPOINT: &str = "http://127.0.0.1:4566";
 pub(crate) const REGION: &str = "eu-west-1";
-const STACK: &str = "ebb";
+pub(crate) const STACK: &str = "ebb-tried";
 /// 32 bytes in base64. Nobody but this machine's own programs ever sees what it signs.
 pub(crate) const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -42,12 +42,15 @@ impl Cloud {
     /// Starts the emulator and puts the secret into it.
     pub(crate) async fn start(place: &Place) -> anyhow::Result<Self> {
         let log = File::create(&place.log).with_context(|| place.log.display().to_string())?;
+        // What it unpacks the functions into.
+        std::fs::create_dir_all(place.log.with_file_name("ministack"))?;
         let mut emulator = Command::new(place.tools.join("ministack"));
         environment(&mut emulator)
             .env("GATEWAY_PORT", PORT.to_string())
             .env("MINISTACK_REGION", REGION)
             // The functions are programs of this machine, started anew for each invocation: every start is a cold one.
             .env("LAMBDA_EXECUTOR", "local")
+            .env("TMPDIR", place.log.with_file_name("ministack"))
             .stdout(log.try_clone()?)
             .stderr(log)
             .kill_on_drop(true);
@@ -82,13 +85,14 @@ impl Cloud {
         arguments: &Arguments,
         parameters: &[(&str, &str)],
     ) -> anyhow::Result<()> {
-        let mut sam = self.sam();
-        sam.args(["deploy", "--stack-name", STACK, "--resolve-s3", "--capabilities", "CAPABILITY_IAM"]);
-        sam.args(["--no-confirm-changeset", "--no-progressbar", "--no-fail-on-empty-changeset"]);
-        sam.arg("--template-file").arg(&arguments.template).arg("--parameter-overrides");
-        sam.arg(format!("Secrets={}", self.secret)).arg("ProtectTable=false");
-        sam.args(parameters.iter().map(|(name, value)| format!("{name}={value}")));
-        step(name, run(&mut sam)).await.map(drop)
+        let mut deploy = Command::new(&arguments.ebb);
+        environment(&mut deploy).args(["deploy", "--yes", "--stack", STACK]);
+        deploy.arg("--template").arg(&arguments.template).arg("--sam").arg(self.tools.join("sam"));
+        deploy.args(["--secrets", &self.secret, "--set", "ProtectTable=false"]);
+        for (name, value) in parameters {
+            deploy.args(["--set", &format!("{name}={value}")]);
+        }
+        step(name, run(&mut deploy)).await.map(drop)
     }
 
     /// The outputs of the stack.
@@ -110,11 +114,22 @@ impl Cloud {
         Ok(format!("http://{}:{PORT}/_aws/execute-api/{id}", self.address))
     }
 
-    /// Deletes the stack.
+    /// Deletes the stack. Asked of CloudFormation itself: `sam delete` reads a field of the answer that the emulator
+    /// leaves out.
     pub(crate) async fn delete(&self) -> anyhow::Result<()> {
-        let mut sam = self.sam();
-        sam.args(["delete", "--stack-name", STACK, "--no-prompts"]);
-        step("the stack is deleted", run(&mut sam)).await.map(drop)
+        let ask = |action: &str| format!("/?Action={action}&Version=2010-05-15&StackName={STACK}");
+        let deleted = async {
+            self.get("cloudformation", &ask("DeleteStack")).await?;
+            for _ in 0..600 {
+                let stacks = self.get("cloudformation", "/?Action=ListStacks&Version=2010-05-15").await?;
+                if !stacks.contains("<StackStatus>DELETE_IN_PROGRESS") {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::bail!("it takes longer than a minute")
+        };
+        step("the stack is deleted", deleted).await
     }
 }
 

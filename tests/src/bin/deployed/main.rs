@@ -5,12 +5,14 @@
 
 mod cloud;
 mod functions;
+mod look;
 mod receiver;
+mod scripts;
 mod steps;
 mod stories;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -44,6 +46,15 @@ enum Order {
     Functions(functions::Arguments),
 }
 
+impl Order {
+    fn examples(&self) -> &Path {
+        match self {
+            Self::Stack(arguments) => &arguments.examples,
+            Self::Functions(arguments) => &arguments.examples,
+        }
+    }
+}
+
 /// What is deployed.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -61,8 +72,9 @@ pub(crate) struct Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Program { place, order } = Program::parse();
-    let receiver = receiver::Receiver::start(place.address).await?;
     let cloud = cloud::Cloud::start(&place).await?;
+    let scripts = scripts::Scripts { folder: order.examples().join("s3"), s3: cloud::ENDPOINT.to_owned() };
+    let receiver = receiver::Receiver::start(place.address, scripts).await?;
     match order {
         Order::Stack(arguments) => stories::all(&arguments, &cloud, &receiver).await?,
         Order::Functions(arguments) => functions::all(&arguments, &place, &receiver).await?,

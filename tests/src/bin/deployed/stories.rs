@@ -1,17 +1,37 @@
 //! What goes through the stack.
 
-use anyhow::ensure;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use tokio::process::Command;
+use tokio::time::{Instant, sleep};
 
 use crate::Arguments;
-use crate::cloud::{Cloud, proofs};
+use crate::cloud::{Cloud, STACK, proofs};
 use crate::receiver::Receiver;
 use crate::steps::{run, say, step};
 
-const NAME: &str = "search-pr-9";
+/// The sandbox of the example with webhooks, and of the one with a bucket.
+const SERVICES: &str = "search-pr-9";
+const REPORTS: &str = "reports-pr-42";
+/// The documents of the second one.
+const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/deployed/bucket");
+/// What was asked for to be sent again after a second comes from the queue if it comes within this: the schedule has a minute.
+const SOON: Duration = Duration::from_secs(30);
 
-/// Deploys, lets the example with webhooks live, with a deployment while it waits for a callback, and deletes the stack.
+/// The stack, and who uses it.
+struct Stack<'a> {
+    arguments: &'a Arguments,
+    cloud: &'a Cloud,
+    receiver: &'a Receiver,
+    entry: String,
+    outputs: BTreeMap<String, String>,
+}
+
+/// Deploys, lets both examples live, the first one with a deployment under way, looks for what each resource did for it, and
+/// deletes the stack.
 pub(crate) async fn all(arguments: &Arguments, cloud: &Cloud, receiver: &Receiver) -> anyhow::Result<()> {
     let platform = format!("{}/platform", receiver.url());
     let first = [("PlatformUrl", platform.as_str())];
@@ -23,31 +43,154 @@ pub(crate) async fn all(arguments: &Arguments, cloud: &Cloud, receiver: &Receive
     }
     let named = [("PlatformUrl", platform.as_str()), ("Url", entry.as_str())];
     cloud.deploy("it is deployed again, with the URL under which it is reached", arguments, &named).await?;
-    let ebb = |words: &[&str]| {
-        let mut ebb = Command::new(&arguments.ebb);
-        ebb.env("EBB_URL", &entry).envs(proofs()).args(words);
+    let stack = Stack { arguments, cloud, receiver, entry: entry.clone(), outputs };
+    stack.doctor().await?;
+    stack.services(&[named[0], named[1], ("LogLevel", "debug")]).await?;
+    stack.reports().await?;
+    stack.parts().await?;
+    stack.ends().await?;
+    stack.minute().await?;
+    let listed = cloud.services_with(STACK).await?;
+    ensure!(listed == Cloud::services(), "the stack is seen by {listed:?}");
+    cloud.delete().await?;
+    let left = cloud.services_with(STACK).await?;
+    ensure!(left.is_empty(), "left of the stack: {left:?}");
+    say(
+        "nothing of it is left, by the lists of all services; that table and bucket are retained is not for this emulator",
+    );
+    Ok(())
+}
+
+impl Stack<'_> {
+    fn ebb(&self, words: &[&str]) -> Command {
+        let mut ebb = Command::new(&self.arguments.ebb);
+        ebb.env("EBB_URL", &self.entry).envs(proofs()).args(words);
         ebb
-    };
-    let example = arguments.examples.join("webhooks");
-    let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
-    let (plugin, sandbox) = (plugin.to_string_lossy(), sandbox.to_string_lossy());
-    let place = format!("receiver={}", receiver.url());
-    step("a plugin is published", run(&mut ebb(&["plugin", "apply", "-f", &plugin, "--set", &place])))
-        .await?;
-    let create = ["sandbox", "apply", "-f", &sandbox, "--wait=false"];
-    step("a sandbox is asked for", run(&mut ebb(&create))).await?;
-    step("a unit waits for its callback", receiver.wait("POST /indexes")).await?;
-    let changed = [named[0], named[1], ("LogLevel", "debug")];
-    cloud.deploy("the stack is deployed anew while the run is under way", arguments, &changed).await?;
-    receiver.call_back();
-    step("the platform is told that the sandbox is ready", receiver.told("ready")).await?;
-    let target = run(&mut ebb(&["sandbox", "get", NAME, "-o", "json"])).await?;
-    let target: Value = serde_json::from_str(&target)?;
-    let outputs = &target["resources"]["services"]["outputs"];
-    for (name, expected) in [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")] {
-        ensure!(outputs[name]["value"] == expected, "{name} of {outputs}");
     }
-    step("it is deleted", run(&mut ebb(&["sandbox", "delete", NAME]))).await?;
-    step("the platform is told that it is gone", receiver.told("gone")).await?;
-    cloud.delete().await
+
+    fn output(&self, name: &str) -> anyhow::Result<&str> {
+        self.outputs.get(name).map(String::as_str).with_context(|| format!("the stack has no output {name}"))
+    }
+
+    /// Each part works, and a secret that is another one is noticed.
+    async fn doctor(&self) -> anyhow::Result<()> {
+        let seen = step("ebb doctor finds that all parts work", run(&mut self.ebb(&["doctor"]))).await?;
+        for line in seen.lines() {
+            say(&format!("  {line}"));
+        }
+        let mut other = self.ebb(&["doctor"]);
+        let other =
+            other.env("EBB_WEBHOOK_SECRET", format!("whsec_{}", "A".repeat(43) + "=")).output().await?;
+        let seen = String::from_utf8_lossy(&other.stdout).into_owned();
+        let wrong: Vec<&str> = seen.lines().filter(|line| line.contains(" FAILS ")).collect();
+        ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{seen}");
+        say("ebb doctor finds that a signature is not believed");
+        Ok(())
+    }
+
+    async fn publish(&self, file: &str) -> anyhow::Result<()> {
+        let place = format!("receiver={}", self.receiver.url());
+        let publish = ["plugin", "apply", "-f", file, "--set", &place];
+        step("a plugin is published", run(&mut self.ebb(&publish))).await.map(drop)
+    }
+
+    /// What a resource of a sandbox gives.
+    async fn given(&self, sandbox: &str, resource: &str) -> anyhow::Result<Value> {
+        let target = run(&mut self.ebb(&["sandbox", "get", sandbox, "-o", "json"])).await?;
+        let mut target: Value = serde_json::from_str(&target)?;
+        Ok(target["resources"][resource]["outputs"].take())
+    }
+
+    /// Units that are webhooks, with a deployment while one waits for its callback.
+    async fn services(&self, changed: &[(&str, &str)]) -> anyhow::Result<()> {
+        let example = self.arguments.examples.join("webhooks");
+        let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
+        self.publish(&plugin.to_string_lossy()).await?;
+        let create = ["sandbox", "apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
+        step("a sandbox is asked for", run(&mut self.ebb(&create))).await?;
+        step("a unit waits for its callback", self.receiver.wait("POST /indexes")).await?;
+        let anew = "the stack is deployed anew while the run is under way";
+        self.cloud.deploy(anew, self.arguments, changed).await?;
+        self.receiver.call_back();
+        step("the platform is told that the sandbox is ready", self.receiver.told(SERVICES, "ready")).await?;
+        let given = self.given(SERVICES, "services").await?;
+        for (name, expected) in
+            [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")]
+        {
+            ensure!(given[name]["value"] == expected, "{name} of {given}");
+        }
+        Ok(())
+    }
+
+    /// A bucket that scripts make and fill.
+    async fn reports(&self) -> anyhow::Result<()> {
+        self.publish(&format!("{BUCKET}.plugin.yaml")).await?;
+        let sandbox = format!("{BUCKET}.sandbox.yaml");
+        step("scripts make a bucket and fill it", run(&mut self.ebb(&["sandbox", "apply", "-f", &sandbox])))
+            .await?;
+        let given = self.given(REPORTS, "files").await?;
+        let bucket = given["bucket"]["value"].as_str().context("a bucket")?;
+        let objects = self.cloud.objects(bucket).await?.context("the bucket is not there")?;
+        say(&format!("  {bucket}: {objects:?}"));
+        ensure!(objects.get("seed") == Some(&4), "{objects:?}");
+        step("scripts remove it", run(&mut self.ebb(&["sandbox", "delete", REPORTS]))).await?;
+        ensure!(self.cloud.objects(bucket).await?.is_none(), "the bucket is still there");
+        Ok(())
+    }
+
+    /// Table, bucket and queue have played their parts.
+    async fn parts(&self) -> anyhow::Result<()> {
+        let items = self.cloud.items(self.output("Table")?).await?;
+        say(&format!("  the table has items: {items:?}"));
+        for kind in ["t", "r", "p", "v"] {
+            ensure!(items.contains_key(kind), "no item {kind}#… in the table");
+        }
+        let objects = self.cloud.objects(self.output("Bucket")?).await?.context("the stack's bucket")?;
+        say(&format!("  the bucket has objects: {objects:?}"));
+        ensure!(objects.contains_key("plans"), "no plan in the bucket");
+        let times = self.receiver.times("POST /certificates");
+        let [first, .., last] = times.as_slice() else { anyhow::bail!("nothing was sent again") };
+        let took = last.duration_since(*first);
+        ensure!(times.len() == 3 && took < SOON, "{} requests within {took:?}", times.len());
+        say(&format!(
+            "  messages of the queue had a request sent twice more within {:.1} s",
+            took.as_secs_f64()
+        ));
+        Ok(())
+    }
+
+    async fn ends(&self) -> anyhow::Result<()> {
+        step("the first sandbox is deleted", run(&mut self.ebb(&["sandbox", "delete", SERVICES]))).await?;
+        step("the platform is told that it is gone", self.receiver.told(SERVICES, "gone")).await
+    }
+
+    /// A run of `sweep` that takes no message from the queue, where hints wait for minutes, is the schedule's.
+    async fn minute(&self) -> anyhow::Result<()> {
+        let group = format!("/aws/lambda/{STACK}/sweep");
+        let now = async || {
+            anyhow::Ok((self.cloud.invocations(&group).await?, self.cloud.messages("Wakeups").await?))
+        };
+        let scheduled = async {
+            let (began, mut before) = (Instant::now(), now().await?);
+            loop {
+                let after = now().await?;
+                if after.0 > before.0 && after.1 == before.1 {
+                    return Ok(());
+                }
+                if after.0 > before.0 {
+                    before = after;
+                }
+                ensure!(
+                    began.elapsed() < Duration::from_secs(130),
+                    "sweep has run {} times and no more",
+                    after.0
+                );
+                sleep(Duration::from_millis(300)).await;
+            }
+        };
+        step("the schedule starts sweep", scheduled).await?;
+        let dead = self.cloud.messages("Dead").await?;
+        ensure!(dead == 0, "{dead} messages that nobody could deal with");
+        Ok(())
+    }
 }

@@ -110,7 +110,7 @@ impl Life<'_> {
     /// Gives `sweep` what comes through the queue until the platform has been told of an outcome.
     async fn until(&self, outcome: &str) -> anyhow::Result<()> {
         let began = Instant::now();
-        while !self.receiver.was_told(outcome) {
+        while !self.receiver.was_told(NAME, outcome) {
             if began.elapsed() > PATIENCE {
                 bail!("the platform was not told of {outcome}");
             }

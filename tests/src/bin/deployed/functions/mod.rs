@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     empty: PathBuf,
     /// The folder of the examples
     #[arg(long)]
-    examples: PathBuf,
+    pub(crate) examples: PathBuf,
     /// How often each is started to be measured
     #[arg(long, default_value_t = 20)]
     rounds: usize,
