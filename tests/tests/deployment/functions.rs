@@ -149,7 +149,7 @@ impl Functions {
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
         let (server, store) = parts.make(&recorders["Sweep"]);
-        tokio::spawn(sweep(server.env, store, messages));
+        tokio::spawn(sweep(server.env, store, telemetry, messages));
         Self { urls, recorders, _folder: folder }
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
-use crate::cloud::{Cloud, REGION};
+use crate::cloud::{Cloud, ENDPOINT, REGION};
 use crate::steps::http;
 
 /// What the stack has, by the service that lists it: its name, a path, and what is asked for.
