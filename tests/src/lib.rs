@@ -3,6 +3,9 @@
 #[path = "../sim/mod.rs"]
 pub mod sim;
 
+pub mod still;
+pub mod surroundings;
+
 #[cfg(feature = "switches")]
 #[path = "../model/mod.rs"]
 pub mod model;

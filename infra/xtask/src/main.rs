@@ -89,11 +89,23 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// What Ebb costs on AWS, by what is counted and list prices: --sandboxes, --units, --took-ms
+    #[command(disable_help_flag = true)]
+    Prices {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Builds the relay and the runner and writes an image of each, as an archive to load
     Images(images::Arguments),
     /// Counts what runs of some shapes and sizes ask of the table: --sizes, --shapes, --answers, --check, -o json
     #[command(disable_help_flag = true)]
     Counts {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Fan-ins by many callers at once, on DynamoDB Local, without and with faults: --runs, --callers, --failing, --lost
+    #[command(disable_help_flag = true)]
+    Load {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -137,11 +149,15 @@ fn main() -> ExitCode {
         Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
+        Chore::Load { arguments } => {
+            dynamodb_local::fetch().and_then(|()| programs::all(Program::Load, &arguments))
+        }
         Chore::Model { arguments } => programs::all(Program::Model, &arguments),
         Chore::Chains { arguments } => cluster::chains(arguments),
         Chore::Images(arguments) => images::all(&arguments),
         Chore::Mutants { arguments } => mutants::all(&arguments),
         Chore::Turns(arguments) => turns::all(&arguments),
+        Chore::Prices { arguments } => programs::all(Program::Prices, &arguments),
         Chore::Runner => runner::all(),
         Chore::World { arguments } => programs::all(Program::World, &arguments),
     };

@@ -15,8 +15,12 @@ pub(crate) enum Program {
     Counts,
     /// Asks one server for many targets at once.
     Crowd,
+    /// Fan-ins by many callers at once, on DynamoDB Local.
+    Load,
     /// Explores the functions, built with switches for their rules.
     Model,
+    /// Computes what Ebb costs.
+    Prices,
     /// Lives of random targets in simulated worlds.
     World,
 }
@@ -32,7 +36,9 @@ pub(crate) fn all(program: Program, arguments: &[OsString]) -> anyhow::Result<()
         Program::Corpus => ("corpus", &[]),
         Program::Counts => ("counts", &[]),
         Program::Crowd => ("crowd", &[]),
+        Program::Load => ("load", &[]),
         Program::Model => ("model", &["--features", "ebb-tests/switches"]),
+        Program::Prices => ("prices", &[]),
         Program::World => ("world", &[]),
     };
     // Beside a test of their package, and of that of `ebb`, which some start. Of the workspace: so the packages of others

@@ -9,7 +9,6 @@ use clap::{Parser, ValueEnum};
 mod figures;
 mod receiver;
 mod shapes;
-mod surroundings;
 mod world;
 
 use figures::Row;

@@ -11,22 +11,21 @@ use anyhow::{Context as _, bail};
 use ebb_engine::{Millis, Moment, TargetPhase};
 use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Server};
-use ebb_flow::{Env, Settings, Warm};
+use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_flow::{Env, Warm};
 use ebb_local::embedded::{Bucket, Table};
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket as StoreBucket, Dynamo, Figures, Meter, ReadRun as _, ReadTarget as _, Store};
+use ebb_tests::surroundings::{self, NoCluster, Traffic};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::engine::RunPhase;
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::Lifecycle;
-use ebb_wire::sign::{Keys, Secret};
-use ebb_wire::token::TokenKeys;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::receiver::Receiver;
 use crate::shapes::{self, Case};
-use crate::surroundings::{self, NoCluster, SystemClock, SystemRandom, Traffic};
 
 const TABLE: &str = "ebb";
 const BUCKET: &str = "ebb";
@@ -143,7 +142,7 @@ impl World {
             outside: client.clone(),
             platform: client,
             queue: Arc::new(queue),
-            settings: settings(&url, outcomes)?,
+            settings: surroundings::settings(&url, Some(outcomes), Millis(900_000))?,
             warm: Warm::default(),
         });
         let post = Arc::new(PostOffice::new(Arc::default(), store.clone(), Arc::new(SystemClock)));
@@ -195,26 +194,4 @@ async fn sweep(env: Arc<Env>, index: Arc<Store>) {
             eprintln!("the index could not be asked: {error}");
         }
     }
-}
-
-/// As a deployment has them, but for two times: a slow machine must not change what is counted. With a deployment's 60 s
-/// until `sweep` looks first, it would ask again for units that a longer run has not come to; with its 3 s per
-/// invocation there would be more invocations.
-fn settings(url: &str, outcomes: String) -> anyhow::Result<Settings> {
-    Ok(Settings {
-        callback_url: format!("{url}/v1/callbacks"),
-        source: url.to_owned(),
-        platform_url: Some(outcomes),
-        platform_secret: Secret::from_bytes(&[1; 32])?,
-        webhook_keys: Keys::new(Secret::from_bytes(&[2; 32])?, Vec::new())?,
-        unit_secret: Secret::from_bytes(&[3; 32])?,
-        token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
-        landing: Millis(500),
-        grace: Duration::from_secs(10),
-        answer: Duration::from_secs(20),
-        first_look: Millis(900_000),
-        horizon: Millis(3_600_000),
-        sends: 50,
-        budget: Duration::from_secs(900),
-    })
 }

@@ -1,39 +1,25 @@
-//! What the functions are given here: this machine's clock, a queue in memory, and no cluster.
+//! What the functions are given where they are measured: a queue in memory, no cluster, and settings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_engine::Timestamp;
-use ebb_flow::Env;
-use ebb_flow::ports::{Clock, Message, Queue, Random, Relay, RelayError};
+use ebb_engine::Millis;
+use ebb_flow::ports::{Message, Queue, Relay, RelayError};
+use ebb_flow::{Env, Settings};
 use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// Messages that are dealt with at a time: as many invocations.
 const AT_ONCE: usize = 16;
 
-pub(crate) struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-    }
-}
-
-pub(crate) struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn next(&self) -> u64 {
-        rand::random()
-    }
-}
-
 /// Nothing that is measured runs in a cluster.
-pub(crate) struct NoCluster;
+#[derive(Clone, Copy, Debug)]
+pub struct NoCluster;
 
 fn refused() -> RelayError {
     RelayError::Refused("there is no cluster".to_owned())
@@ -63,8 +49,8 @@ impl Relay for NoCluster {
 }
 
 /// What the queue has seen.
-#[derive(Default)]
-pub(crate) struct Traffic {
+#[derive(Debug, Default)]
+pub struct Traffic {
     sent: AtomicUsize,
     pending: AtomicUsize,
     failed: Mutex<Vec<String>>,
@@ -72,28 +58,30 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// Messages that were sent, delayed ones included.
-    pub(crate) fn sent(&self) -> usize {
+    pub fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
 
     /// Messages without a delay that have not been dealt with.
-    pub(crate) fn pending(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.pending.load(Ordering::SeqCst)
     }
 
     /// What went wrong in dealing with them.
-    pub(crate) fn failed(&self) -> Vec<String> {
+    pub fn failed(&self) -> Vec<String> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// A queue whose delayed messages are counted and come with the rest when their time is up.
-pub(crate) struct LocalQueue {
+#[derive(Debug)]
+pub struct LocalQueue {
     sender: mpsc::UnboundedSender<Message>,
     traffic: Arc<Traffic>,
 }
 
-pub(crate) fn channel() -> (LocalQueue, Arc<Traffic>, mpsc::UnboundedReceiver<Message>) {
+/// A queue, what it has seen, and its messages when they are due.
+pub fn channel() -> (LocalQueue, Arc<Traffic>, mpsc::UnboundedReceiver<Message>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let traffic = Arc::new(Traffic::default());
     (LocalQueue { sender, traffic: Arc::clone(&traffic) }, traffic, receiver)
@@ -126,11 +114,7 @@ impl Queue for LocalQueue {
 }
 
 /// Deals with messages as `sweep` does, until it is aborted.
-pub(crate) async fn work(
-    env: Arc<Env>,
-    traffic: Arc<Traffic>,
-    mut messages: mpsc::UnboundedReceiver<Message>,
-) {
+pub async fn work(env: Arc<Env>, traffic: Arc<Traffic>, mut messages: mpsc::UnboundedReceiver<Message>) {
     let mut tasks = JoinSet::new();
     while let Some(message) = messages.recv().await {
         if tasks.len() >= AT_ONCE {
@@ -144,4 +128,29 @@ pub(crate) async fn work(
             traffic.pending.fetch_sub(1, Ordering::SeqCst);
         });
     }
+}
+
+/// As a deployment has them, but for two times: a slow machine must not change what is counted. With a deployment's 60 s
+/// until `sweep` looks first, it would ask again for units that a longer run has not come to; with its 3 s per
+/// invocation there would be more invocations. `sweep` looks at a new run after `first_look`.
+///
+/// # Errors
+/// None: the keys are as long as keys are.
+pub fn settings(url: &str, outcomes: Option<String>, first_look: Millis) -> anyhow::Result<Settings> {
+    Ok(Settings {
+        callback_url: format!("{url}/v1/callbacks"),
+        source: url.to_owned(),
+        platform_url: outcomes,
+        platform_secret: Secret::from_bytes(&[1; 32])?,
+        webhook_keys: Keys::new(Secret::from_bytes(&[2; 32])?, Vec::new())?,
+        unit_secret: Secret::from_bytes(&[3; 32])?,
+        token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
+        landing: Millis(500),
+        grace: Duration::from_secs(10),
+        answer: Duration::from_secs(20),
+        first_look,
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(900),
+    })
 }

@@ -1,0 +1,129 @@
+//! What is counted times what it costs.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::Arguments;
+use crate::life::Life;
+use crate::list::List;
+
+/// What functions run on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machine {
+    X86,
+    Arm64,
+}
+
+impl Machine {
+    pub(crate) fn price(self) -> &'static str {
+        match self {
+            Self::X86 => "lambda-x86",
+            Self::Arm64 => "lambda-arm64",
+        }
+    }
+}
+
+/// Memory of a function, in GB; `MemorySize` of the template.
+const MEMORY: f64 = 0.25;
+/// Sent, received, deleted.
+const REQUESTS_OF_A_MESSAGE: f64 = 3.0;
+/// Minutes of 30 days.
+const MINUTES: f64 = 43_200.0;
+/// Requests a minute with which Lambda asks a queue that is empty: five at a time, of 20 s each.
+const POLLS: f64 = 15.0;
+const DAYS: f64 = 30.0;
+const MILLION: f64 = 1e6;
+
+/// What is needed for it.
+pub(crate) struct Bill<'a> {
+    pub(crate) arguments: &'a Arguments,
+    pub(crate) list: &'a List,
+    pub(crate) life: &'a Life,
+}
+
+impl Bill<'_> {
+    /// GB-seconds of so many invocations.
+    pub(crate) fn gb_seconds(&self, invocations: f64) -> f64 {
+        invocations * MEMORY * f64::from(self.arguments.took_ms) / 1000.0
+    }
+
+    /// How much of which price a life needs.
+    fn lines(&self, machine: Machine) -> [(&'static str, f64); 9] {
+        let life = self.life;
+        let invocations = life.invocations() as f64;
+        [
+            ("dynamodb-write", life.write_units),
+            ("dynamodb-read", life.read_units),
+            ("lambda-request", invocations),
+            (machine.price(), self.gb_seconds(invocations)),
+            ("http-api", life.requests as f64),
+            ("sqs", REQUESTS_OF_A_MESSAGE * life.messages as f64),
+            ("s3-put", life.puts as f64),
+            ("s3-get", life.gets as f64),
+            ("logs", invocations * f64::from(self.arguments.log_bytes)),
+        ]
+    }
+
+    /// Dollars of a life.
+    ///
+    /// # Errors
+    /// A price is missing.
+    pub(crate) fn life(&self, machine: Machine) -> anyhow::Result<f64> {
+        self.lines(machine).into_iter().map(|(name, amount)| self.list.cost(name, amount)).sum()
+    }
+
+    /// Dollars of 30 days, and those of it which are to be paid whether or not anything runs.
+    ///
+    /// # Errors
+    /// A price is missing.
+    pub(crate) fn month(&self, template: &str, machine: Machine) -> anyhow::Result<(f64, f64)> {
+        let alarms = template.lines().filter(|line| line.trim() == "Type: AWS::CloudWatch::Alarm").count();
+        let fixed = [
+            ("alarm", alarms as f64),
+            ("secret", 1.0),
+            ("lambda-request", MINUTES),
+            (machine.price(), self.gb_seconds(MINUTES)),
+            ("dynamodb-read", MINUTES * self.life.idle_read_units),
+            ("sqs", MINUTES * POLLS),
+            ("logs", MINUTES * f64::from(self.arguments.log_bytes)),
+        ];
+        let costs = fixed.into_iter().map(|(name, amount)| self.list.cost(name, amount));
+        let fixed = costs.sum::<anyhow::Result<f64>>()?;
+        Ok((fixed + DAYS * f64::from(self.arguments.sandboxes) * self.life(machine)?, fixed))
+    }
+
+    /// Dollars of a million units, line by line.
+    ///
+    /// # Errors
+    /// A price is missing.
+    pub(crate) fn per_unit(&self) -> anyhow::Result<String> {
+        let units = self.life.units as f64;
+        let mut rows = vec![];
+        for (name, amount) in self.lines(Machine::X86) {
+            let cost = self.list.cost(name, amount / units * MILLION)?;
+            let unit = self.list.unit(name)?;
+            rows.push(vec![name.to_owned(), format!("{amount:.3} {unit}"), format!("{cost:.2}")]);
+        }
+        let List { read, region, .. } = self.list;
+        let (unchecked, all) = self.list.unchecked();
+        let Arguments { units: made, took_ms, log_bytes, .. } = self.arguments;
+        let head = format!(
+            "list prices of {region}, read {read} (of {all}, {unchecked} to be compared with their source)\n\
+             a sandbox of {made} units, which call back, and {made} that take away what these make\n\
+             assumed: {took_ms} ms and {log_bytes} bytes of logs for an invocation, of {MEMORY} GB\n\n"
+        );
+        Ok(head + &drawn(["price", "for a sandbox", "$ per million units"], rows))
+    }
+}
+
+/// A table whose last column is a number.
+pub(crate) fn drawn<const N: usize>(header: [&str; N], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).force_no_tty().set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    if let Some(last) = table.column_mut(N - 1) {
+        last.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}

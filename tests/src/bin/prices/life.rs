@@ -1,0 +1,242 @@
+//! One life from the webhook that creates it until it is gone, and what it asks of AWS: with one instance of each
+//! function that knows nothing yet, and units that all answer later.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, bail, ensure};
+use async_trait::async_trait;
+use aws_sdk_s3::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_s3::error::BoxError;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use ebb_engine::{Millis, TargetPhase};
+use ebb_flow::complete::Taken;
+use ebb_flow::ports::Clock as _;
+use ebb_flow::{Env, Warm};
+use ebb_local::embedded::{Bucket, Table};
+use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store};
+use ebb_tests::still::{Messages, Numbers, Time};
+use ebb_tests::surroundings::{self, NoCluster};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::unit::CALLBACK_TOKEN;
+use serde_json::json;
+
+use crate::Arguments;
+use crate::documents::{self, NAME};
+
+const KIND: &str = "sandbox";
+const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+/// 22 November 2026.
+const THEN: u64 = 1_795_305_600_000;
+const MINUTE: u64 = 60_000;
+/// Minutes after which a life has come to a halt.
+const PATIENCE: u64 = 60;
+
+/// What a life asks for.
+pub(crate) struct Life {
+    /// Units that were run.
+    pub(crate) units: u64,
+    pub(crate) write_units: f64,
+    pub(crate) read_units: f64,
+    pub(crate) puts: u64,
+    pub(crate) gets: u64,
+    /// Messages to the queue; each is dealt with by an invocation.
+    pub(crate) messages: u64,
+    /// Requests that come in.
+    pub(crate) requests: u64,
+    /// Read units of a minute in which nothing is due.
+    pub(crate) idle_read_units: f64,
+}
+
+impl Life {
+    /// Invocations of functions.
+    pub(crate) fn invocations(&self) -> u64 {
+        self.requests + self.messages
+    }
+}
+
+/// The servers of the units and the platform: all calls back are kept.
+#[derive(Clone, Default)]
+struct Servers(Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl Call for Servers {
+    async fn call(&self, request: Request) -> Result<Response, CallError> {
+        let token = request.headers.into_iter().find(|(name, _)| name == CALLBACK_TOKEN);
+        let status = if token.is_some() { 202 } else { 204 };
+        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.extend(token.map(|(_, token)| token));
+        Ok(Response { status, headers: Vec::new(), body: Vec::new() })
+    }
+}
+
+/// Counts requests to the bucket.
+#[derive(Clone, Debug, Default)]
+struct Objects {
+    puts: Arc<AtomicU64>,
+    gets: Arc<AtomicU64>,
+}
+
+impl Intercept for Objects {
+    fn name(&self) -> &'static str {
+        "Objects"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        settings: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        match settings.load::<Metadata>().map(Metadata::name) {
+            Some("GetObject") => self.gets.fetch_add(1, Ordering::Relaxed),
+            // Deleting costs nothing.
+            Some("DeleteObject") => 0,
+            _ => self.puts.fetch_add(1, Ordering::Relaxed),
+        };
+        Ok(())
+    }
+}
+
+struct World {
+    receive: Env,
+    complete: Env,
+    sweep: Env,
+    /// Counted; what is looked at here is not.
+    plugins: Arc<Store>,
+    store: Store,
+    clock: Arc<Time>,
+    messages: Arc<Messages>,
+    servers: Servers,
+    unit_ms: u64,
+    dealt_with: u64,
+    requests: u64,
+}
+
+/// Counts a life.
+///
+/// # Errors
+/// What keeps it from its end.
+pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
+    let folder = tempfile::tempdir()?;
+    let (dynamo, objects) = (Table::memory()?, Objects::default());
+    ebb_store::table::create(&dynamo, "ebb").await?;
+    let s3 = Bucket::open(folder.path())?;
+    s3.create_bucket().bucket("ebb").send().await?;
+    let s3 = aws_sdk_s3::Client::from_conf(s3.config().to_builder().interceptor(objects.clone()).build());
+    let unmetered = Store::new(Dynamo::new(dynamo, "ebb"), StoreBucket::new(s3, "ebb"));
+    let meter = Arc::new(Meter::new());
+    let store = Arc::new(unmetered.clone().metered(meter.clone()));
+    let (clock, servers) = (Arc::new(Time::at(THEN)), Servers::default());
+    let messages = Arc::new(Messages::new(clock.clone()));
+    // Each function has a memory of its own.
+    let env = || -> anyhow::Result<Env> {
+        let (url, outcomes) = ("https://ebb.test", "https://platform.test".to_owned());
+        Ok(Env {
+            store: store.clone(),
+            clock: clock.clone(),
+            random: Arc::new(Numbers::default()),
+            relay: Arc::new(NoCluster),
+            outside: Arc::new(servers.clone()),
+            platform: Arc::new(servers.clone()),
+            queue: messages.clone(),
+            settings: surroundings::settings(url, Some(outcomes), Millis(MINUTE))?,
+            warm: Warm::default(),
+        })
+    };
+    let (receive, complete, sweep) = (env()?, env()?, env()?);
+    let published =
+        ebb_flow::api::plugins::publish(&unmetered, &documents::plugin(arguments.units), clock.now()).await?;
+    if let Err(refused) = published {
+        bail!("the plugin is refused: {refused:?}");
+    }
+    ebb_flow::sweep::sweep(&sweep, store.as_ref()).await?;
+    let idle_read_units = meter.take().read_units;
+    objects.puts.store(0, Ordering::Relaxed);
+    let unit_ms = u64::from(arguments.unit_seconds) * 1_000;
+    let (plugins, store, dealt_with, requests) = (store.clone(), unmetered, 0, 0);
+    let mut world = World {
+        receive,
+        complete,
+        sweep,
+        plugins,
+        store,
+        clock,
+        messages,
+        servers,
+        unit_ms,
+        dealt_with,
+        requests,
+    };
+    for (asked, phase) in [(Asked::Created, TargetPhase::Ready), (Asked::Deleted, TargetPhase::Gone)] {
+        world.ask(asked).await?;
+        world.until(phase).await?;
+    }
+    // Hints that find nothing to do any more are paid for, too.
+    world.clock.pass(PATIENCE * MINUTE);
+    world.deal().await?;
+    let figures = meter.take();
+    Ok(Life {
+        units: 2 * u64::from(arguments.units),
+        write_units: figures.write_units,
+        read_units: figures.read_units,
+        puts: objects.puts.load(Ordering::Relaxed),
+        gets: objects.gets.load(Ordering::Relaxed),
+        messages: world.dealt_with,
+        requests: world.requests,
+        idle_read_units,
+    })
+}
+
+impl World {
+    async fn ask(&mut self, asked: Asked) -> anyhow::Result<()> {
+        let event = Lifecycle {
+            kind: KIND.to_owned(),
+            name: NAME.to_owned(),
+            uid: UID.to_owned(),
+            generation: 1,
+            document: (asked == Asked::Created).then(documents::sandbox),
+            routing_key: None,
+        };
+        self.requests += 1;
+        let answer =
+            Box::pin(ebb_flow::receive::receive(&self.receive, self.plugins.as_ref(), asked, &event)).await?;
+        answer.map(drop).map_err(|refused| anyhow::anyhow!("the sandbox is refused: {refused:?}"))
+    }
+
+    /// Messages whose time has come, and the minutes of the schedule.
+    async fn deal(&mut self) -> anyhow::Result<()> {
+        for message in self.messages.take() {
+            self.dealt_with += 1;
+            Box::pin(ebb_flow::sweep::receive_message(&self.sweep, &message)).await?;
+        }
+        let swept = Box::pin(ebb_flow::sweep::sweep(&self.sweep, &self.store)).await?;
+        ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
+        Ok(())
+    }
+
+    /// Units work and call back until the target is in a phase and nothing is due.
+    async fn until(&mut self, phase: TargetPhase) -> anyhow::Result<()> {
+        let end = self.clock.now().0 + PATIENCE * MINUTE;
+        loop {
+            let target = self.store.read_target(KIND, NAME).await?.context("there is no target")?;
+            let tokens = std::mem::take(&mut *self.servers.0.lock().unwrap_or_else(PoisonError::into_inner));
+            if tokens.is_empty() && target.phase == phase && target.due.is_none() {
+                return Ok(());
+            }
+            ensure!(self.clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
+            self.clock.pass(self.unit_ms);
+            self.deal().await?;
+            for token in tokens {
+                self.requests += 1;
+                let body = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
+                let taken =
+                    Box::pin(ebb_flow::complete::complete(&self.complete, &token, body.as_bytes())).await?;
+                ensure!(taken == Taken::Accepted, "a callback is not taken: {taken:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The functions over a table and a bucket of their own, with a clock that is moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use ebb_engine::{Millis, TargetPhase};
+use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
+use ebb_flow::ports::Clock as _;
+use ebb_flow::receive::Answer;
+use ebb_flow::{Env, Settings, Warm};
+use ebb_local::embedded::{Bucket, Table};
+use ebb_store::{Bucket as StoreBucket, Dynamo, ReadTarget as _, Store, TargetHead};
+use ebb_tests::still::{Messages, Numbers, Time};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::token::TokenKeys;
+use serde_json::json;
+
+use crate::fixture::Stored;
+use crate::outside::Outside;
+
+pub(crate) const TABLE: &str = "ebb";
+pub(crate) const BUCKET: &str = "ebb";
+pub(crate) const KIND: &str = "sandbox";
+/// A cluster whose relay polls.
+pub(crate) const FAR: &str = "far";
+/// Seconds that pass at most until something has happened.
+const PATIENCE: usize = 40;
+
+pub(crate) struct World {
+    pub(crate) env: Arc<Env>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) s3: aws_sdk_s3::Client,
+    pub(crate) clock: Arc<Time>,
+    pub(crate) outside: Outside,
+    messages: Arc<Messages>,
+    office: PostOffice,
+    secret: Secret,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// An empty one, at a time.
+    pub(crate) async fn new(at: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dynamo = Table::memory().unwrap();
+        ebb_store::table::create(&dynamo, TABLE).await.unwrap();
+        let s3 = Bucket::open(folder.path()).unwrap();
+        s3.create_bucket().bucket(BUCKET).send().await.unwrap();
+        let store = Store::new(Dynamo::new(dynamo, TABLE), StoreBucket::new(s3.clone(), BUCKET));
+        let (store, clock, outside) = (Arc::new(store), Arc::new(Time::at(at)), Outside::default());
+        let (messages, random) = (Arc::new(Messages::new(clock.clone())), Arc::new(Numbers::default()));
+        let secret = Secret::from_bytes(&[5; 32]).unwrap();
+        let clusters = json!({FAR: {"secret": *secret.reveal(), "uid": "uid-of-far", "runnerImage": "r"}});
+        let clusters = Arc::new(Clusters::parse(&clusters.to_string()).unwrap());
+        let office = PostOffice::new(clusters.clone(), store.clone(), clock.clone());
+        let call = Arc::new(outside.clone());
+        let (mail, grace) = (store.clone(), Duration::from_secs(30));
+        let relay = ClusterRelay::new(clusters, call.clone(), mail, clock.clone(), random.clone(), grace);
+        let env = Arc::new(Env {
+            store: store.clone(),
+            clock: clock.clone(),
+            random,
+            relay: Arc::new(relay),
+            outside: call.clone(),
+            platform: call,
+            queue: messages.clone(),
+            settings: settings(),
+            warm: Warm::default(),
+        });
+        Self { env, store, s3, clock, outside, messages, office, secret, _folder: folder }
+    }
+
+    /// One that holds what was stored, a second later.
+    pub(crate) async fn with(stored: &Stored) -> Self {
+        let world = Self::new(stored.outside.at + 1_000).await;
+        stored.put(&world).await;
+        world
+    }
+
+    pub(crate) async fn target(&self, name: &str) -> anyhow::Result<TargetHead> {
+        self.store.read_target(KIND, name).await?.with_context(|| format!("there is no {name}"))
+    }
+
+    /// The platform's webhook. The document is that of the plugin.
+    pub(crate) async fn lifecycle(
+        &self,
+        asked: Asked,
+        name: &str,
+        uid: &str,
+        document: &str,
+    ) -> anyhow::Result<Answer> {
+        let event = Lifecycle {
+            kind: KIND.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            generation: 1,
+            document: (asked != Asked::Deleted).then(|| document.to_owned()),
+            routing_key: Some(format!("key-of-{name}")),
+        };
+        Ok(Box::pin(ebb_flow::receive::receive(&self.env, self.store.as_ref(), asked, &event)).await?)
+    }
+
+    pub(crate) async fn delete(&self, name: &str) -> anyhow::Result<()> {
+        let deleted = self.lifecycle(Asked::Deleted, name, &format!("{name}-1"), "").await?;
+        anyhow::ensure!(deleted.is_ok(), "{name} is not deleted: {deleted:?}");
+        Ok(())
+    }
+
+    /// Time passes; whoever waits for it acts.
+    pub(crate) async fn pass(&self, millis: u64) -> anyhow::Result<()> {
+        self.clock.pass(millis);
+        self.outside.polls(&self.office, FAR, &self.secret, self.clock.now()).await?;
+        for message in self.messages.take() {
+            let taken = ebb_flow::sweep::receive_message(&self.env, &message);
+            self.meanwhile(Box::pin(taken)).await??;
+        }
+        let act = ebb_flow::sweep::sweep(&self.env, self.store.as_ref());
+        let swept = self.meanwhile(Box::pin(act)).await??;
+        anyhow::ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
+        Ok(())
+    }
+
+    /// Does something while the relay polls: who asks it waits for the answer.
+    pub(crate) async fn meanwhile<T>(&self, act: impl Future<Output = T>) -> anyhow::Result<T> {
+        let polls = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                if let Err(error) =
+                    self.outside.polls(&self.office, FAR, &self.secret, self.clock.now()).await
+                {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = act => Ok(done),
+            error = polls => Err(error),
+        }
+    }
+
+    /// Waits until a target is in a phase.
+    pub(crate) async fn until(&self, name: &str, phase: TargetPhase) -> anyhow::Result<()> {
+        let mut is = self.target(name).await?.phase;
+        for _ in 0..PATIENCE {
+            if is == phase {
+                return Ok(());
+            }
+            self.pass(1_000).await?;
+            is = self.target(name).await?.phase;
+        }
+        bail!("{name} is {is:?} and not {phase:?}")
+    }
+}
+
+/// Those of a deployment, but for times that would have to pass here.
+fn settings() -> Settings {
+    let url = "https://ebb.test";
+    Settings {
+        callback_url: format!("{url}/v1/callbacks"),
+        source: url.to_owned(),
+        platform_url: Some("https://platform.test".to_owned()),
+        platform_secret: Secret::from_bytes(&[1; 32]).unwrap(),
+        webhook_keys: Keys::new(Secret::from_bytes(&[2; 32]).unwrap(), Vec::new()).unwrap(),
+        unit_secret: Secret::from_bytes(&[3; 32]).unwrap(),
+        token_keys: TokenKeys::from_bytes("stored", &[4; 32]).unwrap(),
+        landing: Millis(2_000),
+        grace: Duration::from_secs(2),
+        answer: Duration::from_secs(2),
+        first_look: Millis(60_000),
+        horizon: Millis(3_600_000),
+        sends: 50,
+        budget: Duration::from_secs(3),
+    }
+}
