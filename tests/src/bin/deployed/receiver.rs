@@ -144,7 +144,10 @@ async fn take(
             tokio::spawn(async move {
                 match receiver.scripts.run(&name, &variables).await {
                     Ok(body) => call_back(&headers, &body).await,
-                    Err(error) => Ok(say(&format!("{name}: {error:#}"))),
+                    Err(error) => {
+                        say(&format!("{name}: {error:#}"));
+                        Ok(())
+                    }
                 }
             });
             StatusCode::ACCEPTED.into_response()
