@@ -4,7 +4,7 @@
 //! other's, and code that runs outside of one (tests of parts, the simulated world) gathers nothing.
 //!
 //! Nothing of a trace is stored. The trace of a run, the span of a run and that of a try have ids that follow from the
-//! names of run and try ([`ids`]), so each of the invocations that move a run on can add to its trace by itself. Spans of
+//! names of run and try (`ids`), so each of the invocations that move a run on can add to its trace by itself. Spans of
 //! runs and tries are told by whoever wrote their end, which is one, because that write has a condition.
 
 mod collector;
