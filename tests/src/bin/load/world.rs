@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// When nothing has moved for so long, it waits for `sweep`.
 const STANDS: Duration = Duration::from_secs(2);
-/// Milliseconds by which the clock then goes on; and those after which everything that waits for `sweep` is due.
+/// Milliseconds by which the clock then goes on, twice as many each time; and those after which everything that waits for `sweep` is due.
 const LOOK: u64 = 10_000;
 const LATER: u64 = 7_200_000;
 /// Between two lines of progress.
@@ -233,7 +233,7 @@ impl World {
 
     /// Creates targets, so that as many are under way as there are callers, until the platform knows all to be ready.
     async fn all_are_ready(&self, round: &Round) -> anyhow::Result<()> {
-        let (mut created, mut before) = (0, 0);
+        let (mut created, mut before, mut step) = (0, 0, LOOK);
         let (mut moved, mut told, mut stood) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             let ready = self.books.ready();
@@ -250,11 +250,13 @@ impl World {
             }
             if taken + ready as u64 > before {
                 before = taken + ready as u64;
-                (moved, stood) = (Instant::now(), Instant::now());
+                (moved, stood, step) = (Instant::now(), Instant::now(), LOOK);
             }
-            if stood.elapsed() > STANDS && round.chances != Chances::NONE {
+            // While no unit is at work, time harms nobody.
+            if stood.elapsed() > STANDS && asked == taken && round.chances != Chances::NONE {
                 stood = Instant::now();
-                self.clock.pass(LOOK);
+                self.clock.pass(step);
+                step *= 2;
             }
             if moved.elapsed() > PATIENCE {
                 eprintln!("{ready} of {} are ready, and no more for {PATIENCE:?}", round.runs);
