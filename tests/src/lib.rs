@@ -5,6 +5,7 @@ pub mod sim;
 
 pub mod still;
 pub mod surroundings;
+pub mod verdict;
 
 #[cfg(feature = "switches")]
 #[path = "../model/mod.rs"]

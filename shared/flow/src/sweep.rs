@@ -16,7 +16,6 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, Verdict};
 use ebb_wire::relay::WorkState;
 use futures::StreamExt as _;
-use tracing::Instrument as _;
 
 use crate::complete;
 use crate::dispatch::{self, Try};
@@ -116,11 +115,11 @@ pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowErr
 ///
 /// # Errors
 /// The store's; the run stays due.
+#[tracing::instrument(name = "look", skip_all, fields(run = %id))]
 pub async fn sweep_run(env: &Env, id: &RunId, when: When) -> Result<(), FlowError> {
     let mut when = when;
     for _ in 0..LOOKS {
-        let span = tracing::info_span!("look", run = %id);
-        match Box::pin(sweep_once(env, id, when)).instrument(span).await? {
+        match Box::pin(sweep_once(env, id, when)).await? {
             Looked::Done => return Ok(()),
             Looked::Changed => {}
         }
@@ -189,12 +188,8 @@ async fn sweep_once(env: &Env, id: &RunId, when: When) -> Result<Looked, FlowErr
 ///
 /// # Errors
 /// The store's; the deadline is found when the run is due.
+#[tracing::instrument(name = "look", skip_all, fields(run = %id))]
 pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
-    let span = tracing::info_span!("look", run = %id);
-    Box::pin(look_at_unit(env, id, unit, attempt)).instrument(span).await
-}
-
-async fn look_at_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(()) };
     let view = run.look(env).await?;
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
@@ -407,12 +402,8 @@ async fn expire(
 ///
 /// # Errors
 /// The store's; the target stays due.
+#[tracing::instrument(name = "look", skip_all, fields(kind, name))]
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
-    let span = tracing::info_span!("look", kind, name);
-    Box::pin(look_at_target(env, kind, name)).instrument(span).await
-}
-
-async fn look_at_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.tell.is_some()
         && let Err(error) = tell::tell(env, &target).await

@@ -40,23 +40,10 @@ enum Format {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match measured(&arguments) {
-        Ok(broken) if broken.is_empty() || !arguments.check => ExitCode::SUCCESS,
-        Ok(broken) => {
-            for line in broken {
-                eprintln!("{line}");
-            }
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    ebb_tests::verdict::exit(measured(&Arguments::parse()))
 }
 
-/// Runs every case, prints the rows, and gives what does not hold.
+/// Runs every case, prints the rows, and gives what does not hold if that is asked for.
 fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let rows = runtime.block_on(all(arguments))?;
@@ -64,7 +51,7 @@ fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
         Some(Format::Json) => println!("{}", serde_json::to_string_pretty(&rows)?),
         None => println!("{}", figures::drawn(&rows)),
     }
-    Ok(rows.iter().flat_map(Row::broken).collect())
+    Ok(if arguments.check { rows.iter().flat_map(Row::broken).collect() } else { Vec::new() })
 }
 
 async fn all(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {

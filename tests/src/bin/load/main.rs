@@ -34,19 +34,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match rounds(&Arguments::parse()) {
-        Ok(broken) if broken.is_empty() => ExitCode::SUCCESS,
-        Ok(broken) => {
-            for line in broken {
-                eprintln!("{line}");
-            }
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    ebb_tests::verdict::exit(rounds(&Arguments::parse()))
 }
 
 /// Both rounds; gives what does not hold.
