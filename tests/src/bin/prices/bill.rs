@@ -1,10 +1,12 @@
 //! What is counted times what it costs.
 
 use comfy_table::{CellAlignment, Table, presets};
+use ebb_flow::observe::FIGURES;
 
 use crate::Arguments;
 use crate::life::Life;
 use crate::list::List;
+use crate::stack::Stack;
 
 /// What functions run on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,8 +24,6 @@ impl Machine {
     }
 }
 
-/// Memory of a function, in GB; `MemorySize` of the template.
-const MEMORY: f64 = 0.25;
 /// Sent, received, deleted.
 const REQUESTS_OF_A_MESSAGE: f64 = 3.0;
 /// Minutes of 30 days.
@@ -31,6 +31,8 @@ const MINUTES: f64 = 43_200.0;
 /// Requests a minute with which Lambda asks a queue that is empty: five at a time, of 20 s each.
 const POLLS: f64 = 15.0;
 const DAYS: f64 = 30.0;
+/// Figures that are told where nothing runs: for how long anything was due.
+const IDLE_FIGURES: usize = 1;
 const MILLION: f64 = 1e6;
 
 /// What is needed for it.
@@ -38,12 +40,13 @@ pub(crate) struct Bill<'a> {
     pub(crate) arguments: &'a Arguments,
     pub(crate) list: &'a List,
     pub(crate) life: &'a Life,
+    pub(crate) stack: &'a Stack,
 }
 
 impl Bill<'_> {
     /// GB-seconds of so many invocations.
     pub(crate) fn gb_seconds(&self, invocations: f64) -> f64 {
-        invocations * MEMORY * f64::from(self.arguments.took_ms) / 1000.0
+        invocations * self.stack.memory * f64::from(self.arguments.took_ms) / 1000.0
     }
 
     /// How much of which price a life needs.
@@ -71,15 +74,18 @@ impl Bill<'_> {
         self.lines(machine).into_iter().map(|(name, amount)| self.list.cost(name, amount)).sum()
     }
 
-    /// Dollars of 30 days, and those of it which are to be paid whether or not anything runs.
+    /// Dollars of 30 days, and those of it which are to be paid whether or not anything runs. Sandboxes come so often that
+    /// each figure is told in each hour.
     ///
     /// # Errors
     /// A price is missing.
-    pub(crate) fn month(&self, template: &str, machine: Machine) -> anyhow::Result<(f64, f64)> {
-        let alarms = template.lines().filter(|line| line.trim() == "Type: AWS::CloudWatch::Alarm").count();
+    pub(crate) fn month(&self, machine: Machine) -> anyhow::Result<(f64, f64)> {
         let fixed = [
-            ("alarm", alarms as f64),
+            ("alarm", self.stack.alarms as f64),
+            ("dashboard", self.stack.dashboards as f64),
+            ("figure", IDLE_FIGURES as f64),
             ("secret", 1.0),
+            ("schedule", MINUTES),
             ("lambda-request", MINUTES),
             (machine.price(), self.gb_seconds(MINUTES)),
             ("dynamodb-read", MINUTES * self.life.idle_read_units),
@@ -88,7 +94,9 @@ impl Bill<'_> {
         ];
         let costs = fixed.into_iter().map(|(name, amount)| self.list.cost(name, amount));
         let fixed = costs.sum::<anyhow::Result<f64>>()?;
-        Ok((fixed + DAYS * f64::from(self.arguments.sandboxes) * self.life(machine)?, fixed))
+        let figures = self.list.cost("figure", (FIGURES.len() - IDLE_FIGURES) as f64)?;
+        let lives = DAYS * f64::from(self.arguments.sandboxes) * self.life(machine)?;
+        Ok((fixed + figures + lives, fixed))
     }
 
     /// Dollars of a million units, line by line.
@@ -104,12 +112,13 @@ impl Bill<'_> {
             rows.push(vec![name.to_owned(), format!("{amount:.3} {unit}"), format!("{cost:.2}")]);
         }
         let List { read, region, .. } = self.list;
-        let (unchecked, all) = self.list.unchecked();
+        let (all, unchecked, unseen) = self.list.doubts();
+        let memory = self.stack.memory;
         let Arguments { units: made, took_ms, log_bytes, .. } = self.arguments;
         let head = format!(
-            "list prices of {region}, read {read} (of {all}, {unchecked} to be compared with their source)\n\
+            "list prices of {region}, read {read} (of {all}, {unchecked} not on AWS's own pages, {unseen} of these nowhere)\n\
              a sandbox of {made} units, which call back, and {made} that take away what these make\n\
-             assumed: {took_ms} ms and {log_bytes} bytes of logs for an invocation, of {MEMORY} GB\n\n"
+             assumed: {took_ms} ms and {log_bytes} bytes of logs for an invocation, of {memory} GB\n\n"
         );
         Ok(head + &drawn(["price", "for a sandbox", "$ per million units"], rows))
     }

@@ -30,9 +30,8 @@ struct Price {
     /// AWS's own page.
     source: String,
     /// Where it was read, if anywhere.
-    #[serde(rename = "seen")]
-    _seen: String,
-    /// Whether it has to be compared with the source.
+    seen: String,
+    /// Whether it was not read on a copy of the source, and has to be compared with it.
     check: bool,
 }
 
@@ -48,6 +47,7 @@ impl List {
             let known =
                 price.source.starts_with("https://aws.amazon.com/") && price.usd > 0.0 && price.per >= 1.0;
             ensure!(known, "{}: {name} has no price with a source", context());
+            ensure!(price.check || !price.seen.is_empty(), "{}: {name} was read nowhere, which needs `check`", context());
         }
         Ok(list)
     }
@@ -69,8 +69,9 @@ impl List {
         Ok(&self.prices.get(name).with_context(|| format!("there is no price of {name}"))?.unit)
     }
 
-    /// How many are to be compared with their source, of how many.
-    pub(crate) fn unchecked(&self) -> (usize, usize) {
-        (self.prices.values().filter(|price| price.check).count(), self.prices.len())
+    /// How many there are, how many of them are to be compared with their source, and how many of these were read nowhere.
+    pub(crate) fn doubts(&self) -> (usize, usize, usize) {
+        let unseen = self.prices.values().filter(|price| price.seen.is_empty());
+        (self.prices.len(), self.prices.values().filter(|price| price.check).count(), unseen.count())
     }
 }

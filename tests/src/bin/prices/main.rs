@@ -13,9 +13,11 @@ mod documents;
 mod life;
 mod list;
 mod others;
+mod stack;
 
 use bill::{Bill, Machine};
 use list::List;
+use stack::Stack;
 
 /// What cannot be counted here, and what is asked for.
 #[derive(Parser)]
@@ -64,12 +66,12 @@ fn printed(arguments: &Arguments) -> anyhow::Result<()> {
     let template = std::fs::read_to_string(root().join("template.yaml")).context("template.yaml")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let life = runtime.block_on(Box::pin(life::counted(arguments)))?;
-    let bill = Bill { arguments, list: &list, life: &life };
+    let bill = Bill { arguments, list: &list, life: &life, stack: &Stack::read(&template)? };
     println!("{}", bill.per_unit()?);
     println!();
     println!("{}", others::beside(&bill)?);
     println!();
-    let (x86, arm64) = (bill.month(&template, Machine::X86)?, bill.month(&template, Machine::Arm64)?);
+    let (x86, arm64) = (bill.month(Machine::X86)?, bill.month(Machine::Arm64)?);
     let sandboxes = arguments.sandboxes;
     println!("{sandboxes} such sandboxes a day, for 30 days: ${:.2} (arm64: ${:.2})", x86.0, arm64.0);
     println!("whether or not there are any: ${:.2} (arm64: ${:.2}) of it", x86.1, arm64.1);
