@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
-    Due, ListTargets, MoveTarget, Note, NoteRecord, Objects, PatchRun, Patched, Plans, PluginItem, Put,
-    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead,
-    Transition, WritePlugins,
+    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Objects, PatchRun, Patched, Plans,
+    PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored,
+    TargetHead, Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
@@ -184,6 +184,21 @@ impl MoveTarget for Table {
             ((), move || format!("tombstone {uid}"))
         })
         .await
+    }
+}
+
+#[async_trait]
+impl Marks for Table {
+    async fn mark(&self, what: Mark, now: Timestamp) -> Stored<()> {
+        self.write("PutItem", |state| {
+            state.marks.insert(what, now);
+            ((), move || format!("mark {what:?}"))
+        })
+        .await
+    }
+
+    async fn marked(&self, what: Mark) -> Stored<Option<Timestamp>> {
+        self.read(|state| state.marks.get(&what).copied()).await
     }
 }
 

@@ -75,4 +75,9 @@ impl ebb_flow::ports::Queue for Queue {
             self.deliver(message, millis);
         }
     }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(Message::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_store::{Due, PluginItem, RunHead, StoreError, TargetHead};
+use ebb_store::{Due, Mark, PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 
@@ -49,6 +49,8 @@ pub struct State {
     pub targets: BTreeMap<(String, String), TargetHead>,
     /// Uids that have ended.
     pub tombstones: BTreeSet<String>,
+    /// Marks of what works.
+    pub marks: BTreeMap<Mark, Timestamp>,
     /// Plans by digest.
     pub plans: BTreeMap<String, Vec<u8>>,
     /// Plugins by name and version.

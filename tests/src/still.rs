@@ -71,4 +71,9 @@ impl Queue for Messages {
         let at = Timestamp(self.clock.now().0.saturating_add(delay));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((at, message));
     }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(Message::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }

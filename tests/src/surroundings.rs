@@ -111,6 +111,11 @@ impl Queue for LocalQueue {
             }
         });
     }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(Message::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }
 
 /// Deals with messages as `sweep` does, until it is aborted.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ebb_wire::runner::{RelayAddress, Report, ReportState, VERSION};
+use ebb_wire::unit::TRACEPARENT;
 use ureq::Agent;
 use ureq::http::Uri;
 
@@ -128,7 +129,7 @@ impl Relay {
             .header("authorization", format!("Bearer {}", self.address.token))
             .header("content-type", "application/json");
         let request = match &self.trace {
-            Some(trace) => request.header("traceparent", trace),
+            Some(trace) => request.header(TRACEPARENT, trace),
             None => request,
         };
         match request.send(body).map(|answer| answer.status().as_u16()) {

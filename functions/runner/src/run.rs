@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::runner::exit::{FAILED, NOT_STARTABLE, USAGE};
 use ebb_wire::runner::{Ended, Report, ReportState, Spec, VERSION};
+use ebb_wire::unit::TRACEPARENT_VARIABLE;
 use nix::sys::prctl::set_child_subreaper;
 use nix::unistd::Pid;
 use serde::Deserialize;
@@ -158,6 +159,6 @@ pub(crate) fn millis(count: u64) -> Duration {
 
 /// The trace that the script is told of.
 fn trace(spec: &Spec) -> Option<String> {
-    let found = spec.env.iter().find(|(name, _)| name == "TRACEPARENT");
+    let found = spec.env.iter().find(|(name, _)| name == TRACEPARENT_VARIABLE);
     found.map(|(_, value)| value.clone())
 }

@@ -12,7 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_wire::engine::Timestamp;
 use ebb_wire::limits::message;
-use ebb_wire::mail::{AT_ONCE, LONGEST_WAIT_MS, Mail, Outcome, POLL_BODY, Poll, Post, Reply, VERSION};
+use ebb_wire::limits::{EVENT, in_event};
+use ebb_wire::mail::{AT_ONCE, LONGEST_WAIT_MS, Mail, Outcome, Poll, Post, Reply, VERSION};
 use ebb_wire::seal;
 use ebb_wire::sign::{Keys, MessageId, sign};
 use tokio::sync::Notify;
@@ -190,16 +191,19 @@ fn pauses() -> ExponentialBuilder {
     ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
 }
 
+/// Bytes of an answer, as the function gets it that it is for.
 fn size(reply: &Reply) -> usize {
     // An answer that was made can be written.
-    serde_json::to_vec(reply).map_or(0, |bytes| bytes.len())
+    serde_json::to_vec(reply).map_or(0, |json| in_event(&json))
 }
+
+/// What is around the answers of a poll: of these there may be as many as are asked for at one time.
+const ROUND: usize = 32 << 10;
 
 /// The answer, if the control plane can take it.
 fn fitting(reply: Reply) -> Reply {
     match size(&reply) {
-        // With room for what is around it.
-        bytes if bytes > POLL_BODY - (64 << 10) => {
+        bytes if bytes > EVENT - ROUND => {
             let said = format!("the answer has {bytes} bytes, which is more than one message holds");
             Reply { outcome: Outcome::Status { status: 507, said }, ..reply }
         }
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_says_so() {
-        for (bytes, expected) in [(POLL_BODY - (65 << 10), 200), (POLL_BODY, 507)] {
+        for (bytes, expected) in [(EVENT - ROUND - 1000, 200), (EVENT - ROUND, 507)] {
             let Reply { id, outcome: Outcome::Status { status, .. } } = fitting(reply(bytes)) else {
                 panic!()
             };

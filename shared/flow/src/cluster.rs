@@ -16,3 +16,4 @@ pub use clusters::{Cluster, Clusters, ClustersError, Way};
 pub use job::{Pods, User};
 pub use office::{NotServed, PostOffice};
 pub use relay::ClusterRelay;
+pub(crate) use relay::TIMEOUT as TRANSPORT;

@@ -1,32 +1,48 @@
-//! The surroundings of the functions on AWS: read from the environment once, when the first event comes.
+//! The surroundings of the functions on AWS: read from the environment when the first event comes, and from the secret now
+//! and then.
 
 mod aws;
-mod first;
+mod current;
 mod lambda;
 mod queue;
 mod variables;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use aws_types::SdkConfig;
 use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use ebb_engine::Millis;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::sign::{Keys, Secret};
 use ebb_wire::token::TokenKeys;
+use tokio::time::timeout;
+use tower::ServiceExt as _;
 
-use crate::cluster::{ClusterRelay, Clusters, PostOffice};
+use crate::cluster::{ClusterRelay, Clusters, PostOffice, TRANSPORT};
 use crate::env::{Env, Settings, Warm};
-use crate::http::{Access, Role, Server};
+use crate::http::{Access, HttpProblem, Role, Server};
 use crate::observe::{Came, Collector, CollectorError, Function, Telemetry};
 use crate::ports::Message;
 use crate::sweep::Swept;
 use crate::system::{SystemClock, SystemRandom};
-pub use first::router;
+use current::Current;
 use variables::Variables;
 
 pub use lambda::log;
+pub use variables::SECRET;
+
+/// A function that runs for longer is killed; `Timeout` of the template.
+pub const TIMEOUT: Duration = Duration::from_secs(29);
+/// After this `sweep` gives up what still waits for others, so that the rest of what it has to do and to tell is not lost
+/// with it.
+const GIVEN_UP: Duration = Duration::from_secs(25);
+/// How far clocks may be apart.
+const SKEW: Duration = Duration::from_secs(60);
 
 /// Why a function cannot work.
 #[derive(Debug, thiserror::Error)]
@@ -55,44 +71,105 @@ pub enum DeployedError {
     Http(#[from] ebb_outbound::ClientError),
 }
 
+/// What surroundings are made of.
+struct Source {
+    config: SdkConfig,
+    variables: Variables,
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        // All else is that of the process.
+        self.variables == other.variables
+    }
+}
+
+impl Source {
+    /// Reads the environment. One request is sent, if a secret is named.
+    async fn read() -> Result<Self, DeployedError> {
+        let config = aws::config()?;
+        let variables = Variables::read(&config).await?;
+        Ok(Self { config, variables })
+    }
+}
+
 /// A function's surroundings.
-pub struct Deployed {
-    /// What the functions are given.
-    pub env: Arc<Env>,
-    /// Table and bucket.
-    pub store: Arc<Store>,
+struct Deployed {
+    env: Arc<Env>,
+    store: Arc<Store>,
     access: Arc<Access>,
     post: Arc<PostOffice>,
     telemetry: Arc<Telemetry>,
 }
 
-impl Deployed {
-    /// Reads the environment and makes the clients. One request is sent, if a secret is named.
-    ///
-    /// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has;
-    /// `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
-    /// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
-    /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
-    /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
-    /// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
-    /// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
-    /// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
+/// The routes of a function. Its surroundings are made when the first request comes. What is wrong with them is logged, and
+/// answered with 503; the next request has them made again.
+///
+/// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has;
+/// `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
+/// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
+/// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
+/// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
+/// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
+/// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
+/// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
+pub fn router(routes: fn(Server) -> Router) -> Router {
+    let current: Arc<Current<Source, Router>> = Arc::default();
+    Router::new().fallback(move |request: Request| {
+        let current = Arc::clone(&current);
+        async move {
+            let made =
+                current.get(Instant::now(), Source::read, |source| Ok(Deployed::of(source)?.router(routes)));
+            match made.await {
+                Ok(router) => router.oneshot(request).await.into_response(),
+                Err(error) => refused(&error),
+            }
+        }
+    })
+}
+
+fn refused(error: &DeployedError) -> Response {
+    tracing::error!(%error, "the function cannot work");
+    let detail = "the function cannot work as it is deployed; its log says why";
+    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).into_response()
+}
+
+/// `sweep`, whose surroundings are those of [`router`].
+#[derive(Default)]
+pub struct Sweep(Current<Source, Arc<Deployed>>);
+
+impl Sweep {
+    /// An event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures for SQS to
+    /// send again.
     ///
     /// # Errors
-    /// [`DeployedError`]: the function cannot work.
-    pub async fn from_environment() -> Result<Self, DeployedError> {
-        let config = aws::config()?;
-        let variables = Variables::read(&config).await?;
-        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(&config), variables.required("EBB_TABLE")?);
-        let bucket = Bucket::new(aws_sdk_s3::Client::new(&config), variables.required("EBB_BUCKET")?);
+    /// The surroundings cannot be made, or the index cannot be asked; the schedule asks again.
+    pub async fn invoke(
+        &self,
+        event: serde_json::Value,
+        request: String,
+    ) -> Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
+        let deployed =
+            self.0.get(Instant::now(), Source::read, |source| Deployed::of(source).map(Arc::new)).await?;
+        let came = Came { request, at: None };
+        let look = Box::pin(deployed.look(event));
+        Ok(Box::pin(deployed.telemetry.invoke(Function::Sweep, came, look)).await?)
+    }
+}
+
+impl Deployed {
+    /// Makes the clients. No request is sent.
+    fn of(Source { config, variables }: &Source) -> Result<Self, DeployedError> {
+        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
+        let bucket = Bucket::new(aws_sdk_s3::Client::new(config), variables.required("EBB_BUCKET")?);
         let store = Arc::new(Store::new(dynamo, bucket));
-        let sqs = aws_sdk_sqs::Client::new(&config);
+        let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
         let outside = Arc::new(Client::new(Policy::public())?);
-        let settings = settings(&variables)?;
+        let settings = settings(variables)?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let inside = Arc::new(Client::new(relays(&variables)?)?);
-        let clusters = Arc::new(clusters(&variables)?);
+        let inside = Arc::new(Client::new(relays(variables)?)?);
+        let clusters = Arc::new(clusters(variables)?);
         let post = Arc::new(PostOffice::new(clusters.clone(), store.clone(), clock.clone()));
         let mail = store.clone();
         let relay = ClusterRelay::new(clusters, inside, mail, clock.clone(), random.clone(), settings.grace);
@@ -108,59 +185,73 @@ impl Deployed {
             warm: Warm::default(),
         });
         let access = Arc::new(access(&variables.optional("EBB_API_TOKENS"))?);
-        let telemetry = Arc::new(telemetry(&variables)?);
+        let telemetry = Arc::new(telemetry(variables)?);
         Ok(Self { env, store, access, post, telemetry })
     }
 
     /// A function behind HTTP, made of its routes. Each request to it is an invocation that tells what it did.
-    pub fn router(&self, routes: fn(Server) -> Router) -> Router {
+    fn router(&self, routes: fn(Server) -> Router) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
         let server = Server { env, store, access: self.access.clone(), post: self.post.clone() };
         Arc::clone(&self.telemetry).observed(routes(server), lambda::came)
     }
 
-    /// `sweep`: an event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures
-    /// for SQS to send again.
-    ///
-    /// # Errors
-    /// The index cannot be asked; the schedule asks again.
-    pub async fn sweep(
-        &self,
-        event: serde_json::Value,
-        request: String,
-    ) -> Result<serde_json::Value, crate::FlowError> {
-        let came = Came { request, at: None };
-        Box::pin(self.telemetry.invoke(Function::Sweep, came, Box::pin(self.look(event)))).await
+    async fn look(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
+        match event.get("Records").and_then(serde_json::Value::as_array) {
+            Some(records) => Ok(self.batch(records).await),
+            None => self.minute().await,
+        }
     }
 
-    async fn look(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
-        let Some(records) = event.get("Records").and_then(serde_json::Value::as_array) else {
-            let swept = crate::sweep::sweep(&self.env, self.store.as_ref()).await?;
-            if let Err(error) = crate::silence::note(&self.env, self.store.as_ref()).await {
-                tracing::warn!(%error, "it is not written down which clusters answer");
-            }
-            if let Err(error) = crate::orphans::round(&self.env, self.store.as_ref()).await {
-                tracing::warn!(%error, "orphans are looked for later");
-            }
-            let Swept { looked, failed, late_ms } = swept;
-            tracing::info!(looked, failed, late_ms, "swept");
-            return Ok(serde_json::json!({ "looked": looked, "failed": failed, "lateMs": late_ms }));
+    async fn minute(&self) -> Result<serde_json::Value, crate::FlowError> {
+        let begun = Instant::now();
+        let (env, store) = (&self.env, self.store.as_ref());
+        if let Err(error) = crate::sweep::minute(env).await {
+            tracing::warn!(%error, "that the schedule works is not marked");
+        }
+        let swept = timeout(GIVEN_UP, Box::pin(crate::sweep::sweep(env, store))).await;
+        // Whatever became of the rest: by this people see which cluster it waits for.
+        if let Err(error) = crate::silence::note(env, store).await {
+            tracing::warn!(%error, "it is not written down which clusters answer");
+        }
+        let Ok(swept) = swept else {
+            tracing::warn!("what still waited for servers outside was given up; it stays due");
+            return Ok(serde_json::json!({ "givenUp": true }));
         };
-        let mut failures = Vec::new();
-        for record in records {
+        let Swept { looked, failed, late_ms } = swept?;
+        tracing::info!(looked, failed, late_ms, "swept");
+        let left = GIVEN_UP.saturating_sub(begun.elapsed());
+        match timeout(left, Box::pin(crate::orphans::round(env, store))).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "orphans are looked for later"),
+            Err(_) => tracing::warn!("the cluster takes too long; orphans are looked for in the next round"),
+        }
+        Ok(serde_json::json!({ "looked": looked, "failed": failed, "lateMs": late_ms }))
+    }
+
+    /// All messages at once: one that waits for a server must not make the others wait for their repetition.
+    async fn batch(&self, records: &[serde_json::Value]) -> serde_json::Value {
+        let taken = records.iter().map(|record| async move {
             let body = record.get("body").and_then(serde_json::Value::as_str).unwrap_or_default();
             let taken = match serde_json::from_str::<Message>(body) {
-                Ok(message) => crate::sweep::receive_message(&self.env, &message).await,
+                Ok(message) => {
+                    timeout(GIVEN_UP, Box::pin(crate::sweep::receive_message(&self.env, &message))).await
+                }
                 Err(error) => {
-                    Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}")))
+                    Ok(Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}"))))
                 }
             };
-            if let Err(error) = taken {
-                tracing::warn!(%error, "a message is delivered again");
-                failures.push(serde_json::json!({ "itemIdentifier": record.get("messageId") }));
+            match taken {
+                Ok(Ok(())) => return None,
+                Ok(Err(error)) => tracing::warn!(%error, "a message is delivered again"),
+                Err(_) => {
+                    tracing::warn!(body, "what a message asks for takes too long; it is delivered again")
+                }
             }
-        }
-        Ok(serde_json::json!({ "batchItemFailures": failures }))
+            Some(serde_json::json!({ "itemIdentifier": record.get("messageId") }))
+        });
+        let failures = futures::future::join_all(taken).await.into_iter().flatten();
+        serde_json::json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
     }
 }
 
@@ -174,8 +265,8 @@ fn settings(variables: &Variables) -> Result<Settings, DeployedError> {
         webhook_keys: variables.parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
         unit_secret: variables.parsed("EBB_UNIT_SECRET", Secret::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
-        // The functions' timeout (29 s), the relay's transport (15 s, by mail too), and a minute of clock skew.
-        landing: Millis(104_000),
+        // What a function was sending when it was killed, what a relay was about to do by then, and by whose clock.
+        landing: Millis(1_000 * (TIMEOUT + TRANSPORT + SKEW).as_secs()),
         grace: Duration::from_secs(30),
         // With the budget below the 25 s in which `complete` has to answer.
         answer: Duration::from_secs(15),
@@ -228,4 +319,24 @@ fn access(text: &str) -> Result<Access, DeployedError> {
         tokens.push((token, role));
     }
     Ok(Access::new(tokens))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+
+    use super::*;
+
+    /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
+    #[tokio::test]
+    async fn a_function_without_surroundings_answers() {
+        let router = router(crate::http::api);
+        for _ in 0..2 {
+            let request = Request::get("/healthz").body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+            let body = to_bytes(answer.into_body(), 1 << 10).await.unwrap();
+            assert!(!String::from_utf8_lossy(&body).contains("AWS_"), "{body:?}");
+        }
+    }
 }

@@ -216,7 +216,7 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         pairs.push(("EBB_UNDOES_KEY", unit_key(&life, resource, name)));
         pairs.push(("EBB_UNDOES_IDEMPOTENCY_KEY", stable_key(&life, resource, name)));
     }
-    pairs.extend(observe::traceparent(&run.id, this).map(|of| ("TRACEPARENT", of)));
+    pairs.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 

@@ -9,8 +9,8 @@ use ebb_outbound::Call;
 use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
-    CheckTable, ListTargets, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
+    ListTargets, Marks, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins,
+    ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::{Keys, Secret};
@@ -21,11 +21,20 @@ use crate::ports::{Clock, Queue, Random, Relay};
 
 /// What moving a run on needs of the store; `complete` needs no more.
 pub trait DriveStore:
-    ReadRun + PatchRun + ReadRecords + NoteRecord + PutResult + ReadTarget + MoveTarget + Plans + Objects
+    ReadRun + PatchRun + ReadRecords + NoteRecord + PutResult + ReadTarget + MoveTarget + Plans + Objects + Marks
 {
 }
 impl<T> DriveStore for T where
-    T: ReadRun + PatchRun + ReadRecords + NoteRecord + PutResult + ReadTarget + MoveTarget + Plans + Objects
+    T: ReadRun
+        + PatchRun
+        + ReadRecords
+        + NoteRecord
+        + PutResult
+        + ReadTarget
+        + MoveTarget
+        + Plans
+        + Objects
+        + Marks
 {
 }
 
@@ -34,8 +43,8 @@ pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
 /// What the routes need: the api, what is told of clusters, and what is tried out.
-pub trait HttpStore: ApiStore + Silences + QueryDue + CheckTable {}
-impl<T> HttpStore for T where T: ApiStore + Silences + QueryDue + CheckTable {}
+pub trait HttpStore: ApiStore + Silences + QueryDue {}
+impl<T> HttpStore for T where T: ApiStore + Silences + QueryDue {}
 
 /// What `sweep` needs beside [`DriveStore`].
 pub trait SweepStore: DriveStore + QueryDue {}

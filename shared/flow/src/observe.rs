@@ -22,6 +22,7 @@ use ebb_wire::id::RunId;
 use crate::dispatch::Try;
 use crate::run::Run;
 use figures::Figures;
+use telemetry::Lines;
 use trace::Trace;
 
 pub use collector::{Collector, CollectorError};
@@ -35,6 +36,10 @@ tokio::task_local! {
 /// What is gathered of one invocation.
 struct Invocation {
     function: Function,
+    /// Its id, if it has one.
+    request: String,
+    /// `None`: nobody wants figures.
+    lines: Option<Arc<Lines>>,
     /// When what it is about has come in.
     began: Timestamp,
     figures: Mutex<Figures>,
@@ -47,6 +52,14 @@ struct Invocation {
 impl Invocation {
     fn figures(&self) -> MutexGuard<'_, Figures> {
         lock(&self.figures)
+    }
+
+    /// Prints what is counted so far, and counts anew.
+    fn print(&self) {
+        let figures = std::mem::take(&mut *self.figures());
+        if let Some(lines) = &self.lines {
+            lines.print(&figures, self.function, &self.request);
+        }
     }
 
     fn trace(&self) -> Option<MutexGuard<'_, Trace>> {
@@ -142,9 +155,12 @@ pub(crate) fn over(run: &Run, outcome: Option<Outcome>, now: Timestamp) {
     trace(|trace| trace.over(run, outcome, now));
 }
 
-/// The teardown of a target has given up.
+/// The teardown of a target has given up. Told at once: an alarm waits for it, and whoever moves the target sees it once.
 pub(crate) fn stuck() {
-    count(|figures| figures.stuck += 1);
+    let _ = INVOCATION.try_with(|invocation| {
+        invocation.figures().stuck += 1;
+        invocation.print();
+    });
 }
 
 /// A sweep has looked at what is due, of which the most urgent was due for `late_ms`.

@@ -132,6 +132,8 @@ pub enum Message {
     Recover(RunId),
     /// `sweep` is to look at a target, by kind and name.
     Target(String, String),
+    /// `sweep` is to mark that it has got this.
+    Mark,
 }
 
 impl Message {
@@ -152,8 +154,6 @@ impl Message {
 pub trait Queue: Send + Sync {
     /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
     async fn send(&self, message: Message, delay: Duration);
-    /// Whether it takes messages; why not, else.
-    async fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
+    /// Sends [`Message::Mark`], or says why it cannot be sent.
+    async fn check(&self) -> Result<(), String>;
 }

@@ -26,10 +26,11 @@ use crate::outcome::Ended;
 use crate::ports::{Message, RelayError};
 use crate::records;
 use crate::run::{self, Run};
+use crate::sweep::BEGINS;
 use crate::switch::{self, Rule};
 
-/// Units that are settled at a time.
-const AT_ONCE: usize = 16;
+/// Units that are settled at a time: more than wait for one silent cluster while others could be killed.
+const AT_ONCE: usize = 64;
 /// While something of a cancelled run may still run, it is looked at this often at first, and never less often than
 /// [`LOOK_AGAIN_MAX_MS`]: a cluster may be out of reach for days.
 const LOOK_AGAIN_MS: u64 = 1_000;
@@ -78,9 +79,13 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
         found.extend(list.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)));
     }
     // What does not die by itself takes its grace: all of it at the same time.
-    let found = &found;
-    let each =
-        open.into_iter().map(|one| async move { settle_one(env, run, one, found.get(&one), stopped).await });
+    let (found, begun) = (&found, env.now());
+    let each = open.into_iter().map(|one| async move {
+        if env.now().since(begun).0 >= BEGINS {
+            return Ok(false);
+        }
+        settle_one(env, run, one, found.get(&one), stopped).await
+    });
     let mut each = futures::stream::iter(each).buffer_unordered(AT_ONCE);
     let mut settled = true;
     while let Some(one) = each.next().await {

@@ -11,7 +11,7 @@ use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::retry::used;
 use ebb_engine::{Attempt, Epoch, Event, Millis, RunPhase, TargetPhase, Timestamp, Unit, View, accept};
 use ebb_spec::plan::UnitPlan;
-use ebb_store::{Due, Note, Patched, RunHead, Transition};
+use ebb_store::{Due, Mark, Note, Patched, RunHead, Transition};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, Verdict};
 use ebb_wire::relay::WorkState;
@@ -38,8 +38,11 @@ use crate::undo;
 
 /// Things that one sweep looks at.
 const AT_ONCE: usize = 200;
-/// Of these, so many at a time.
+/// Of these, so many at a time. So many relays at a time are asked about one run, too.
 const TOGETHER: usize = 16;
+/// For how many milliseconds an invocation begins anything that may wait for a server outside: with what that takes it still
+/// has to end before it is killed.
+pub(crate) const BEGINS: u64 = 5_000;
 /// How often a run is looked at anew because it changed meanwhile.
 const LOOKS: usize = 4;
 /// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
@@ -76,8 +79,11 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError
     let due = store.query_due(now, AT_ONCE).await?;
     let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));
     let mut swept = Swept { late_ms, ..Swept::default() };
-    // One server that hangs must not keep everybody else waiting.
-    let looks = due.into_iter().map(|(_, due)| async move {
+    // Told at once: what hangs must not hide that it is late.
+    observe::swept(0, late_ms);
+    // Servers that hang must not keep everybody else waiting. What is not looked at now is the first thing of the next sweep:
+    // what was looked at is due later.
+    let looks = due.into_iter().take_while(|_| env.now().since(now).0 < BEGINS).map(|(_, due)| async move {
         let done = match &due {
             Due::Run(run) => sweep_run(env, run, When::Due).await,
             Due::Target(kind, name) => sweep_target(env, kind, name).await,
@@ -93,6 +99,14 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError
     Ok(swept)
 }
 
+/// Marks that a minute of the schedule has come.
+///
+/// # Errors
+/// The store's.
+pub async fn minute(env: &Env) -> Result<(), FlowError> {
+    Ok(env.store.mark(Mark::Schedule, env.now()).await?)
+}
+
 /// Takes a message of the queue.
 ///
 /// # Errors
@@ -103,6 +117,7 @@ pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowErr
         Message::Recover(run) => sweep_run(env, run, When::Anyway).await,
         Message::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
         Message::Target(kind, name) => sweep_target(env, kind, name).await,
+        Message::Mark => Ok(env.store.mark(Mark::Queue, env.now()).await?),
         Message::Dispatch { run, epoch, units } => {
             let units: Vec<(Unit, Attempt)> =
                 units.iter().map(|&(unit, attempt)| (Unit(unit), Attempt(attempt))).collect();
@@ -169,7 +184,7 @@ async fn sweep_once(env: &Env, id: &RunId, when: When) -> Result<Looked, FlowErr
     let found = env.store.read_records(id, &units).await?;
     let records: Records =
         found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
-    let mut look = Look { now, when, work: Vec::new(), next: now.plus(interval(env, &run, &view)) };
+    let mut look = Look::new(now, when, now.plus(interval(env, &run, &view)));
     if !switch::holds(Rule::RearmAfterActing) {
         rearm(env, id, &root, look.next).await?;
     }
@@ -180,6 +195,9 @@ async fn sweep_once(env: &Env, id: &RunId, when: When) -> Result<Looked, FlowErr
         look.work.extend(progress.ready);
         over = over.or(progress.over);
     }
+    let progress = expire(env, &run, &memory, &mut look).await?;
+    look.work.extend(progress.ready);
+    over = over.or(progress.over);
     drive(env, Work { run, epoch, ready: look.work, over, memory }).await?;
     rearm(env, id, &root, look.next).await
 }
@@ -202,8 +220,11 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> 
     let epoch = run::epoch(&view);
     let memory = Memory::default();
     let this = Try { unit, attempt, epoch };
-    let mut look = Look { now: env.now(), when: When::Due, work: Vec::new(), next: Timestamp(u64::MAX) };
+    let mut look = Look::new(env.now(), When::Due, Timestamp(u64::MAX));
     let mut progress = look_at(env, &run, this, &records, &memory, &mut look).await?;
+    if !look.expired.is_empty() {
+        progress = expire(env, &run, &memory, &mut look).await?;
+    }
     if progress.ready.is_empty() && progress.over.is_none() && look.work.is_empty() {
         // Woken too early, or its time was given to it later than when this was sent.
         if look.next < Timestamp(u64::MAX) && look.next > look.now {
@@ -252,10 +273,16 @@ struct Look {
     now: Timestamp,
     when: When,
     work: Vec<(Unit, Attempt)>,
+    /// Tries whose time is up.
+    expired: Vec<Try>,
     next: Timestamp,
 }
 
 impl Look {
+    fn new(now: Timestamp, when: When, next: Timestamp) -> Self {
+        Self { now, when, work: Vec::new(), expired: Vec::new(), next }
+    }
+
     fn not_before(&mut self, at: Timestamp) {
         self.next = self.next.min(at);
     }
@@ -318,7 +345,8 @@ async fn look_at(
     let deadline = begun.plus(Millis(unit.timeout_ms));
     let deadline = if is_relayed { deadline.plus(Millis(RELAY_LATE_MS)) } else { deadline };
     if deadline <= look.now {
-        return expire(env, run, this, is_relayed, memory, look).await;
+        look.expired.push(this);
+        return Ok(nothing);
     }
     look.not_before(deadline);
     // What was put off before it began is not asked again.
@@ -361,41 +389,51 @@ fn is_reopened(unit: &UnitPlan, this: Try, records: &Records) -> bool {
     begins_block && !goes_on
 }
 
-/// A try whose time is up: killed first where that can be done.
+/// Ends the tries whose time is up. Relays are asked beside each other: one that gives no answer must not keep the others'
+/// tries alive.
 async fn expire(
     env: &Env,
     run: &Run,
-    this: Try,
-    is_relayed: bool,
     memory: &Memory,
     look: &mut Look,
 ) -> Result<results::Progress, FlowError> {
-    let timeout = run.unit(this.unit).map_or(0, |unit| unit.timeout_ms / 1000);
-    let mut ended = Ended::Failed(settle::timed_out(timeout));
-    if is_relayed {
-        let name = dispatch::work_name(run, this.unit, this.attempt);
-        match env.relay.cancel(run.cluster(this.unit), &name, env.settings.grace).await {
-            Ok(WorkState::Ended(callback)) => {
-                if let Some(own) = complete::ended(*callback) {
-                    ended = own;
-                }
-            }
-            Ok(WorkState::Tombstoned) | Err(crate::ports::RelayError::Refused(_)) => {}
-            Ok(_) | Err(crate::ports::RelayError::Unreachable(_)) => {
-                look.not_before(look.now.plus(Millis(RELAY_LATE_MS)));
-                return Ok(results::Progress::default());
-            }
-        }
+    let begun = env.now();
+    let killed = std::mem::take(&mut look.expired).into_iter().map(|this| async move {
+        let known = if env.now().since(begun).0 < BEGINS { killed(env, run, this).await } else { None };
+        (this, known)
+    });
+    let killed: Vec<_> = futures::stream::iter(killed).buffered(TOGETHER).collect().await;
+    let mut all = results::Progress::default();
+    for (this, ended) in killed {
+        let (Some(unit), Some(ended)) = (run.unit(this.unit), ended) else {
+            look.not_before(look.now.plus(Millis(RELAY_LATE_MS)));
+            continue;
+        };
+        let ended = complete::checked(run, unit, ended);
+        let more = match unit.undoes.is_empty() {
+            true => 0,
+            false => undo::more(env, run, unit, this.unit, memory).await?,
+        };
+        let progress = results::conclude(env, run, this, &ended, more, memory).await?;
+        all.ready.extend(progress.ready);
+        all.over = all.over.or(progress.over);
     }
-    let ended = match run.unit(this.unit) {
-        Some(unit) => complete::checked(run, unit, ended),
-        None => ended,
-    };
-    let more = match run.unit(this.unit).filter(|unit| !unit.undoes.is_empty()) {
-        Some(unit) => undo::more(env, run, unit, this.unit, memory).await?,
-        None => 0,
-    };
-    results::conclude(env, run, this, &ended, more, memory).await
+    Ok(all)
+}
+
+/// How a try ends whose time is up: killed first where that can be done. `None`: its relay does not say.
+async fn killed(env: &Env, run: &Run, this: Try) -> Option<Ended> {
+    let unit = run.unit(this.unit)?;
+    let timed_out = Ended::Failed(settle::timed_out(unit.timeout_ms / 1000));
+    if !unit.work.is_relayed() {
+        return Some(timed_out);
+    }
+    let name = dispatch::work_name(run, this.unit, this.attempt);
+    match env.relay.cancel(run.cluster(this.unit), &name, env.settings.grace).await {
+        Ok(WorkState::Ended(callback)) => Some(complete::ended(*callback).unwrap_or(timed_out)),
+        Ok(WorkState::Tombstoned) | Err(crate::ports::RelayError::Refused(_)) => Some(timed_out),
+        Ok(_) | Err(crate::ports::RelayError::Unreachable(_)) => None,
+    }
 }
 
 /// Looks at one target: tells its outcome, ends its time to live, sees its stop through.

@@ -38,8 +38,8 @@ const TABLE: &str = "ebb";
 const BUCKET: &str = "ebb";
 /// How often the index is asked for what is due. The queue wakes what is due sooner.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often the table is asked whether orphans are to be looked for.
-const ORPHANS: Duration = Duration::from_secs(60);
+/// What the schedule does each minute: it is marked that it does, and the table is asked whether orphans are to be looked for.
+const MINUTE: Duration = Duration::from_secs(60);
 /// Between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -187,7 +187,7 @@ impl Stack {
         let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
         let work = queue::work(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(work));
-        tasks.push(tokio::spawn(look_for_orphans(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
+        tasks.push(tokio::spawn(each_minute(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
         let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
@@ -400,11 +400,14 @@ async fn sweep_forever(
 }
 
 /// Looks for orphans when they are due to be looked for, beside what is urgent: a cluster may take its time to answer.
-async fn look_for_orphans(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
+async fn each_minute(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
     loop {
+        if let Err(error) = ebb_flow::sweep::minute(&env).await {
+            tracing::warn!(%error, "that the schedule works is not marked");
+        }
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
-            () = tokio::time::sleep(ORPHANS) => {}
+            () = tokio::time::sleep(MINUTE) => {}
         }
         let round = ebb_flow::orphans::round(&env, store.as_ref());
         tokio::select! {

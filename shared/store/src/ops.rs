@@ -252,11 +252,24 @@ pub struct Noted {
     pub why: String,
 }
 
-/// Whether the table can be written and read (`PutItem`, `GetItem`); an item of its own, which means nothing.
+/// What leaves a mark, by which it is seen that it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// Who looks whether the table works.
+    Table,
+    /// A message that came through the queue.
+    Queue,
+    /// A minute of the schedule.
+    Schedule,
+}
+
+/// Marks with the time at which they were made (`PutItem`, `GetItem`); items of their own, which mean nothing else.
 #[async_trait]
-pub trait CheckTable: Send + Sync {
-    /// Writes the time and reads what is there then: `now`, or what somebody else has written meanwhile.
-    async fn check_table(&self, now: Timestamp) -> Stored<Option<Timestamp>>;
+pub trait Marks: Send + Sync {
+    /// Makes a mark.
+    async fn mark(&self, what: Mark, now: Timestamp) -> Stored<()>;
+    /// The last one, if there is any.
+    async fn marked(&self, what: Mark) -> Stored<Option<Timestamp>>;
 }
 
 /// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`Rounds`].

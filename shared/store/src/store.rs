@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    CheckTable, Due, ListTargets, MoveTarget, Note, NoteRecord, Noted, Objects, PatchRun, Plans, PluginItem,
+    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Noted, Objects, PatchRun, Plans, PluginItem,
     Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored,
     Transition, WritePlugins,
 };
@@ -208,9 +208,13 @@ impl Rounds for Store {
 }
 
 #[async_trait]
-impl CheckTable for Store {
-    async fn check_table(&self, now: Timestamp) -> Stored<Option<Timestamp>> {
-        self.dynamo.check_table(now).await
+impl Marks for Store {
+    async fn mark(&self, what: Mark, now: Timestamp) -> Stored<()> {
+        self.dynamo.mark(what, now).await
+    }
+
+    async fn marked(&self, what: Mark) -> Stored<Option<Timestamp>> {
+        self.dynamo.marked(what).await
     }
 }
 

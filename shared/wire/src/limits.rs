@@ -2,8 +2,11 @@
 
 /// A lifecycle webhook, documents included.
 pub const WEBHOOK_BODY: usize = 1 << 20;
-/// A callback: the outputs of one unit and the tail of its log. Below the 6 MB of a Lambda request.
+/// A callback: the outputs of one unit and the tail of its log.
 pub const CALLBACK_BODY: usize = 5 << 20;
+/// A body as a function on Lambda gets it: [`in_event`]. Lambda takes events of 6 MB (6,291,456 bytes); in the rest are
+/// headers, of which API Gateway takes 10 KB, and what it says of the request.
+pub const EVENT: usize = (6 << 20) - (64 << 10);
 /// An api request: a plugin document with its scripts.
 pub const API_BODY: usize = 5 << 20;
 /// What is read of a webhook unit's response.
@@ -21,6 +24,12 @@ pub const LOG_TAIL: usize = 256 << 10;
 pub const MESSAGE: usize = 1 << 10;
 /// Seconds that a lifecycle webhook's timestamp may differ from our clock (Standard Webhooks: 5 minutes).
 pub const WEBHOOK_TOLERANCE_SECONDS: u64 = 300;
+
+/// Bytes of a JSON text inside of Lambda's event, where it is a JSON string: each quotation mark and each backslash of it
+/// takes one byte more. Control characters are none in JSON as programs write it.
+pub fn in_event(json: &[u8]) -> usize {
+    json.len() + json.iter().filter(|byte| matches!(byte, b'"' | b'\\')).count()
+}
 
 /// `text` cut to at most [`MESSAGE`] bytes at a character boundary, control characters but line feeds and tabs
 /// replaced: text of foreign origin that will be stored and shown.

@@ -16,7 +16,7 @@ pub const LONGEST_WAIT_MS: u64 = 20_000;
 pub const AT_ONCE: usize = 64;
 /// Bytes of a batch that goes by mail.
 pub const MAIL: usize = 4 << 20;
-/// Bytes of a poll, answers included: what a function takes is little more.
+/// Bytes of a poll, answers included. As a function gets it, it has [`EVENT`](crate::limits::EVENT) at most.
 pub const POLL_BODY: usize = 11 << 19;
 
 /// A relay asks for mail, and brings answers.

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::callback::{Callback, CallbackStatus, ReasonCode};
-use crate::limits::{CALLBACK_BODY, LOG_TAIL, OUTPUT, OUTPUTS};
+use crate::limits::{CALLBACK_BODY, EVENT, LOG_TAIL, OUTPUT, OUTPUTS, in_event};
 use crate::relay::ScriptOutput;
 
 /// Bytes of one environment variable with its name: Linux's `MAX_ARG_STRLEN`, less `=` and the final NUL.
@@ -184,12 +184,16 @@ impl Callback {
     }
 
     /// How a work has ended, as the control plane always takes it, whatever a script has put into it: of this version, an
-    /// end, and not larger than [`CALLBACK_BODY`]. Cuts the log, and in the end gives up on the outputs: text with many
+    /// end, and not larger than [`CALLBACK_BODY`], nor than Lambda passes on. Cuts the log, and in the end gives up on the outputs: text with many
     /// control characters and binary outputs grow on their way into JSON. Without outputs the whole tail fits, whatever
     /// is in it. A success that cannot be read is a failure.
     #[must_use]
     pub fn fit(mut self) -> Self {
-        let size = |result: &Self| serde_json::to_vec(result).map_or(0, |bytes| bytes.len());
+        let json = |result: &Self| serde_json::to_vec(result).unwrap_or_default();
+        let fits = |result: &Self| {
+            let json = json(result);
+            json.len() <= CALLBACK_BODY && in_event(&json) <= MOST
+        };
         self.v = 1;
         self.progress = None;
         self.log = self.log.map(|log| end_of(log, LOG_TAIL));
@@ -207,19 +211,25 @@ impl Callback {
         }
         let whole = self.log.clone();
         let mut room = LOG_TAIL;
-        while size(&self) > CALLBACK_BODY && room > 1024 {
+        while !fits(&self) && room > 1024 {
             room /= 2;
             self.log = self.log.map(|log| end_of(log, room));
         }
-        let bytes = size(&self);
-        if bytes <= CALLBACK_BODY || self.status != CallbackStatus::Succeeded {
+        if fits(&self) || self.status != CallbackStatus::Succeeded {
             return self;
         }
-        let message =
-            format!("the outputs have {bytes} bytes when written as JSON; {CALLBACK_BODY} is the limit");
+        let json = json(&self);
+        let (bytes, in_event) = (json.len(), in_event(&json));
+        let message = format!(
+            "the outputs have {bytes} bytes when written as JSON, of which {CALLBACK_BODY} is the limit, and {in_event} with \
+             their quotation marks and backslashes counted twice, of which {MOST} is"
+        );
         Self { log: whole, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
     }
 }
+
+/// A result as it is [`in_event`]: in a poll there is more beside it.
+const MOST: usize = EVENT - (64 << 10);
 
 impl Callback {
     /// Whether each output has one value.
@@ -315,6 +325,25 @@ mod tests {
         assert_eq!(failed.log.unwrap().len(), LOG_TAIL);
         assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
         assert!(failed.outputs.is_empty() && failed.binary.is_empty());
+    }
+
+    /// Lambda's event holds a body as a string.
+    #[test]
+    fn a_result_fits_into_an_event() {
+        let event = |result: &Callback| {
+            serde_json::json!({"body": serde_json::to_string(result).unwrap()}).to_string().len()
+        };
+        let mut result = Callback::new(CallbackStatus::Succeeded);
+        // In an event `"` is `\\\"`.
+        let room = MOST / 4;
+        result.hold("quotes", vec![b'"'; room - 1000]);
+        result.log = Some("\"".repeat(LOG_TAIL));
+        let cut = result.clone().fit();
+        assert_eq!((&cut.outputs, cut.status), (&result.outputs, CallbackStatus::Succeeded));
+        assert!(event(&cut) <= EVENT && serde_json::to_vec(&cut).unwrap().len() < CALLBACK_BODY);
+        result.hold("more", vec![b'"'; 1000]);
+        let failed = result.fit();
+        assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
     }
 
     #[test]

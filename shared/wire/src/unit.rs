@@ -8,5 +8,7 @@ pub const CALLBACK_URL: &str = "ebb-callback-url";
 pub const CALLBACK_TOKEN: &str = "ebb-callback-token";
 /// Header with the number of the try.
 pub const ATTEMPT: &str = "ebb-attempt";
-/// Header with the try as a W3C trace context, if spans are collected.
+/// Header with the try as a W3C trace context, if spans are collected; the attribute of CloudEvents has the same name.
 pub const TRACEPARENT: &str = "traceparent";
+/// The variable of a script with the same.
+pub const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";

@@ -86,4 +86,9 @@ impl ebb_flow::ports::Queue for Queue {
             self.runtime.die().await;
         }
     }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(Message::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }

@@ -65,6 +65,11 @@ impl Queue for Delayed {
             sender.send(message).ok();
         });
     }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(Message::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }
 
 /// What all functions are made of.
@@ -184,6 +189,7 @@ async fn sweep(
                 });
             }
             Err(_) => {
+                ebb_flow::sweep::minute(&env).await.unwrap();
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(Function::Sweep, came(), work).await.unwrap();
                 ebb_flow::silence::note(&env, store.as_ref()).await.unwrap();

@@ -154,6 +154,8 @@ pub(crate) async fn all() -> Functions {
     life.phase("whole", "2", "gone").await;
     assert_eq!(life.delete("never", "3").await, 202);
     assert_eq!(life.create("never", "3", "whole", "").await, 409);
+    // What is published is listed for whoever asks for something else.
+    assert_eq!(life.create("misspelt", "1", "wohle", "").await, 422);
     // Teardowns that give up.
     for (name, plugin) in [("skipped", "stuck"), ("abandoned", "stuck")] {
         assert_eq!(life.create(name, "1", plugin, "").await, 202);

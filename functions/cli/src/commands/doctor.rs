@@ -106,10 +106,11 @@ async fn signature(client: &Client) -> Part {
         Ok(Some(problem)) if problem.status == 422 => {
             part(State::Works, "lifecycle webhooks are believed".to_owned())
         }
-        Ok(Some(problem)) => part(
+        Ok(Some(problem)) if problem.status == 401 => part(
             State::Fails,
             format!("{}: compare EBB_WEBHOOK_SECRET with the server's keys", problem.detail),
         ),
+        Ok(Some(problem)) => part(State::Fails, problem.detail),
         Ok(None) => part(State::Fails, "an event that asks for nothing was taken".to_owned()),
         Err(error) => part(State::Fails, error.to_string()),
     }

@@ -1,8 +1,9 @@
-//! Whether table, indexes, bucket, queue, schedule and relays work: each is used as the functions use it.
+//! Whether table, indexes, bucket, queue, schedule and relays work: each is used as the functions use it. Of `sweep`, which
+//! is another function, it is seen by its marks that messages and the schedule reach it.
 
 use std::time::Duration;
 
-use ebb_store::{CheckTable, ListTargets, Objects, QueryDue, StoreError};
+use ebb_store::{ListTargets, Mark, Marks, Objects, QueryDue, StoreError};
 use ebb_wire::api::{Check, CheckList};
 use tokio::time::Instant;
 
@@ -13,6 +14,10 @@ use crate::env::{Env, HttpStore};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What is due is not left alone for longer by a schedule of one minute.
 const LATE: u64 = 300_000;
+/// How long a message may take to come through, in milliseconds, a start of sweep included.
+const ARRIVES: u64 = 8_000;
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(200);
 /// The key in the bucket, which is always the same.
 const OBJECT: &str = "checks/check";
 
@@ -21,9 +26,9 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
     let now = env.now();
     let parts = futures::join!(
         part("table", async {
-            let read = CheckTable::check_table(store, now).await.map_err(reason)?;
-            let fresh = read.is_some_and(|read| read >= now);
-            if fresh {
+            Marks::mark(store, Mark::Table, now).await.map_err(reason)?;
+            // Somebody else may have made one meanwhile.
+            if Marks::marked(store, Mark::Table).await.map_err(reason)?.is_some_and(|read| read >= now) {
                 Ok("written and read".to_owned())
             } else {
                 Err("what was written is not read".to_owned())
@@ -38,11 +43,26 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             Ok(if due.is_empty() { "asked; nothing is due" } else { "asked" }.to_owned())
         }),
         part("sweep", async {
+            let ago = Marks::marked(store, Mark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
+            match ago {
+                None => {
+                    return Err(
+                        "its schedule has never started it; a minute after the deployment it has".to_owned()
+                    );
+                }
+                Some(ago) if ago >= LATE => {
+                    return Err(format!(
+                        "its schedule has not started it for {} s: its log says why",
+                        ago / 1000
+                    ));
+                }
+                Some(_) => {}
+            }
             let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
             let late = due.first().map_or(0, |(due, _)| now.0.saturating_sub(due.0));
             let seconds = late / 1000;
             match late {
-                0 => Ok("nothing waits for it".to_owned()),
+                0 => Ok("started each minute; nothing waits for it".to_owned()),
                 late if late < LATE => Ok(format!("what is due waits for {seconds} s")),
                 _ => Err(format!(
                     "what is due has waited for {seconds} s: sweep does not run or fails, its schedule and its log say why"
@@ -60,7 +80,19 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
                 Err("what was written is not read".to_owned())
             }
         }),
-        part("queue", async { env.queue.check().await.map(|()| "takes messages".to_owned()) }),
+        part("queue", async {
+            env.queue.check().await?;
+            // Whoever waits in vain for it hears of that below.
+            while Marks::marked(store, Mark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
+                if env.now().since(now).0 > ARRIVES {
+                    return Err("it takes messages, and sweep does not get them: the log of sweep, and what lies in the \
+                                dead-letter queue, say why"
+                        .to_owned());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok("a message has come through to sweep".to_owned())
+        }),
         relays(env),
     );
     let (table, list, due, sweep, bucket, queue, relays) = parts;

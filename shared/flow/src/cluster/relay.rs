@@ -18,9 +18,10 @@ use super::script;
 use crate::ports::{Clock, Connected, Heard, Random, Relay, RelayError};
 
 /// How long a relay may take to answer: it does not wait for what it starts.
-const TIMEOUT: Duration = Duration::from_secs(15);
-/// How long it may take to hear what only it needs to know.
-const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
+/// How long it may take to hear what only it needs to know, and to say how a work is, on which nothing depends: who kills it
+/// asks that first, and has to be done with both before it is killed itself.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the relay of the cluster that a unit names: one signed request each, as Standard Webhooks are.
 pub struct ClusterRelay {
@@ -100,8 +101,13 @@ impl ClusterRelay {
         }
     }
 
-    async fn state(&self, cluster: Option<&str>, verb: Verb) -> Result<WorkState, RelayError> {
-        match self.ask(self.named(cluster)?, verb, TIMEOUT).await?.0 {
+    async fn state(
+        &self,
+        cluster: Option<&str>,
+        verb: Verb,
+        timeout: Duration,
+    ) -> Result<WorkState, RelayError> {
+        match self.ask(self.named(cluster)?, verb, timeout).await?.0 {
             Answer::State(state) => Ok(state),
             other => Err(unexpected(&other)),
         }
@@ -119,9 +125,14 @@ impl ClusterRelay {
 
     /// The state of work that may be there. A refusal says nothing of that: only that no such cluster is connected (any
     /// more) is final.
-    async fn standing(&self, cluster: Option<&str>, verb: Verb) -> Result<WorkState, RelayError> {
+    async fn standing(
+        &self,
+        cluster: Option<&str>,
+        verb: Verb,
+        timeout: Duration,
+    ) -> Result<WorkState, RelayError> {
         let found = self.named(cluster)?;
-        let state = self.state(cluster, verb).await.map_err(|error| match error {
+        let state = self.state(cluster, verb, timeout).await.map_err(|error| match error {
             RelayError::Refused(reason) | RelayError::Unreachable(reason) => RelayError::Unreachable(reason),
         });
         self.note(found, state.as_ref().err());
@@ -129,7 +140,7 @@ impl ClusterRelay {
     }
 
     async fn done(&self, cluster: Option<&str>, verb: Verb) -> Result<(), RelayError> {
-        match self.ask(self.named(cluster)?, verb, ACKNOWLEDGE_TIMEOUT).await?.0 {
+        match self.ask(self.named(cluster)?, verb, SHORT_TIMEOUT).await?.0 {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -195,7 +206,7 @@ impl Relay for ClusterRelay {
         let pods = Pods { runner_image: found.runner_image.clone(), grace: self.grace, user: found.user };
         let request =
             script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
-        let state = self.state(cluster, Verb::Ensure(Box::new(request))).await;
+        let state = self.state(cluster, Verb::Ensure(Box::new(request)), TIMEOUT).await;
         self.note(found, state.as_ref().err());
         state
     }
@@ -207,11 +218,11 @@ impl Relay for ClusterRelay {
         grace: Duration,
     ) -> Result<WorkState, RelayError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.standing(cluster, Verb::Cancel { name: name.clone(), grace_ms }).await
+        self.standing(cluster, Verb::Cancel { name: name.clone(), grace_ms }, TIMEOUT).await
     }
 
     async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        self.standing(cluster, Verb::Get(name.clone())).await
+        self.standing(cluster, Verb::Get(name.clone()), SHORT_TIMEOUT).await
     }
 
     async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError> {
@@ -241,7 +252,7 @@ impl Relay for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(About, String), RelayError> {
-        match self.ask(self.named(Some(cluster))?, Verb::About, ACKNOWLEDGE_TIMEOUT).await? {
+        match self.ask(self.named(Some(cluster))?, Verb::About, SHORT_TIMEOUT).await? {
             (Answer::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }

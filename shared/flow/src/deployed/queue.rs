@@ -41,7 +41,6 @@ impl Queue for SqsQueue {
     }
 
     async fn check(&self) -> Result<(), String> {
-        // A hint at a target that there cannot be.
-        self.try_to_send(&Message::Target(String::new(), String::new()), Duration::ZERO).await
+        self.try_to_send(&Message::Mark, Duration::ZERO).await
     }
 }

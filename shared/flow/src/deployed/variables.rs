@@ -1,7 +1,6 @@
 //! What a function is told: variables of its environment, and those that a secret of AWS Secrets Manager holds.
 //!
-//! Whoever may look at a function sees the variables of its environment, and few may look at a secret. It is read once,
-//! when the first event comes, by one request.
+//! Whoever may look at a function sees the variables of its environment, and few may look at a secret.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +12,8 @@ use super::DeployedError;
 
 /// Names the secret, by its ARN or its name.
 const SECRETS: &str = "EBB_SECRETS";
-/// What it may hold.
-const SECRET: [&str; 7] = [
+/// What it may hold, which is never in a function's configuration.
+pub const SECRET: [&str; 7] = [
     "EBB_WEBHOOK_KEYS",
     "EBB_PLATFORM_SECRET",
     "EBB_UNIT_SECRET",
@@ -25,7 +24,7 @@ const SECRET: [&str; 7] = [
 ];
 
 /// The variables of one function.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub(super) struct Variables {
     secret: BTreeMap<String, String>,
 }

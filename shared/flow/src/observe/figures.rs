@@ -1,4 +1,4 @@
-//! Figures of an invocation as one line of CloudWatch's embedded metric format.
+//! Figures of an invocation as lines of CloudWatch's embedded metric format.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +10,9 @@ use metrique_writer_format_emf::Emf;
 
 use super::End;
 use super::telemetry::Function;
+
+/// Values of one figure that CloudWatch takes of a line (*Embedded metric format specification*).
+const VALUES: usize = 100;
 
 /// All names that a figure may have.
 pub const NAMES: [&str; 13] = [
@@ -95,30 +98,48 @@ impl Figures {
         ]
     }
 
-    /// The line, with its end; nothing where there is nothing to tell. Function and request are fields of it and no
+    /// The lines, each with its end; nothing where there is nothing to tell. Function and request are fields and no
     /// dimensions: each figure costs once.
-    pub(super) fn line(&self, namespace: &str, function: Function, request: &str, now: u64) -> Vec<u8> {
-        let told = self.counts().iter().any(|(_, count)| *count > 0)
-            || self.times().iter().any(|(_, times)| !times.is_empty());
-        if !told {
-            return Vec::new();
-        }
-        let mut line = Vec::new();
+    pub(super) fn lines(&self, namespace: &str, function: Function, request: &str, now: u64) -> Vec<u8> {
+        let mut lines = Vec::new();
         let mut emf = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
-        let entry = Line { figures: self, function: function.name(), request, now };
-        if let Err(error) = emf.format(&entry, &mut line) {
-            tracing::error!(%error, "the figures cannot be written");
-            return Vec::new();
+        for part in 0.. {
+            let line = Line { figures: self, part, function: function.name(), request, now };
+            if line.is_empty() {
+                break;
+            }
+            if let Err(error) = emf.format(&line, &mut lines) {
+                tracing::error!(%error, "the figures cannot be written");
+                return Vec::new();
+            }
         }
-        line
+        lines
     }
 }
 
+/// The counts, in the first one, and so many times as go into one.
 struct Line<'a> {
     figures: &'a Figures,
+    part: usize,
     function: &'static str,
     request: &'a str,
     now: u64,
+}
+
+impl Line<'_> {
+    fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.figures.counts().into_iter().filter(|(_, count)| *count > 0);
+        counts.take(if self.part == 0 { usize::MAX } else { 0 })
+    }
+
+    fn times(&self) -> impl Iterator<Item = (&'static str, &[u64])> {
+        let times = self.figures.times().into_iter();
+        times.filter_map(|(name, times)| Some((name, times.chunks(VALUES).nth(self.part)?)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.counts().next().is_none() && self.times().next().is_none()
+    }
 }
 
 impl Entry for Line<'_> {
@@ -128,10 +149,10 @@ impl Entry for Line<'_> {
         if !self.request.is_empty() {
             writer.value("request", self.request);
         }
-        for (name, count) in self.figures.counts().into_iter().filter(|(_, count)| *count > 0) {
+        for (name, count) in self.counts() {
             writer.value(name, &Figure(&[count], Unit::Count));
         }
-        for (name, times) in self.figures.times().into_iter().filter(|(_, times)| !times.is_empty()) {
+        for (name, times) in self.times() {
             writer.value(name, &Figure(times, Millisecond::UNIT));
         }
     }
@@ -160,7 +181,7 @@ mod tests {
         figures.sends(Function::Complete, 30);
         figures.ended(End::Completed, Some(250));
         figures.ended(End::Completed, Some(900));
-        let line = figures.line("Ebb/test", Function::Complete, "r-1", 1_700_000_000_123);
+        let line = figures.lines("Ebb/test", Function::Complete, "r-1", 1_700_000_000_123);
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         let line: Json = serde_json::from_slice(&line).unwrap();
         let about = &line["_aws"]["CloudWatchMetrics"][0];
@@ -188,7 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn no_line_has_more_values_than_are_taken() {
+        let mut figures = Figures::default();
+        (0..250).for_each(|took| figures.ended(End::Completed, Some(took)));
+        let lines = figures.lines("Ebb/test", Function::Sweep, "r-1", 1);
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines: Vec<Json> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let values = lines.iter().map(|line| line["UnitTime"]["Values"].as_array().unwrap().len());
+        assert_eq!(values.collect::<Vec<_>>(), [100, 100, 50]);
+        assert_eq!(lines.iter().filter_map(|line| line["Completed"].as_u64()).collect::<Vec<_>>(), [250]);
+    }
+
+    #[test]
     fn an_invocation_without_figures_says_nothing() {
-        assert!(Figures::default().line("Ebb/test", Function::Api, "r-1", 0).is_empty());
+        assert!(Figures::default().lines("Ebb/test", Function::Api, "r-1", 0).is_empty());
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use ebb_wire::id::RunId;
+use ebb_wire::unit::TRACEPARENT;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
@@ -10,9 +11,6 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use sha2::{Digest as _, Sha256};
 
 use crate::dispatch::Try;
-
-/// Name of the header, which is that of the attribute of CloudEvents too.
-pub(crate) const TRACEPARENT: &str = "traceparent";
 
 fn digest<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     let mut digest = Sha256::new();

@@ -10,6 +10,7 @@ use ebb_engine::Timestamp;
 use tracing::Instrument as _;
 
 use super::collector::{Collector, CollectorError, Open};
+use super::figures::Figures;
 use super::trace::Trace;
 use super::{INVOCATION, Invocation, lock};
 use crate::ports::Clock as _;
@@ -59,15 +60,26 @@ pub struct Came {
 }
 
 /// A place for lines.
-struct Lines {
+pub(super) struct Lines {
     namespace: String,
     to: Mutex<Box<dyn Write + Send>>,
+}
+
+impl Lines {
+    /// Prints the figures of an invocation.
+    pub(super) fn print(&self, figures: &Figures, function: Function, request: &str) {
+        let lines = figures.lines(&self.namespace, function, request, SystemClock.now().0);
+        let mut to = lock(&self.to);
+        if let Err(error) = to.write_all(&lines).and_then(|()| to.flush()) {
+            tracing::warn!(%error, "figures were not written");
+        }
+    }
 }
 
 /// Where figures and spans go.
 #[derive(Default)]
 pub struct Telemetry {
-    figures: Option<Lines>,
+    figures: Option<Arc<Lines>>,
     collector: Option<Open>,
 }
 
@@ -80,9 +92,10 @@ impl Telemetry {
         Ok(Self { collector: collector.map(Collector::open).transpose()?, ..self })
     }
 
-    /// Has figures written to `to`, in a namespace of CloudWatch's: one line for each invocation that has any.
+    /// Has figures written to `to`, in a namespace of CloudWatch's: at the end of each invocation that has any.
     pub fn with_figures(self, namespace: &str, to: Box<dyn Write + Send>) -> Self {
-        Self { figures: Some(Lines { namespace: namespace.to_owned(), to: Mutex::new(to) }), ..self }
+        let lines = Lines { namespace: namespace.to_owned(), to: Mutex::new(to) };
+        Self { figures: Some(Arc::new(lines)), ..self }
     }
 
     /// Does the work of one invocation, and has told what is to be told of it when this returns: Lambda freezes whatever
@@ -94,29 +107,24 @@ impl Telemetry {
         let now = SystemClock.now();
         let invocation = Arc::new(Invocation {
             function,
+            request,
+            lines: self.figures.clone(),
             began: at.map_or(now, |at| at.min(now)),
             figures: Mutex::default(),
             begun: Mutex::default(),
             trace: self.collector.is_some().then(|| Mutex::new(Trace::new())),
         });
         let done = INVOCATION.scope(Arc::clone(&invocation), work).instrument(span.clone()).await;
-        self.tell(&invocation, &request, now).instrument(span).await;
+        self.tell(&invocation, now).instrument(span).await;
         done
     }
 
-    async fn tell(&self, invocation: &Invocation, request: &str, began: Timestamp) {
+    async fn tell(&self, invocation: &Invocation, began: Timestamp) {
         let now = SystemClock.now();
-        if let Some(lines) = &self.figures {
-            let figures = std::mem::take(&mut *invocation.figures());
-            let line = figures.line(&lines.namespace, invocation.function, request, now.0);
-            let mut to = lock(&lines.to);
-            if let Err(error) = to.write_all(&line).and_then(|()| to.flush()) {
-                tracing::warn!(%error, "figures were not written");
-            }
-        }
+        invocation.print();
         let trace = invocation.trace().map(|mut trace| std::mem::replace(&mut *trace, Trace::new()));
         if let (Some(collector), Some(trace)) = (&self.collector, trace) {
-            collector.take(trace.finish(invocation.function, request, (began, now))).await;
+            collector.take(trace.finish(invocation.function, &invocation.request, (began, now))).await;
         }
     }
 

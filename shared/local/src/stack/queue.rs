@@ -40,6 +40,10 @@ impl Queue for LocalQueue {
             }
         });
     }
+
+    async fn check(&self) -> Result<(), String> {
+        self.sender.send(Message::Mark).map_err(|_| "the stack is ending".to_owned())
+    }
 }
 
 /// Deals with messages until the stack stops; what is being dealt with then is finished first.

@@ -2,19 +2,19 @@
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
 //! `record`, targets and tombstones in `target`, plans and plugins in `document`, letters in `mail`, what is done now
-//! and then in `rounds`, and what is written to see whether that can be done in `check`. Reads of the table itself are strongly consistent.
+//! and then in `rounds`, and marks of what works in `marks`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
 //! image that shows the first one.
 
 mod attribute;
-mod check;
 mod document;
 mod due;
 mod expression;
 mod failure;
 mod key;
 mod mail;
+mod marks;
 mod record;
 mod rounds;
 mod run;

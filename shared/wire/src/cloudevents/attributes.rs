@@ -11,6 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{EventError, MAX_ATTRIBUTE, is_json};
+use crate::unit::TRACEPARENT;
 
 /// Attributes of the specification, all of them text. Extensions may be numbers and booleans too.
 const TEXTS: [&str; 8] =
@@ -102,7 +103,7 @@ impl Attributes {
             text.parse().map_err(|_| wrong("time", &problem()))
         });
         let time = time.transpose()?;
-        Ok(Self { id, source, r#type, time, traceparent: texts.remove("traceparent"), data })
+        Ok(Self { id, source, r#type, time, traceparent: texts.remove(TRACEPARENT), data })
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Figures {
     pub(crate) webhooks: u64,
     /// Calls of the functions that gave an error and came again.
     pub(crate) repeated: u64,
-    /// Messages that could not be dealt with. They are hints.
+    /// Messages that could not be dealt with, and sweeps that failed. They are hints, and come again.
     pub(crate) dropped: usize,
     /// Runs that ended as they should, in the table.
     pub(crate) ended: usize,
@@ -30,6 +30,12 @@ pub(crate) struct Figures {
 
 /// Lines of what is wrong that are shown.
 const SHOWN: usize = 20;
+/// Per unit of a round without faults: an accepted 202 is one request, a completion with outputs two, a run fifteen and a few
+/// looks at what others have done meanwhile.
+const MOST_REQUESTS: f64 = 4.0;
+/// Per unit of such a round, as the table reports them: the same without the reads, and the items of a run that have two or
+/// are in an index.
+const MOST_WRITE_UNITS: f64 = 4.1;
 
 impl Figures {
     fn units(&self) -> f64 {
@@ -57,16 +63,33 @@ impl Figures {
         if self.passed.completions < completions {
             broken.push(format!("{} completions for {completions} units", self.passed.completions));
         }
+        let either = self.chances.failing + self.chances.lost;
         for (what, chance, hits) in [
             ("call has failed", self.chances.failing, self.passed.failed),
             ("reply was lost", self.chances.lost, self.passed.lost),
+            ("call has failed for good", either, self.passed.for_good),
+            ("call of a function has come again", either, self.repeated),
         ] {
             if chance > 0.0 && hits == 0 {
                 broken.push(format!("no {what}"));
             }
         }
         if self.chances == Chances::NONE {
+            let units = self.units();
+            for (what, is, most) in [
+                ("requests", self.requests() as f64 / units, MOST_REQUESTS),
+                ("write units", self.table.write_units / units, MOST_WRITE_UNITS),
+            ] {
+                if is > most {
+                    broken.push(format!("{is:.2} {what} per unit, and {most:.2} are the most"));
+                }
+            }
+            if self.passed.transactions != self.runs as u64 {
+                let (is, runs) = (self.passed.transactions, self.runs);
+                broken.push(format!("{is} transactions with heads of {runs} runs: each is in one, which begins it"));
+            }
             for (what, is) in [
+                ("hints were dropped", self.dropped as u64),
                 ("completions met a transaction", self.passed.conflicts),
                 ("completions were refused", self.passed.refused),
                 ("completions were sent again", self.passed.again),
@@ -109,13 +132,14 @@ impl fmt::Display for Figures {
             "  completions        {}: {} met a transaction, {} were refused, {} were sent again for it",
             passed.completions, passed.conflicts, passed.refused, passed.again
         )?;
-        writeln!(f, "  transactions       {} cancelled", passed.cancelled)?;
+        let (with_heads, cancelled) = (passed.transactions, passed.cancelled);
+        writeln!(f, "  transactions       {with_heads} with the head of a run, {cancelled} cancelled")?;
         writeln!(
             f,
             "  faults             {} calls failed, {} replies lost; {} of these calls for good",
             passed.failed, passed.lost, passed.for_good
         )?;
-        writeln!(f, "  came again         {} calls, {} messages dropped", self.repeated, self.dropped)?;
+        writeln!(f, "  came again         {} calls; {} hints dropped", self.repeated, self.dropped)?;
         writeln!(f, "  units' servers     {} requests", self.webhooks)
     }
 }

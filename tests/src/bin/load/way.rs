@@ -34,7 +34,10 @@ pub(crate) struct Passed {
     pub(crate) for_good: u64,
     /// Writes of completions.
     pub(crate) completions: u64,
-    /// Of these, answers that the item is in a transaction.
+    /// Transactions that write the head of a run, with which a completion could meet. DynamoDB Local lets writes wait for
+    /// transactions and answers none with a conflict; AWS does.
+    pub(crate) transactions: u64,
+    /// Completions that were answered that the item is in a transaction.
     pub(crate) conflicts: u64,
     /// Answers that the condition does not hold.
     pub(crate) refused: u64,
@@ -126,10 +129,11 @@ impl Way {
         for (name, value) in request.headers() {
             sent = sent.header(name, value);
         }
-        let completion = completion(&request, &body);
+        let (completion, transaction) = (completion(&request, &body), is_transaction(&request, &body));
         let answer = sent.body(body).send().await.map_err(|error| broken(error.into()))?;
         let status = answer.status().as_u16();
         let answer = answer.bytes().await.map_err(|error| broken(error.into()))?;
+        self.state().passed.transactions += u64::from(transaction);
         self.note(completion, status, &answer, fate);
         if fate == Fate::IsLost {
             return Err(broken("the reply is lost, by plan".into()));
@@ -164,13 +168,30 @@ impl Way {
     }
 }
 
+/// Whether an item, or a key, is that of the head of a run.
+fn is_head(item: &Value) -> bool {
+    let begins = |name: &str, with| item[name]["S"].as_str().is_some_and(|text| text.starts_with(with));
+    begins("pk", "r#") && begins("sk", "h")
+}
+
+/// Whether this is a transaction with the head of a run in it.
+fn is_transaction(request: &HttpRequest, body: &[u8]) -> bool {
+    let is = |target: &str| target.ends_with(".TransactWriteItems");
+    if !request.headers().get("x-amz-target").is_some_and(is) {
+        return false;
+    }
+    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+    let items = asked["TransactItems"].as_array().into_iter().flatten();
+    let writes = items.filter_map(Value::as_object).flat_map(|item| item.values());
+    writes.into_iter().any(|write| is_head(&write["Item"]) || is_head(&write["Key"]))
+}
+
 /// The digest of a write that adds to the head of a run, if this is one.
 fn completion(request: &HttpRequest, body: &[u8]) -> Option<u64> {
     request.headers().get("x-amz-target").filter(|target| target.ends_with(".UpdateItem"))?;
     let asked: Value = serde_json::from_slice(body).ok()?;
-    let key = |name: &str| asked["Key"][name]["S"].as_str().unwrap_or_default().to_owned();
     let adds = asked["UpdateExpression"].as_str().is_some_and(|update| update.contains("ADD "));
-    if !adds || !key("pk").starts_with("r#") || !key("sk").starts_with('h') {
+    if !adds || !is_head(&asked["Key"]) {
         return None;
     }
     let mut hasher = DefaultHasher::new();

@@ -4,7 +4,7 @@
 //! `sweep` looks every second at what is due; as in `counts`, its questions to the index are not counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -140,7 +140,8 @@ pub(crate) async fn run(round: &Round) -> anyhow::Result<Figures> {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     tasks.spawn(surroundings::work(Arc::clone(&env), Arc::clone(&traffic), waiting));
-    tasks.spawn(sweep(Arc::clone(&env), faulty));
+    let unswept = Arc::new(AtomicUsize::new(0));
+    tasks.spawn(sweep(Arc::clone(&env), faulty, Arc::clone(&unswept)));
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..round.callers {
         tasks.spawn(Arc::clone(&world).call(Arc::clone(&queue)));
@@ -160,17 +161,18 @@ pub(crate) async fn run(round: &Round) -> anyhow::Result<Figures> {
         passed: way.passed(),
         webhooks: world.books.requests(),
         repeated: world.repeated.load(Ordering::Relaxed),
-        dropped: traffic.failed().len(),
+        dropped: traffic.failed().len() + unswept.load(Ordering::Relaxed),
         ended,
         wrong,
     })
 }
 
-async fn sweep(env: Arc<Env>, index: Store) {
+/// Sweeps each second, and counts what fails: the next second asks again.
+async fn sweep(env: Arc<Env>, index: Store, failed: Arc<AtomicUsize>) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // An error is one of the faults: the next second asks again.
-        Box::pin(ebb_flow::sweep::sweep(&env, &index)).await.ok();
+        let swept = Box::pin(ebb_flow::sweep::sweep(&env, &index)).await;
+        failed.fetch_add(swept.map_or(1, |swept| swept.failed), Ordering::Relaxed);
     }
 }
 

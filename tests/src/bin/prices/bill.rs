@@ -88,6 +88,8 @@ impl Bill<'_> {
             ("schedule", MINUTES),
             ("lambda-request", MINUTES),
             (machine.price(), self.gb_seconds(MINUTES)),
+            // That the schedule works is marked.
+            ("dynamodb-write", MINUTES),
             ("dynamodb-read", MINUTES * self.life.idle_read_units),
             ("sqs", MINUTES * POLLS),
             ("logs", MINUTES * f64::from(self.arguments.log_bytes)),

@@ -47,7 +47,11 @@ impl List {
             let known =
                 price.source.starts_with("https://aws.amazon.com/") && price.usd > 0.0 && price.per >= 1.0;
             ensure!(known, "{}: {name} has no price with a source", context());
-            ensure!(price.check || !price.seen.is_empty(), "{}: {name} was read nowhere, which needs `check`", context());
+            ensure!(
+                price.check || !price.seen.is_empty(),
+                "{}: {name} was read nowhere, which needs `check`",
+                context()
+            );
         }
         Ok(list)
     }

@@ -21,7 +21,7 @@ impl Stack {
         let template: Value = serde_saphyr::from_str(template).context("template.yaml")?;
         let memory = template["Globals"]["Function"]["MemorySize"].as_f64().context("no MemorySize")?;
         let resources = template["Resources"].as_object().context("no Resources")?;
-        let of = |kind: &str| resources.values().filter(move |it| it["Type"] == kind);
+        let of = |kind: &'static str| resources.values().filter(move |it| it["Type"] == kind);
         let own = of("AWS::Serverless::Function").any(|it| !it["Properties"]["MemorySize"].is_null());
         ensure!(!own, "a function has a MemorySize of its own, which is not counted here");
         let metrics = |alarm: &Value| match alarm["Properties"]["Metrics"].as_array() {

@@ -9,6 +9,7 @@ use ebb_wire::cloudevents;
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
 use ebb_wire::limits;
 use ebb_wire::sign;
+use ebb_wire::unit::TRACEPARENT;
 
 use crate::http::{HttpProblem, Server};
 use crate::observe;
@@ -41,7 +42,7 @@ pub(crate) async fn receive(
         HttpProblem::new(status, "event", error.to_string())
     })?;
     // That of the request comes from the nearest; that of the event is signed, and as old as the event.
-    let header = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     observe::event(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn crate::env::ApiStore = server.store.as_ref();
