@@ -1,5 +1,6 @@
 //! `ebb`: the command line, and the local stack.
 
+mod ask;
 mod client;
 mod cluster;
 mod commands;

@@ -19,7 +19,7 @@ pub mod suite;
 pub mod table;
 
 pub use bucket::Bucket;
-pub use dynamo::Dynamo;
+pub use dynamo::{Dynamo, item_size};
 pub use error::StoreError;
 pub use items::{NewRun, Patched, Release, RunFacts, RunHead, TargetHead, TellState, Waiting};
 pub use meter::{Figures, Meter};

@@ -336,12 +336,12 @@ mod tests {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         // In an event `"` is `\\\"`.
         let room = MOST / 4;
-        result.hold("quotes", vec![b'"'; room - 1000]);
+        result.hold("quotes", vec![b'"'; room - 4_000]);
         result.log = Some("\"".repeat(LOG_TAIL));
         let cut = result.clone().fit();
         assert_eq!((&cut.outputs, cut.status), (&result.outputs, CallbackStatus::Succeeded));
         assert!(event(&cut) <= EVENT && serde_json::to_vec(&cut).unwrap().len() < CALLBACK_BODY);
-        result.hold("more", vec![b'"'; 1000]);
+        result.hold("more", vec![b'"'; 4_000]);
         let failed = result.fit();
         assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
     }

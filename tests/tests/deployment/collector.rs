@@ -59,6 +59,15 @@ impl Span {
 impl Collector {
     pub(crate) async fn start() -> Self {
         let program = tokio::task::spawn_blocking(program).await.unwrap();
+        loop {
+            // Somebody else may take the port before it does.
+            if let Some(collector) = Self::at_any_port(&program).await {
+                return collector;
+            }
+        }
+    }
+
+    async fn at_any_port(program: &Path) -> Option<Self> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let settings = json!({
@@ -77,13 +86,18 @@ impl Collector {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut collector = Self { child, endpoint: format!("http://127.0.0.1:{port}"), folder };
         let begun = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let log = || fs::read_to_string(collector.folder.path().join("log"));
-            assert!(collector.child.try_wait().unwrap().is_none(), "{:?}", log());
-            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", log());
+        loop {
+            let log = fs::read_to_string(collector.folder.path().join("log")).unwrap();
+            if log.contains("Everything is ready") {
+                return Some(collector);
+            }
+            if log.contains("address already in use") {
+                return None;
+            }
+            assert!(collector.child.try_wait().unwrap().is_none(), "{log}");
+            assert!(begun.elapsed() < Duration::from_secs(30), "{log}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        collector
     }
 
     /// All that it has written.

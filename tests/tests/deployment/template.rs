@@ -158,6 +158,49 @@ fn what_is_shown_is_told() {
     assert_eq!(*figures, "Ebb/${AWS::StackName}");
 }
 
+/// Whoever may look at a function sees its variables.
+#[test]
+fn no_secret_is_in_a_configuration() {
+    let template = template();
+    let functions = FUNCTIONS.iter().map(|name| &template["Resources"][*name]["Properties"]);
+    let mut names = BTreeSet::new();
+    for place in functions.chain([&template["Globals"]["Function"]]) {
+        let variables = place["Environment"]["Variables"].as_object();
+        names.extend(variables.into_iter().flat_map(|all| all.keys().map(String::as_str)));
+    }
+    assert!(names.contains("EBB_SECRETS") && names.contains("EBB_TABLE"), "{names:?}");
+    let secret = BTreeSet::from(ebb_flow::deployed::SECRET);
+    assert!(names.is_disjoint(&secret), "{:?}", names.intersection(&secret));
+}
+
+/// Who counts on how long a function may run: what may arrive late, the entry, and the queue, which delivers a message again.
+#[test]
+fn times_fit_to_each_other() {
+    let template = template();
+    let seconds = ebb_flow::deployed::TIMEOUT.as_secs();
+    assert_eq!(template["Globals"]["Function"]["Timeout"], seconds);
+    let resources = template["Resources"].as_object().unwrap();
+    for (name, resource) in resources {
+        let properties = &resource["Properties"];
+        assert_eq!(properties["Timeout"], Value::Null, "{name} has a time of its own");
+        if resource["Type"] == "AWS::ApiGatewayV2::Integration" {
+            assert!(properties["TimeoutInMillis"].as_u64().unwrap() > 1_000 * seconds, "{name}");
+        }
+    }
+    // AWS asks for six times the function's.
+    assert!(properties(&template, "Wakeups")["VisibilityTimeout"].as_u64().unwrap() >= 6 * seconds);
+}
+
+/// What the README says of quotas that are parameters.
+#[test]
+fn the_readme_knows_what_the_entry_takes() {
+    let (template, readme) = (template(), tree::read("README.md"));
+    let of = |name: &str| template["Parameters"][name]["Default"].as_u64().unwrap();
+    let (rate, burst) = (of("RequestsPerSecond"), of("Burst"));
+    let said = format!("`RequestsPerSecond` ({rate}) and `Burst` ({},{:03})", burst / 1_000, burst % 1_000);
+    assert!(readme.contains(&said), "{said}");
+}
+
 /// By whatever the stack is deleted or a resource replaced. No emulator heeds it, so it is read here.
 #[test]
 fn table_and_bucket_outlive_the_stack() {

@@ -90,8 +90,9 @@ async fn one_trace_for_each_run() {
     // The webhook is in the trace of its sender, and both are linked: by the event, and by what it led to.
     let event = one(&spans, "event received", CALLER.0);
     assert_eq!((event.parent(), event.links()), (CALLER.1, vec![run.id()]));
-    let first = one(&spans, "dispatch r/later", trace);
-    assert_eq!(first.links(), [event.id()]);
+    // On a busy machine there is a second request, by `sweep`.
+    let mut sent = spans.iter().filter(|span| span.name() == "dispatch r/later" && span.trace() == trace);
+    assert!(sent.any(|span| span.links() == [event.id()]), "{spans:#?}");
 
     // A webhook that tells of no trace is in that of the run that it has begun. Each try is a span of its own.
     let over = spans.iter().find(|span| span.name() == "run postStop").unwrap();
@@ -100,11 +101,12 @@ async fn one_trace_for_each_run() {
     let tries: BTreeSet<&str> =
         spans.iter().filter(|span| span.name() == "unit r/undo").map(|span| span.id()).collect();
     assert_eq!(tries.len(), 2, "{spans:#?}");
-    // Nothing that was handed on is in it.
-    let text = collector.text();
-    assert!(!text.contains("long long") && !text.contains("ebb1."), "{text}");
-
-    figures(&String::from_utf8(lines.0.lock().unwrap().clone()).unwrap());
+    // Nothing that was handed on is in spans or figures.
+    let told = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    for text in [&collector.text(), &told] {
+        assert!(!text.contains("long long") && !text.contains("ebb1."), "{text}");
+    }
+    figures(&told);
 }
 
 fn figures(text: &str) {

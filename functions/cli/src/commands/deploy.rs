@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::{fs, io};
 
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::process::Command;
 
+use crate::ask;
 use crate::exit::{Exit, Trouble};
 use crate::output::{self, Output};
 
@@ -57,17 +59,16 @@ impl Args {
             ))
             .next("cargo xtask aws build"));
         }
+        self.known()?;
         let sam = self.sam();
-        let mut deploy = Command::new(&sam);
-        deploy.args(self.words());
-        // Data alone goes to standard output.
-        let shown = io::stderr().as_fd().try_clone_to_owned();
-        let shown = shown.map_err(|error| Trouble::broken("standard error is closed").because(&error))?;
-        let ended =
-            deploy.stdout(Stdio::from(shown)).status().await.map_err(|error| missing(&sam, &error))?;
-        if !ended.success() {
-            return Err(Trouble::failed("sam has not deployed the stack; it says why above"));
+        if !self.yes {
+            ask::anybody()?;
+            // Asked here: who says no to sam itself hears that all went well.
+            self.deploy(&sam, "--no-execute-changeset").await?;
+            let otherwise = "nothing is changed: the change set is there, and not executed";
+            ask::yes(&format!("Execute the changes to the stack {}?", self.stack), otherwise)?;
         }
+        self.deploy(&sam, "--no-confirm-changeset").await?;
         let outputs = self.outputs(&sam).await?;
         self.output.write(&outputs, |outputs| {
             output::table(
@@ -84,6 +85,36 @@ impl Args {
         Ok(Exit::Done)
     }
 
+    /// Has sam make a change set, and what `then` says of it.
+    async fn deploy(&self, sam: &Path, then: &str) -> Result<(), Trouble> {
+        let mut deploy = Command::new(sam);
+        deploy.args(self.words()).arg(then);
+        // Data alone goes to standard output.
+        let shown = io::stderr().as_fd().try_clone_to_owned();
+        let shown = shown.map_err(|error| Trouble::broken("standard error is closed").because(&error))?;
+        let ended = deploy.stdout(Stdio::from(shown)).status().await.map_err(|error| missing(sam, &error))?;
+        match ended.success() {
+            true => Ok(()),
+            false => Err(Trouble::failed("sam has not deployed the stack; it says why above")),
+        }
+    }
+
+    /// Whether the template knows the parameters that are given; sam passes over those that it does not know.
+    fn known(&self) -> Result<(), Trouble> {
+        let file = self.template.display();
+        let broken =
+            |error: &dyn std::fmt::Display| Trouble::broken(format!("{file} cannot be read: {error}"));
+        let text = fs::read_to_string(&self.template).map_err(|error| broken(&error))?;
+        let template: Value = serde_saphyr::from_str(&text).map_err(|error| broken(&error))?;
+        let known = template["Parameters"].as_object();
+        let known: Vec<&str> = known.into_iter().flat_map(|all| all.keys().map(String::as_str)).collect();
+        match self.parameters.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(Trouble::broken(format!("the template has no parameter {name}"))
+                .next(format!("--set one of {}", known.join(", ")))),
+        }
+    }
+
     fn sam(&self) -> PathBuf {
         let own = Path::new(OWN_SAM);
         let found = if own.is_file() { own } else { Path::new("sam") };
@@ -97,12 +128,14 @@ impl Args {
         // Every role is the stack's own, under a name that AWS chooses.
         let always = ["--resolve-s3", "--capabilities", "CAPABILITY_IAM", "--no-fail-on-empty-changeset"];
         words.extend(always.map(str::to_owned));
-        let asks = if self.yes { "--no-confirm-changeset" } else { "--confirm-changeset" };
-        words.push(asks.to_owned());
         let secrets = self.secrets.iter().map(|arn| ("Secrets", arn));
         let others = self.parameters.iter().map(|(name, value)| (name.as_str(), value));
         let parameters: Vec<String> =
-            secrets.chain(others).map(|(name, value)| format!("{name}={value}")).collect();
+            // In quotes a value may be empty, or have spaces.
+            secrets
+                .chain(others)
+                .map(|(name, value)| format!("{name}=\"{}\"", value.replace('"', "\\\"")))
+                .collect();
         if !parameters.is_empty() {
             words.push("--parameter-overrides".to_owned());
             words.extend(parameters);
@@ -113,9 +146,13 @@ impl Args {
     async fn outputs(&self, sam: &Path) -> Result<BTreeMap<String, String>, Trouble> {
         let mut list = Command::new(sam);
         list.args(["list", "stack-outputs", "--stack-name", &self.stack, "--output", "json"]);
-        let listed = list.stderr(Stdio::piped()).output().await.map_err(|error| missing(sam, &error))?;
+        let listed = list.output().await.map_err(|error| missing(sam, &error))?;
         let outputs: Vec<StackOutput> = serde_json::from_slice(&listed.stdout).map_err(|_| {
-            Trouble::failed(format!("nothing is deployed: the stack {} has no outputs", self.stack))
+            let why = String::from_utf8_lossy(&listed.stderr).trim().to_owned();
+            Trouble::failed(format!(
+                "the stack {} is deployed, and sam cannot list its outputs: {why}",
+                self.stack
+            ))
         })?;
         Ok(outputs.into_iter().map(|output| (output.output_key, output.output_value)).collect())
     }
@@ -144,12 +181,14 @@ fn parameter(text: &str) -> Result<(String, String), String> {
     let wrong = || "write NAME=VALUE; NAME is a parameter of the template".to_owned();
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    // SAM takes what follows a space for the next one.
-    if !plain || value.contains(char::is_whitespace) {
-        Err(wrong())
-    } else {
-        Ok((name.to_owned(), value.to_owned()))
+    if !plain {
+        return Err(wrong());
     }
+    // SAM takes the next character for itself.
+    if value.contains(['\\', '\n']) {
+        return Err("a value has neither backslashes nor line feeds".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]
@@ -173,18 +212,16 @@ mod tests {
     fn sam_is_told_what_was_given() {
         let bare = "deploy --stack-name ebb --template-file target/aws/build/template.yaml --resolve-s3 --capabilities \
                     CAPABILITY_IAM --no-fail-on-empty-changeset";
-        assert_eq!(words(&[]), format!("{bare} --confirm-changeset"));
+        assert_eq!(words(&[]), bare);
         let given =
-            words(&["--yes", "--secrets=arn:x", "--set=LogDays=7", "--set=PlatformUrl=https://a/?b=c"]);
-        let told =
-            "--no-confirm-changeset --parameter-overrides Secrets=arn:x LogDays=7 PlatformUrl=https://a/?b=c";
+            words(&["--secrets=arn:x", "--set=LogDays=7", "--set=PlatformUrl=", "--set=Url=a \"b\" c=d"]);
+        let told = r#"--parameter-overrides Secrets="arn:x" LogDays="7" PlatformUrl="" Url="a \"b\" c=d""#;
         assert_eq!(given, format!("{bare} {told}"));
     }
 
     #[test]
     fn what_would_be_something_else_is_refused() {
-        for line in ["--set=LogDays", "--set==1", "--set=A=1 B=2", "--set=--x=1", "--stack=1a", "--stack=a b"]
-        {
+        for line in ["--set=LogDays", "--set==1", "--set=A=\\", "--set=--x=1", "--stack=1a", "--stack=a b"] {
             assert!(words(&[line]).starts_with("error: invalid value"), "{line}: {}", words(&[line]));
         }
     }

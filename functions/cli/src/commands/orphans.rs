@@ -1,10 +1,10 @@
 //! `ebb orphans`.
 
-use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
 use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, Unseen};
 
+use crate::ask;
 use crate::client::Client;
 use crate::exit::{Exit, Trouble};
 use crate::output::{self, Output};
@@ -39,26 +39,13 @@ impl Args {
         }
         if !self.yes {
             output::tell(text(&list).trim_end());
-            ask(proven.len())?;
+            let question = format!("Delete the {} that are proven ours?", proven.len());
+            ask::yes(&question, "nothing was deleted")?;
         }
         let done = client.delete_orphans(proven).await?;
         self.output.write(&done, |done| rows(&done.deleted))?;
         done.left.iter().for_each(|left| output::tell(&format!("Left in {}: {}", left.cluster, left.why)));
         Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
-    }
-}
-
-/// Has a person say yes.
-fn ask(count: usize) -> Result<(), Trouble> {
-    if !stdin().is_terminal() {
-        return Err(Trouble::broken("nobody is there to be asked").next("give --yes"));
-    }
-    output::tell(&format!("Delete the {count} that are proven ours? Type yes:"));
-    let mut line = String::new();
-    let read = stdin().read_line(&mut line);
-    match read {
-        Ok(_) if line.trim() == "yes" => Ok(()),
-        _ => Err(Trouble::failed("nothing was deleted")),
     }
 }
 

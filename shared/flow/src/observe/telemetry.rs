@@ -168,7 +168,8 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(hangs.invoke(Function::Receive, Came::default(), event()).await, 7);
         let took = begun.elapsed();
-        assert!(took > Duration::from_millis(500) && took < Duration::from_millis(1500), "{took:?}");
+        // 0.8 s, and what a busy machine adds.
+        assert!(took > Duration::from_millis(500) && took < Duration::from_secs(10), "{took:?}");
         // Nor is one that is gone an error.
         let gone = listener.local_addr().unwrap();
         drop(listener);

@@ -143,7 +143,7 @@ pub(crate) fn json<T: serde::Serialize>(value: &T) -> Stored<AttributeValue> {
 }
 
 /// Bytes of an item by the table's rules: names and values as UTF-8, a number by its significant digits.
-pub(crate) fn item_size(item: &Item) -> usize {
+pub fn item_size(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
 

@@ -33,7 +33,8 @@ use crate::ops::Stored;
 use crate::table::TableSpec;
 
 pub(crate) use attribute::Item;
-use attribute::{item_size, text};
+pub use attribute::item_size;
+use attribute::text;
 pub(crate) use document::Body;
 pub(crate) use failure::failure;
 pub(crate) use mail::Kept;

@@ -86,7 +86,9 @@ impl Figures {
             }
             if self.passed.transactions != self.runs as u64 {
                 let (is, runs) = (self.passed.transactions, self.runs);
-                broken.push(format!("{is} transactions with heads of {runs} runs: each is in one, which begins it"));
+                broken.push(format!(
+                    "{is} transactions with heads of {runs} runs: each is in one, which begins it"
+                ));
             }
             for (what, is) in [
                 ("hints were dropped", self.dropped as u64),

@@ -122,7 +122,10 @@ impl Bill<'_> {
              a sandbox of {made} units, which call back, and {made} that take away what these make\n\
              assumed: {took_ms} ms and {log_bytes} bytes of logs for an invocation, of {memory} GB\n\n"
         );
-        Ok(head + &drawn(["price", "for a sandbox", "$ per million units"], rows))
+        let (table, bucket) = self.life.stays;
+        let stays =
+            format!("\n\nwhat stays of it for good: {table} bytes in the table, {bucket} in the bucket");
+        Ok(head + &drawn(["price", "for a sandbox", "$ per million units"], rows) + &stays)
     }
 }
 

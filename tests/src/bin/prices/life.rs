@@ -16,7 +16,7 @@ use ebb_flow::ports::Clock as _;
 use ebb_flow::{Env, Warm};
 use ebb_local::embedded::{Bucket, Table};
 use ebb_outbound::{Call, CallError, Request, Response};
-use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store, TableSpec, item_size};
 use ebb_tests::still::{Messages, Numbers, Time};
 use ebb_tests::surroundings::{self, NoCluster};
 use ebb_wire::cloudevents::Asked;
@@ -27,6 +27,8 @@ use serde_json::json;
 use crate::Arguments;
 use crate::documents::{self, NAME};
 
+/// Of table and bucket.
+const NAME_OF_ALL: &str = "ebb";
 const KIND: &str = "sandbox";
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 /// 22 November 2026.
@@ -49,6 +51,8 @@ pub(crate) struct Life {
     pub(crate) requests: u64,
     /// Read units of a minute in which nothing is due.
     pub(crate) idle_read_units: f64,
+    /// Bytes that stay for good when it is over: in the table what has no time to live, and in the bucket.
+    pub(crate) stays: (usize, i64),
 }
 
 impl Life {
@@ -123,11 +127,12 @@ struct World {
 pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
     let folder = tempfile::tempdir()?;
     let (dynamo, objects) = (Table::memory()?, Objects::default());
-    ebb_store::table::create(&dynamo, "ebb").await?;
+    ebb_store::table::create(&dynamo, NAME_OF_ALL).await?;
     let s3 = Bucket::open(folder.path())?;
-    s3.create_bucket().bucket("ebb").send().await?;
+    s3.create_bucket().bucket(NAME_OF_ALL).send().await?;
     let s3 = aws_sdk_s3::Client::from_conf(s3.config().to_builder().interceptor(objects.clone()).build());
-    let unmetered = Store::new(Dynamo::new(dynamo, "ebb"), StoreBucket::new(s3, "ebb"));
+    let unmetered =
+        Store::new(Dynamo::new(dynamo.clone(), NAME_OF_ALL), StoreBucket::new(s3.clone(), NAME_OF_ALL));
     let meter = Arc::new(Meter::new());
     let store = Arc::new(unmetered.clone().metered(meter.clone()));
     let (clock, servers) = (Arc::new(Time::at(THEN)), Servers::default());
@@ -155,6 +160,7 @@ pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
     }
     ebb_flow::sweep::sweep(&sweep, store.as_ref()).await?;
     let idle_read_units = meter.take().read_units;
+    let published_bytes = in_bucket(&s3).await?;
     objects.puts.store(0, Ordering::Relaxed);
     let unit_ms = u64::from(arguments.unit_seconds) * 1_000;
     let (plugins, store, dealt_with, requests) = (store.clone(), unmetered, 0, 0);
@@ -178,18 +184,44 @@ pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
     // Hints that find nothing to do any more are paid for, too.
     world.clock.pass(PATIENCE * MINUTE);
     world.deal().await?;
-    let figures = meter.take();
+    let (figures, calls) = (meter.take(), (&objects.puts, &objects.gets));
+    let (puts, gets) = (calls.0.load(Ordering::Relaxed), calls.1.load(Ordering::Relaxed));
+    let stays = (in_table(&dynamo).await?, in_bucket(&s3).await? - published_bytes);
     Ok(Life {
         units: 2 * u64::from(arguments.units),
         // A refused condition is paid for, and no table reports it; our own sizing has it.
         write_units: figures.write_units.max(figures.sized_write_units as f64),
         read_units: figures.read_units,
-        puts: objects.puts.load(Ordering::Relaxed),
-        gets: objects.gets.load(Ordering::Relaxed),
+        puts,
+        gets,
         messages: world.dealt_with,
         requests: world.requests,
         idle_read_units,
+        stays,
     })
+}
+
+/// Bytes of the items of runs, targets and plans without a time to live.
+async fn in_table(dynamo: &aws_sdk_dynamodb::Client) -> anyhow::Result<usize> {
+    let mut bytes = 0;
+    let mut pages = dynamo.scan().table_name(NAME_OF_ALL).into_paginator().send();
+    while let Some(page) = pages.next().await {
+        for item in page?.items() {
+            let is_of_life = ["r#", "t#", "p#", "x#"].iter().any(|kind| {
+                let key = item.get(TableSpec::PARTITION).and_then(|key| key.as_s().ok());
+                key.is_some_and(|key| key.starts_with(kind))
+            });
+            if is_of_life && !item.contains_key(TableSpec::TTL) {
+                bytes += item_size(item);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+async fn in_bucket(s3: &aws_sdk_s3::Client) -> anyhow::Result<i64> {
+    let listed = s3.list_objects_v2().bucket(NAME_OF_ALL).send().await?;
+    Ok(listed.contents().iter().filter_map(|object| object.size()).sum())
 }
 
 impl World {
