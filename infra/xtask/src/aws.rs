@@ -1,7 +1,13 @@
 //! `cargo xtask aws`: the deployment, checked and built as it is deployed.
 
+use std::path::PathBuf;
+
+use crate::run::root;
+use build::Architecture;
+
 mod build;
 mod deploy;
+mod deployed;
 mod functions;
 mod lint;
 mod python;
@@ -13,9 +19,10 @@ pub(crate) enum Order {
     Lint,
     /// Builds the four functions as they are deployed, and prints how large they are
     Build(build::Arguments),
-    /// Builds them, deploys them to an AWS of this machine, and has a life go through them; needs root
+    /// Builds them for this machine, deploys them to an AWS of it, and has lives go through them; needs root
     Deploy,
-    /// Builds them, and runs each under Lambda's runtime interface emulator in front of DynamoDB Local; needs root
+    /// Builds them for this machine, and runs each under Lambda's runtime interface emulator in front of DynamoDB Local; needs
+    /// root
     Functions(functions::Arguments),
 }
 
@@ -26,20 +33,36 @@ pub(crate) enum Order {
 pub(crate) fn all(order: Option<Order>) -> anyhow::Result<()> {
     match order {
         Some(Order::Lint) => lint::all(),
-        Some(Order::Build(arguments)) => build::all(&arguments),
+        Some(Order::Build(arguments)) => build::all(arguments.architecture()),
         Some(Order::Deploy) => {
-            build::all(&build::Arguments::default())?;
+            build::all(runnable()?)?;
             deploy::all()
         }
         Some(Order::Functions(arguments)) => {
-            build::all(&build::Arguments::default())?;
-            functions::all(&arguments)
+            let architecture = runnable()?;
+            build::all(architecture)?;
+            functions::all(&arguments, architecture)
         }
         None => {
+            let architecture = runnable()?;
             lint::all()?;
-            build::all(&build::Arguments::default())?;
+            build::all(architecture)?;
             deploy::all()?;
-            functions::all(&functions::Arguments::default())
+            functions::all(&functions::Arguments::default(), architecture)
         }
     }
+}
+
+/// What functions have to be built for to run here. Before they are built, which takes minutes.
+///
+/// # Errors
+/// When they cannot run here.
+fn runnable() -> anyhow::Result<Architecture> {
+    deployed::possible()?;
+    Architecture::of_this_machine()
+}
+
+/// Where tools and what they build are. Always in the clone, wherever cargo builds: people and `ebb deploy` look here.
+fn place() -> PathBuf {
+    root().join("target/aws")
 }

@@ -1,4 +1,4 @@
-//! What the tests and the cluster need of the system.
+//! What the tests, the cluster and the deployment need of the system.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,6 +24,18 @@ const CURL: Package = Package {
     present: || works(command("curl").arg("--version")),
 };
 
+const JAVA: Package = Package {
+    name: "default-jre-headless",
+    why: "Java, for Amazon's DynamoDB Local",
+    present: || works(command("java").arg("-version")),
+};
+
+const MAVEN: Package = Package {
+    name: "maven",
+    why: "fetches DynamoDB Local",
+    present: || dynamodb_local::present() || works(command("mvn").arg("--version")),
+};
+
 /// What the tests need.
 pub(crate) const OF_TESTS: [Package; 7] = [
     CURL,
@@ -39,17 +51,12 @@ pub(crate) const OF_TESTS: [Package; 7] = [
     },
     Package { name: "runc", why: "starts containers", present: || works(command("runc").arg("--version")) },
     Package { name: "postgresql", why: "the server of the database example", present: postgresql },
-    Package {
-        name: "default-jre-headless",
-        why: "Java, for Amazon's DynamoDB Local",
-        present: || works(command("java").arg("-version")),
-    },
-    Package {
-        name: "maven",
-        why: "fetches DynamoDB Local",
-        present: || dynamodb_local::present() || works(command("mvn").arg("--version")),
-    },
+    JAVA,
+    MAVEN,
 ];
+
+/// What DynamoDB Local needs.
+pub(crate) const OF_DYNAMODB_LOCAL: [Package; 2] = [JAVA, MAVEN];
 
 /// What the deployment's tools need.
 pub(crate) const OF_AWS: [Package; 1] = [Package {

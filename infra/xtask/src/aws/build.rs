@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
+use super::place;
 use super::python::Tools;
 use crate::run::{command, folder, root, run};
 
@@ -14,11 +15,48 @@ pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 const LARGEST_ZIP: u64 = 50 << 20;
 
 /// How they are built.
-#[derive(clap::Args, Default)]
+#[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// For Lambda's arm64 instead of x86_64; needs Rust's target aarch64-unknown-linux-gnu
     #[arg(long)]
     arm64: bool,
+}
+
+impl Arguments {
+    pub(crate) fn architecture(&self) -> Architecture {
+        if self.arm64 { Architecture::Arm64 } else { Architecture::X86 }
+    }
+}
+
+/// What Lambda runs functions on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Architecture {
+    X86,
+    Arm64,
+}
+
+impl Architecture {
+    /// That of this machine, whose own programs the emulators start.
+    ///
+    /// # Errors
+    /// When Lambda has no such machines.
+    pub(crate) fn of_this_machine() -> anyhow::Result<Self> {
+        match std::env::consts::ARCH {
+            "x86_64" => Ok(Self::X86),
+            "aarch64" => Ok(Self::Arm64),
+            other => bail!(
+                "Lambda runs programs for x86_64 and arm64, and this machine none of them: it is {other}"
+            ),
+        }
+    }
+
+    /// Lambda's name of it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::X86 => "x86_64",
+            Self::Arm64 => "arm64",
+        }
+    }
 }
 
 /// Builds all functions with SAM, and prints the size of each, plain and as it is uploaded, beside that of a function that
@@ -26,17 +64,18 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// When one does not compile, or is too large for Lambda.
-pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
     Tools::Sam.install()?;
-    println!("== sam build");
+    println!("== sam build, for {}", architecture.name());
     let mut build = Tools::Sam.program("sam");
-    build.args(["build", "--config-file", "infra/aws/samconfig.toml"]).arg("--build-dir").arg(built());
-    if arguments.arm64 {
+    build.args(["build", "--config-file", "infra/aws/samconfig.toml"]);
+    if architecture == Architecture::Arm64 {
         build.args(["--parameter-overrides", "Architecture=arm64"]);
     }
     // One folder for all functions: what they share, which is most of it, is compiled once.
     run(build.env("CARGO_TARGET_DIR", folder()))?;
-    let least = Size::of(&empty(arguments)?)?;
+    build_empty(architecture)?;
+    let least = Size::of(&empty())?;
     println!("{:<9}{:>12}{:>12}", "", "bytes", "zipped");
     println!("{:<9}{:>12}{:>12}", "empty", least.plain, least.zipped);
     for name in FUNCTIONS {
@@ -44,6 +83,11 @@ pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
         let times = plain as f64 / least.plain as f64;
         println!("{name:<9}{plain:>12}{zipped:>12}  {times:.1} times empty");
         anyhow::ensure!(zipped < LARGEST_ZIP, "{name} is too large for Lambda");
+    }
+    if !Architecture::of_this_machine().is_ok_and(|own| own == architecture) {
+        println!(
+            "they do not run on this machine: `cargo xtask aws deploy` and `functions` build them anew for it"
+        );
     }
     Ok(())
 }
@@ -64,21 +108,26 @@ impl Size {
     }
 }
 
-/// Builds the function that does nothing, as SAM builds the others. Gives where it is.
-fn empty(arguments: &Arguments) -> anyhow::Result<PathBuf> {
+/// Builds the function that does nothing, as SAM builds the others.
+fn build_empty(architecture: Architecture) -> anyhow::Result<()> {
     let mut build = Tools::Sam.program("cargo-lambda");
     build.args(["lambda", "build", "--release", "--bin", "empty"]).current_dir(root().join("tests/empty"));
-    if arguments.arm64 {
+    if architecture == Architecture::Arm64 {
         build.arg("--arm64");
     }
     run(build.env("CARGO_TARGET_DIR", folder()))?;
-    let program = folder().join("aws/empty/bootstrap");
-    fs::create_dir_all(folder().join("aws/empty"))?;
-    fs::copy(folder().join("lambda/empty/bootstrap"), &program).context("the function that does nothing")?;
-    Ok(program)
+    fs::create_dir_all(place().join("empty"))?;
+    let program = folder().join("lambda/empty/bootstrap");
+    fs::copy(program, empty()).context("the function that does nothing")?;
+    Ok(())
 }
 
-/// Where SAM puts what it has built.
+/// Where the bootstrap of the function that does nothing is.
+pub(crate) fn empty() -> PathBuf {
+    place().join("empty/bootstrap")
+}
+
+/// Where SAM puts what it has built, by its settings.
 pub(crate) fn built() -> PathBuf {
-    folder().join("aws/build")
+    place().join("build")
 }

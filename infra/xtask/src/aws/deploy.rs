@@ -2,18 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::build;
-use super::python::Tools;
-use crate::packages::{self, OF_DEPLOYMENT};
-use crate::run::{cargo, command, folder, root, run};
-
-/// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
-const ADDRESS: &str = "11.0.0.1";
+use super::{build, deployed};
+use crate::run::{folder, root, run};
 
 /// Has the program `deployed` deploy what was built to MiniStack.
 ///
@@ -21,29 +15,11 @@ const ADDRESS: &str = "11.0.0.1";
 /// When something cannot be had or does not compile, and when a step fails.
 pub(crate) fn all() -> anyhow::Result<()> {
     let template = staged()?;
-    let mut inside = inside()?;
+    let mut program = deployed::program()?;
     println!("== sam deploy, to MiniStack");
-    inside.arg("stack").arg("--template").arg(template);
-    inside.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));
-    run(&mut inside)
-}
-
-/// The program `deployed`, in a network and among programs of its own, which end with it; its order is to be added.
-///
-/// # Errors
-/// When something cannot be had or does not compile.
-pub(super) fn inside() -> anyhow::Result<Command> {
-    packages::install(&OF_DEPLOYMENT)?;
-    // Beside a test of their packages `ebb` and `deployed` are built, with what all tests use.
-    let tests = ["--test", "threats", "--test", "commands"];
-    run(cargo().args(["test", "--quiet", "--workspace", "--no-run"]).args(tests))?;
-    let mut inside = command("unshare");
-    inside.args(["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c"]);
-    let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
-    inside.args([&link, "sh"]).arg(folder().join("debug/deployed"));
-    inside.arg("--tools").arg(Tools::Sam.programs()).args(["--address", ADDRESS]);
-    inside.arg("--log").arg(folder().join("aws/ministack.log"));
-    Ok(inside)
+    program.arg("stack").arg("--template").arg(template);
+    program.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));
+    run(&mut program)
 }
 
 /// The template as SAM has built it, without what the emulator does not know; says what that is.

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::build;
-use super::deploy;
+use super::build::Architecture;
 use super::python::Tools;
-use crate::run::{folder, root, run};
+use super::{build, deployed, place};
+use crate::run::{root, run};
 use crate::{dynamodb_local, packages};
 
-/// Where SAM keeps the emulator, beside its programs.
-const EMULATOR: &str = "site-packages/samcli/local/rapid/aws-lambda-rie-x86_64";
+/// Where SAM keeps the emulators, beside its programs.
+const EMULATORS: &str = "site-packages/samcli/local/rapid";
 
 /// How often each is started.
 #[derive(clap::Args)]
@@ -34,28 +34,26 @@ impl Default for Arguments {
 ///
 /// # Errors
 /// When something cannot be had or does not compile, when a step fails, and when a function takes too long to start.
-pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
-    packages::install(&packages::OF_TESTS)?;
+pub(crate) fn all(arguments: &Arguments, architecture: Architecture) -> anyhow::Result<()> {
+    packages::install(&packages::OF_DYNAMODB_LOCAL)?;
     dynamodb_local::fetch()?;
-    let mut inside = deploy::inside()?;
+    let mut program = deployed::program()?;
     println!("== the functions under the runtime interface emulator, in front of DynamoDB Local");
-    inside.arg("functions").arg("--rie").arg(emulator()?).arg("--built").arg(build::built());
-    inside
-        .arg("--empty")
-        .arg(folder().join("aws/empty/bootstrap"))
-        .arg("--examples")
-        .arg(root().join("tests/examples"));
-    inside.arg("--rounds").arg(arguments.rounds.to_string());
-    run(&mut inside)
+    program.arg("functions").arg("--rie").arg(emulator(architecture)?).arg("--built").arg(build::built());
+    program.arg("--empty").arg(build::empty()).arg("--examples").arg(root().join("tests/examples"));
+    program.arg("--rounds").arg(arguments.rounds.to_string());
+    run(&mut program)
 }
 
 /// A copy of SAM's emulator that may be run.
-fn emulator() -> anyhow::Result<PathBuf> {
+fn emulator(architecture: Architecture) -> anyhow::Result<PathBuf> {
     let libraries = Tools::Sam.programs().join("../lib");
     let python = fs::read_dir(&libraries).with_context(|| libraries.display().to_string())?;
-    let found = python.filter_map(Result::ok).map(|it| it.path().join(EMULATOR)).find(|it| it.is_file());
-    let found = found.context("SAM has no runtime interface emulator")?;
-    let copy = folder().join("aws/rie");
+    let name = format!("aws-lambda-rie-{}", architecture.name());
+    let mut places = python.filter_map(Result::ok).map(|it| it.path().join(EMULATORS).join(&name));
+    let found = places.find(|it| it.is_file());
+    let found = found.with_context(|| format!("SAM has no runtime interface emulator {name}"))?;
+    let copy = place().join("rie");
     fs::copy(&found, &copy).with_context(|| found.display().to_string())?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
     Ok(copy)

@@ -4,10 +4,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
+use super::place;
 use crate::packages::{self, OF_AWS};
-use crate::run::{command, folder, retried, root, run};
+use crate::run::{command, retried, root, run};
+
+/// Says which Python this is, and ends with 0 if it is one that the versions of the repository are for.
+const VERSION: &str =
+    "import sys; print(sys.version.split()[0]); sys.exit(0 if sys.version_info >= (3, 11) else 1)";
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +30,14 @@ impl Tools {
             Self::Sam => ("requirements.txt", "sam"),
             Self::Checkov => ("checkov.txt", "checkov"),
         };
-        (root().join("infra/aws").join(file), folder().join("aws").join(name))
+        (root().join("infra/aws").join(file), place().join(name))
     }
 
     /// Installs the set, unless these versions are there already: 1 GB from PyPI, most of it the compiler that links
     /// for an older glibc.
     ///
     /// # Errors
-    /// When Python is missing, or pip cannot install.
+    /// When Python is missing or too old, or pip cannot install.
     pub(crate) fn install(self) -> anyhow::Result<()> {
         let (file, environment) = self.places();
         let wanted = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -41,6 +46,7 @@ impl Tools {
             return Ok(());
         }
         packages::install(&OF_AWS)?;
+        suitable()?;
         eprintln!("installing {} into {}", file.display(), environment.display());
         run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
         retried(|| {
@@ -65,8 +71,30 @@ impl Tools {
         if let Ok(paths) = std::env::join_paths(paths) {
             command.env("PATH", paths);
         }
-        // Nobody is asked and told, and no settings of this machine's user play a part.
-        command.env("SAM_CLI_TELEMETRY", "0").env("AWS_DEFAULT_REGION", "eu-west-1");
+        without_settings(&mut command);
         command
     }
+}
+
+/// Refuses a Python that pip would find no packages for, after it has tried for minutes.
+fn suitable() -> anyhow::Result<()> {
+    let asked = command("python3").args(["-c", VERSION]).output().context("cannot start python3")?;
+    let version = String::from_utf8_lossy(&asked.stdout);
+    ensure!(
+        asked.status.success(),
+        "python3 is {}, and the versions in infra/aws need 3.11 or newer: install one that PATH finds first as python3, with venv",
+        version.trim()
+    );
+    Ok(())
+}
+
+/// Nobody is asked and told, and what this machine's user has set for AWS and SAM plays no part.
+fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
+    command.env("AWS_DEFAULT_REGION", "eu-west-1").env("SAM_CLI_TELEMETRY", "0");
 }

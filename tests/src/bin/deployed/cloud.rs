@@ -1,15 +1,16 @@
 //! An AWS of this machine, and the stack in it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::steps::{http, run, step};
+use crate::keys;
+use crate::steps::{http, program, run, step};
 use crate::{Arguments, Place};
 
 const PORT: u16 = 4566;
@@ -17,8 +18,6 @@ const PORT: u16 = 4566;
 pub(crate) const ENDPOINT: &str = "http://127.0.0.1:4566";
 pub(crate) const REGION: &str = "eu-west-1";
 pub(crate) const STACK: &str = "ebb-tried";
-/// 32 bytes in base64. Nobody but this machine's own programs ever sees what it signs.
-pub(crate) const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// The emulator, running, with the secret in it.
 pub(crate) struct Cloud {
@@ -29,13 +28,16 @@ pub(crate) struct Cloud {
     secret: String,
 }
 
-fn environment(command: &mut Command) -> &mut Command {
-    command
+/// A program that takes the emulator for AWS.
+fn inside(name: impl AsRef<OsStr>) -> Command {
+    let mut program = program(name);
+    program
         .env("AWS_ENDPOINT_URL", ENDPOINT)
         .env("AWS_DEFAULT_REGION", REGION)
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test")
-        .env("SAM_CLI_TELEMETRY", "0")
+        .env("SAM_CLI_TELEMETRY", "0");
+    program
 }
 
 impl Cloud {
@@ -44,8 +46,8 @@ impl Cloud {
         let log = File::create(&place.log).with_context(|| place.log.display().to_string())?;
         // What it unpacks the functions into.
         std::fs::create_dir_all(place.log.with_file_name("ministack"))?;
-        let mut emulator = Command::new(place.tools.join("ministack"));
-        environment(&mut emulator)
+        let mut emulator = inside(place.tools.join("ministack"));
+        emulator
             .env("GATEWAY_PORT", PORT.to_string())
             .env("MINISTACK_REGION", REGION)
             // The functions are programs of this machine, started anew for each invocation: every start is a cold one.
@@ -73,26 +75,25 @@ impl Cloud {
     }
 
     fn sam(&self) -> Command {
-        let mut sam = Command::new(self.tools.join("sam"));
-        environment(&mut sam);
-        sam
+        inside(self.tools.join("sam"))
     }
 
-    /// Deploys the template, or what has changed of the parameters.
+    /// The ARN of the secret.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Deploys the template by `ebb deploy`, with options that give parameters.
     pub(crate) async fn deploy(
         &self,
         name: &str,
         arguments: &Arguments,
-        parameters: &[(&str, &str)],
+        parameters: &[&str],
     ) -> anyhow::Result<()> {
-        let mut deploy = Command::new(&arguments.ebb);
-        environment(&mut deploy).args(["deploy", "--yes", "--stack", STACK]);
+        let mut deploy = inside(&arguments.ebb);
+        deploy.args(["deploy", "--yes", "--stack", STACK]);
         deploy.arg("--template").arg(&arguments.template).arg("--sam").arg(self.tools.join("sam"));
-        deploy.args(["--secrets", &self.secret, "--set", "ProtectTable=false"]);
-        for (name, value) in parameters {
-            deploy.args(["--set", &format!("{name}={value}")]);
-        }
-        step(name, run(&mut deploy)).await.map(drop)
+        step(name, run(deploy.args(parameters))).await.map(drop)
     }
 
     /// The outputs of the stack.
@@ -133,14 +134,6 @@ impl Cloud {
     }
 }
 
-/// An operator's token.
-pub(crate) const TOKEN: &str = "operator-token";
-
-/// What proves who somebody is, as variables of `ebb`.
-pub(crate) fn proofs() -> [(&'static str, String); 2] {
-    [("EBB_TOKEN", TOKEN.to_owned()), ("EBB_WEBHOOK_SECRET", format!("whsec_{KEY}"))]
-}
-
 /// Makes the secret. Gives its ARN.
 async fn secret() -> anyhow::Result<String> {
     use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, Region};
@@ -150,15 +143,7 @@ async fn secret() -> anyhow::Result<String> {
         .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
         .endpoint_url(ENDPOINT)
         .build();
-    let key = format!("whsec_{KEY}");
-    let held = json!({
-        "EBB_WEBHOOK_KEYS": key,
-        "EBB_PLATFORM_SECRET": key,
-        "EBB_UNIT_SECRET": key,
-        "EBB_TOKEN_KEYS": format!("a:{KEY}"),
-        "EBB_API_TOKENS": format!("operator:{TOKEN}"),
-    });
     let client = aws_sdk_secretsmanager::Client::from_conf(config);
-    let made = client.create_secret().name("ebb").secret_string(held.to_string()).send();
+    let made = client.create_secret().name("ebb").secret_string(keys::secret().to_string()).send();
     made.await?.arn.context("a secret has an ARN")
 }

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use reqwest::RequestBuilder;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::cloud::{Cloud, ENDPOINT, REGION};
+use crate::cloud::{Cloud, ENDPOINT, REGION, STACK};
 use crate::steps::http;
 
 /// What the stack has, by the service that lists it: its name, a path, and what is asked for.
@@ -22,6 +22,16 @@ const LISTS: [(&str, &str, &str); 9] = [
     ("iam", "/?Action=ListRoles&Version=2010-05-08", ""),
     ("monitoring", "/?Action=DescribeAlarms&Version=2010-08-01", ""),
 ];
+
+/// How many messages a queue has.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    /// Whoever asks gets them.
+    pub(crate) waiting: usize,
+    pub(crate) delayed: usize,
+    /// Somebody deals with them.
+    pub(crate) taken: usize,
+}
 
 async fn text(request: RequestBuilder, service: &str) -> anyhow::Result<String> {
     let scope = format!("AWS4-HMAC-SHA256 Credential=test/20260101/{REGION}/{service}/aws4_request");
@@ -76,20 +86,54 @@ impl Cloud {
         Ok(events.iter().filter(is_start).count())
     }
 
-    /// The messages that are in the queues whose names have a word in them, whoever may see them.
-    pub(crate) async fn messages(&self, word: &str) -> anyhow::Result<usize> {
+    /// The messages of a queue of the stack, by its name in the template.
+    ///
+    /// # Errors
+    /// When there is not this one queue.
+    pub(crate) async fn messages(&self, queue: &str) -> anyhow::Result<Messages> {
         let queues = self.value("sqs", "AmazonSQS.ListQueues", json!({})).await?;
         let urls = queues["QueueUrls"].as_array().context("queues")?.iter().filter_map(Value::as_str);
-        let mut messages = 0;
-        for url in urls.filter(|url| url.contains(word)) {
-            let asked = json!({"QueueUrl": url, "AttributeNames": ["All"]});
-            let page = self.value("sqs", "AmazonSQS.GetQueueAttributes", asked).await?;
-            let attributes = page["Attributes"].as_object().context("attributes")?;
-            let counted =
-                attributes.iter().filter(|(name, _)| name.starts_with("ApproximateNumberOfMessages"));
-            messages += counted.filter_map(|(_, count)| count.as_str()?.parse::<usize>().ok()).sum::<usize>();
+        let is_it = |url: &&str| url.contains(&format!("/{STACK}-{queue}-"));
+        let found: Vec<&str> = urls.filter(is_it).collect();
+        let [url] = found[..] else { bail!("the queues {queue} are {found:?}, of {queues}") };
+        let asked = json!({"QueueUrl": url, "AttributeNames": ["All"]});
+        let page = self.value("sqs", "AmazonSQS.GetQueueAttributes", asked).await?;
+        let count = |of: &str| {
+            let name = format!("ApproximateNumberOfMessages{of}");
+            let count = page["Attributes"][&name].as_str().with_context(|| format!("no {name}: {page}"))?;
+            anyhow::Ok(count.parse::<usize>()?)
+        };
+        Ok(Messages { waiting: count("")?, delayed: count("Delayed")?, taken: count("NotVisible")? })
+    }
+
+    /// Has the queues start functions no more. What they have started goes on.
+    pub(crate) async fn cut_queues(&self) -> anyhow::Result<()> {
+        const PATH: &str = "/2015-03-31/event-source-mappings/";
+        let listed: Value = serde_json::from_str(&self.get("lambda", PATH).await?)?;
+        let mappings = listed["EventSourceMappings"].as_array().context("mappings")?;
+        ensure!(!mappings.is_empty(), "no queue starts a function: {listed}");
+        for mapping in mappings {
+            let id = mapping["UUID"].as_str().context("a mapping has an id")?;
+            let put =
+                http()?.put(format!("{ENDPOINT}{PATH}{id}")).body(json!({"Enabled": false}).to_string());
+            let changed: Value = serde_json::from_str(&text(put, "lambda").await?)?;
+            ensure!(changed["State"] == "Disabled", "{changed}");
         }
-        Ok(messages)
+        Ok(())
+    }
+
+    /// The variables of the stack's functions, by the functions' names.
+    pub(crate) async fn variables(&self) -> anyhow::Result<BTreeMap<String, Map<String, Value>>> {
+        let listed: Value = serde_json::from_str(&self.get("lambda", "/2015-03-31/functions/").await?)?;
+        let functions = listed["Functions"].as_array().context("functions")?.iter();
+        let variables = functions.filter_map(|function| {
+            let name = function["FunctionName"].as_str()?;
+            let variables = function["Environment"]["Variables"].as_object()?;
+            name.starts_with(STACK).then(|| (name.to_owned(), variables.clone()))
+        });
+        let variables: BTreeMap<_, _> = variables.collect();
+        ensure!(variables.len() == 4, "these functions have variables: {:?}", variables.keys());
+        Ok(variables)
     }
 
     /// The services that have something with this word in its name.

@@ -5,8 +5,9 @@
 
 mod cloud;
 mod functions;
+mod keys;
 mod look;
-mod receiver;
+mod outside;
 mod scripts;
 mod steps;
 mod stories;
@@ -74,11 +75,12 @@ async fn main() -> anyhow::Result<()> {
     let Program { place, order } = Program::parse();
     let cloud = cloud::Cloud::start(&place).await?;
     let scripts = scripts::Scripts { folder: order.examples().join("s3"), s3: cloud::ENDPOINT.to_owned() };
-    let receiver = receiver::Receiver::start(place.address, scripts).await?;
+    let outside = outside::Outside::start(place.address, scripts).await?;
     match order {
-        Order::Stack(arguments) => stories::all(&arguments, &cloud, &receiver).await?,
-        Order::Functions(arguments) => functions::all(&arguments, &place, &receiver).await?,
+        Order::Stack(arguments) => stories::all(&arguments, &cloud, &outside).await?,
+        Order::Functions(arguments) => functions::all(&arguments, &place, &cloud, &outside).await?,
     }
+    outside.signed()?;
     steps::say("all of it went as it should");
     Ok(())
 }

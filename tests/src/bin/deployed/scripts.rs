@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
-use tokio::process::Command;
+
+use crate::steps::program;
 
 /// Runs `$1` with a folder `/tmp` of its own, and prints the file `$2` that it leaves there. What it prints itself goes to
 /// standard error.
@@ -28,7 +29,7 @@ impl Scripts {
             _ => bail!("no script {name}"),
         };
         let script = std::fs::read_to_string(self.folder.join(format!("{name}.sh"))).context("the script")?;
-        let mut shell = Command::new("unshare");
+        let mut shell = program("unshare");
         shell.args(["--mount", "sh", "-c", ALONE, "sh", &script, file]).stdin(Stdio::null());
         for (name, value) in variables {
             shell.env(name, value.as_str().context("variables are texts")?);

@@ -1,5 +1,6 @@
 //! What is done, one line for each step with how long it took.
 
+use std::ffi::OsStr;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
@@ -25,6 +26,18 @@ pub(crate) async fn step<T>(name: &str, work: impl Future<Output = anyhow::Resul
     let done = work.await.with_context(|| name.to_owned())?;
     say(&format!("{name}: {:.1} s", began.elapsed().as_secs_f64()));
     Ok(done)
+}
+
+/// A program on which what this machine's user has set for AWS and SAM has no effect.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    let mut program = Command::new(name);
+    for (name, _) in std::env::vars_os() {
+        if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            program.env_remove(name);
+        }
+    }
+    program.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
+    program
 }
 
 /// Runs a program; gives what it prints, and fails with it.

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use crate::Arguments;
-use crate::cloud::{Cloud, STACK, proofs};
-use crate::receiver::Receiver;
-use crate::steps::{run, say, step};
+use crate::cloud::{Cloud, STACK};
+use crate::keys::{TOKEN, Webhook};
+use crate::outside::Outside;
+use crate::steps::{program, run, say, step};
 
 /// The sandbox of the example with webhooks, and of the one with a bucket.
 const SERVICES: &str = "search-pr-9";
@@ -20,32 +21,37 @@ const REPORTS: &str = "reports-pr-42";
 const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/deployed/bucket");
 /// What was asked for to be sent again after a second comes from the queue if it comes within this: the schedule has a minute.
 const SOON: Duration = Duration::from_secs(30);
+/// Within this the schedule has a minute.
+const MINUTES: Duration = Duration::from_secs(130);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// The stack, and who uses it.
 struct Stack<'a> {
     arguments: &'a Arguments,
     cloud: &'a Cloud,
-    receiver: &'a Receiver,
+    outside: &'a Outside,
     entry: String,
     outputs: BTreeMap<String, String>,
 }
 
 /// Deploys, lets both examples live, the first one with a deployment under way, looks for what each resource did for it, and
 /// deletes the stack.
-pub(crate) async fn all(arguments: &Arguments, cloud: &Cloud, receiver: &Receiver) -> anyhow::Result<()> {
-    let platform = format!("{}/platform", receiver.url());
-    let first = [("PlatformUrl", platform.as_str())];
+pub(crate) async fn all(arguments: &Arguments, cloud: &Cloud, outside: &Outside) -> anyhow::Result<()> {
+    let platform = format!("PlatformUrl={}", outside.platform());
+    let first = ["--secrets", cloud.secret(), "--set", "ProtectTable=false", "--set", &platform];
     cloud.deploy("the stack is deployed", arguments, &first).await?;
     let outputs = cloud.outputs().await?;
     let entry = cloud.entry(&outputs)?;
     for (name, value) in &outputs {
         say(&format!("  {name} = {value}"));
     }
-    let named = [("PlatformUrl", platform.as_str()), ("Url", entry.as_str())];
-    cloud.deploy("it is deployed again, with the URL under which it is reached", arguments, &named).await?;
-    let stack = Stack { arguments, cloud, receiver, entry: entry.clone(), outputs };
+    let stack = Stack { arguments, cloud, outside, entry: entry.clone(), outputs };
+    let named = [("EBB_SOURCE", entry.clone()), ("EBB_CALLBACK_URL", format!("{entry}/v1/callbacks"))];
+    let anew = "it is deployed again, with the URL under which it is reached";
+    stack.anew(anew, &format!("Url={entry}"), &named).await?;
     stack.doctor().await?;
-    stack.services(&[named[0], named[1], ("LogLevel", "debug")]).await?;
+    stack.services().await?;
     stack.reports().await?;
     stack.parts().await?;
     stack.ends().await?;
@@ -63,9 +69,29 @@ pub(crate) async fn all(arguments: &Arguments, cloud: &Cloud, receiver: &Receive
 
 impl Stack<'_> {
     fn ebb(&self, words: &[&str]) -> Command {
-        let mut ebb = Command::new(&self.arguments.ebb);
-        ebb.env("EBB_URL", &self.entry).envs(proofs()).args(words);
+        let mut ebb = program(&self.arguments.ebb);
+        ebb.env("EBB_URL", &self.entry).env("EBB_TOKEN", TOKEN);
+        ebb.env("EBB_WEBHOOK_SECRET", Webhook::Lifecycle.key()).args(words);
         ebb
+    }
+
+    /// Deploys with one parameter, and sees that all functions have what comes of it, that nothing else of them has changed,
+    /// and so that the parameters which were not given have kept their values.
+    async fn anew(&self, name: &str, parameter: &str, changed: &[(&str, String)]) -> anyhow::Result<()> {
+        let before = self.cloud.variables().await?;
+        self.cloud.deploy(name, self.arguments, &["--set", parameter]).await?;
+        let after = self.cloud.variables().await?;
+        let mut expected = before.clone();
+        for (name, value) in changed {
+            for (function, variables) in &mut expected {
+                let was = variables.insert((*name).to_owned(), json!(value));
+                ensure!(was != Some(json!(value)), "{function} had {name}={value} before");
+            }
+        }
+        ensure!(after == expected, "{parameter}: {before:?} has become {after:?}");
+        let names: Vec<&str> = changed.iter().map(|(name, _)| *name).collect();
+        say(&format!("  of the functions' variables {} changed, and no other", names.join(" and ")));
+        Ok(())
     }
 
     fn output(&self, name: &str) -> anyhow::Result<&str> {
@@ -79,8 +105,7 @@ impl Stack<'_> {
             say(&format!("  {line}"));
         }
         let mut other = self.ebb(&["doctor"]);
-        let other =
-            other.env("EBB_WEBHOOK_SECRET", format!("whsec_{}", "A".repeat(43) + "=")).output().await?;
+        let other = other.env("EBB_WEBHOOK_SECRET", Webhook::Outcome.key()).output().await?;
         let seen = String::from_utf8_lossy(&other.stdout).into_owned();
         let wrong: Vec<&str> = seen.lines().filter(|line| line.contains(" FAILS ")).collect();
         ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{seen}");
@@ -89,7 +114,7 @@ impl Stack<'_> {
     }
 
     async fn publish(&self, file: &str) -> anyhow::Result<()> {
-        let place = format!("receiver={}", self.receiver.url());
+        let place = format!("receiver={}", self.outside.url());
         let publish = ["plugin", "apply", "-f", file, "--set", &place];
         step("a plugin is published", run(&mut self.ebb(&publish))).await.map(drop)
     }
@@ -102,17 +127,20 @@ impl Stack<'_> {
     }
 
     /// Units that are webhooks, with a deployment while one waits for its callback.
-    async fn services(&self, changed: &[(&str, &str)]) -> anyhow::Result<()> {
+    async fn services(&self) -> anyhow::Result<()> {
         let example = self.arguments.examples.join("webhooks");
         let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
         self.publish(&plugin.to_string_lossy()).await?;
         let create = ["sandbox", "apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
         step("a sandbox is asked for", run(&mut self.ebb(&create))).await?;
-        step("a unit waits for its callback", self.receiver.wait("POST /indexes")).await?;
+        step("a unit waits for its callback", self.outside.wait("POST /indexes")).await?;
         let anew = "the stack is deployed anew while the run is under way";
-        self.cloud.deploy(anew, self.arguments, changed).await?;
-        self.receiver.call_back();
-        step("the platform is told that the sandbox is ready", self.receiver.told(SERVICES, "ready")).await?;
+        let level = |level: &str| {
+            format!("warn,ebb_flow={level},ebb_store={level},ebb_outbound={level},ebb_wire={level}")
+        };
+        self.anew(anew, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
+        self.outside.call_back();
+        step("the platform is told that the sandbox is ready", self.outside.told(SERVICES, "ready")).await?;
         let given = self.given(SERVICES, "services").await?;
         for (name, expected) in
             [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")]
@@ -148,7 +176,7 @@ impl Stack<'_> {
         let objects = self.cloud.objects(self.output("Bucket")?).await?.context("the stack's bucket")?;
         say(&format!("  the bucket has objects: {objects:?}"));
         ensure!(objects.contains_key("plans"), "no plan in the bucket");
-        let times = self.receiver.times("POST /certificates");
+        let times = self.outside.times("POST /certificates");
         let [first, .., last] = times.as_slice() else { anyhow::bail!("nothing was sent again") };
         let took = last.duration_since(*first);
         ensure!(times.len() == 3 && took < SOON, "{} requests within {took:?}", times.len());
@@ -161,36 +189,36 @@ impl Stack<'_> {
 
     async fn ends(&self) -> anyhow::Result<()> {
         step("the first sandbox is deleted", run(&mut self.ebb(&["sandbox", "delete", SERVICES]))).await?;
-        step("the platform is told that it is gone", self.receiver.told(SERVICES, "gone")).await
+        step("the platform is told that it is gone", self.outside.told(SERVICES, "gone")).await
     }
 
-    /// A run of `sweep` that takes no message from the queue, where hints wait for minutes, is the schedule's.
+    /// A run of `sweep` is the schedule's when no queue starts it any more.
     async fn minute(&self) -> anyhow::Result<()> {
         let group = format!("/aws/lambda/{STACK}/sweep");
-        let now = async || {
-            anyhow::Ok((self.cloud.invocations(&group).await?, self.cloud.messages("Wakeups").await?))
-        };
+        self.cloud.cut_queues().await?;
         let scheduled = async {
-            let (began, mut before) = (Instant::now(), now().await?);
-            loop {
-                let after = now().await?;
-                if after.0 > before.0 && after.1 == before.1 {
-                    return Ok(());
-                }
-                if after.0 > before.0 {
-                    before = after;
-                }
-                ensure!(
-                    began.elapsed() < Duration::from_secs(130),
-                    "sweep has run {} times and no more",
-                    after.0
-                );
-                sleep(Duration::from_millis(300)).await;
+            let began = Instant::now();
+            // Twice: it may have taken some at the moment in which it was cut.
+            let mut idle = 0;
+            while idle < 2 {
+                let messages = self.cloud.messages("Wakeups").await?;
+                idle = if messages.taken == 0 { idle + 1 } else { 0 };
+                ensure!(began.elapsed() < MINUTES, "it still deals with messages: {messages:?}");
+                sleep(LOOK).await;
             }
+            let before = self.cloud.invocations(&group).await?;
+            while self.cloud.invocations(&group).await? == before {
+                ensure!(began.elapsed() < MINUTES, "sweep has run {before} times and no more");
+                sleep(LOOK).await;
+            }
+            Ok(())
         };
-        step("the schedule starts sweep", scheduled).await?;
-        let dead = self.cloud.messages("Dead").await?;
-        ensure!(dead == 0, "{dead} messages that nobody could deal with");
+        step("the schedule starts sweep, which no queue does any more", scheduled).await?;
+        for queue in ["DeadWakeups", "DeadEvents"] {
+            let dead = self.cloud.messages(queue).await?;
+            let none = dead.waiting + dead.delayed + dead.taken == 0;
+            ensure!(none, "messages that nobody could deal with, in {queue}: {dead:?}");
+        }
         Ok(())
     }
 }

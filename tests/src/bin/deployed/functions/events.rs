@@ -9,7 +9,8 @@ use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::sign::{self, MessageId, Secret};
 use serde_json::{Value, json};
 
-/// How the entry has written a body into an event: as text, or in base64, as it does with what it takes for binary.
+/// How the entry has written a body into an event: as text if its type is `text/*` or JSON, JavaScript or XML by their plain names,
+/// and in base64 if it is another one, as `application/cloudevents+json` is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
     Text,
@@ -70,7 +71,10 @@ pub(crate) fn with_token(method: &str, path: &str, token: &str, body: &Value, ho
     request(method, path, &headers, body.as_bytes(), how)
 }
 
-/// A lifecycle webhook in the structured mode, signed.
+/// A lifecycle webhook in a mode of CloudEvents, signed.
+pub(crate) type Mode = fn(&Secret, Asked, &Lifecycle, Body) -> anyhow::Result<Value>;
+
+/// The structured mode: its attributes are in the body.
 pub(crate) fn structured(
     secret: &Secret,
     asked: Asked,
@@ -84,7 +88,7 @@ pub(crate) fn structured(
     Ok(request("POST", "/v1/events", &headers, &body, how))
 }
 
-/// The same in the binary mode: its attributes are headers.
+/// The binary mode: its attributes are headers.
 pub(crate) fn binary(secret: &Secret, asked: Asked, data: &Lifecycle, how: Body) -> anyhow::Result<Value> {
     let body = serde_json::to_vec(data)?;
     let mut headers = signed(secret, &body)?;
@@ -105,23 +109,23 @@ fn id(asked: Asked, data: &Lifecycle) -> String {
 }
 
 fn signed(secret: &Secret, body: &[u8]) -> anyhow::Result<Headers> {
-    let id = MessageId::parse("msg-1").map_err(|error| anyhow::anyhow!("{error:?}"))?;
+    let id = MessageId::parse("msg-1")?;
     let headers = sign::sign(secret, &id, SystemClock.now(), body);
     Ok(headers.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
 }
 
-/// A minute of the schedule.
+/// A minute of the schedule, as EventBridge Scheduler writes it to who is given no input of his own.
 pub(crate) fn minute() -> Value {
     json!({
         "version": "0",
         "id": "53dc4d37-cffa-4f76-80c9-8b7d4a4d2eaa",
         "detail-type": "Scheduled Event",
-        "source": "aws.events",
+        "source": "aws.scheduler",
         "account": "123456789012",
         "time": "2026-11-22T10:00:00Z",
         "region": "eu-west-1",
-        "resources": ["arn:aws:events:eu-west-1:123456789012:rule/ebb-minute"],
-        "detail": {},
+        "resources": ["arn:aws:scheduler:eu-west-1:123456789012:schedule/default/ebb-SweepMinute"],
+        "detail": "{}",
     })
 }
 

@@ -1,11 +1,12 @@
 //! Each of the four functions under Lambda's runtime interface emulator, in front of DynamoDB Local: a life, event by event,
 //! and what it takes beside a function that does nothing.
 
+mod checks;
 mod emulator;
 mod events;
-mod life;
 mod measures;
-mod surroundings;
+mod parts;
+mod story;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,11 +16,12 @@ use anyhow::ensure;
 use clap::Args;
 
 use crate::Place;
-use crate::receiver::Receiver;
+use crate::cloud::Cloud;
+use crate::outside::Outside;
 use crate::steps::say;
 use emulator::Function;
-use life::Life;
-use surroundings::Surroundings;
+use parts::Parts;
+use story::Story;
 
 const NAMES: [(&str, &str); 4] =
     [("receive", "Receive"), ("complete", "Complete"), ("sweep", "Sweep"), ("api", "Api")];
@@ -44,25 +46,30 @@ pub(crate) struct Arguments {
     rounds: usize,
 }
 
-/// Lets a life go through the functions, and measures them.
-pub(crate) async fn all(arguments: &Arguments, place: &Place, receiver: &Receiver) -> anyhow::Result<()> {
-    let surroundings = Surroundings::new(&format!("{}/platform", receiver.url())).await?;
+/// Lets a life go through the functions, takes parts away from one, and measures them all.
+pub(crate) async fn all(
+    arguments: &Arguments,
+    place: &Place,
+    cloud: &Cloud,
+    outside: &Outside,
+) -> anyhow::Result<()> {
+    let parts = Parts::new(outside.platform(), cloud.secret()).await?;
     let folder = place.log.parent().unwrap_or(&place.log);
+    let (rie, variables) = (&arguments.rie, &parts.variables);
     let mut functions = BTreeMap::new();
-    let mut programs = vec![("empty", arguments.empty.clone())];
+    let mut programs = vec![(measures::EMPTY, arguments.empty.clone())];
     for (name, resource) in NAMES {
         let program = arguments.built.join(resource).join("bootstrap");
         let log = folder.join(format!("{name}.log"));
-        let variables = &surroundings.variables;
-        functions.insert(name, Function::start(name, &arguments.rie, &program, variables, log).await?);
+        functions.insert(name, Function::start(name, rie, &program, variables, log).await?);
         programs.push((name, program));
     }
     let messages = Cell::new(0);
-    let (functions, surroundings, examples) = (&functions, &surroundings, &arguments.examples);
-    Life { functions, surroundings, receiver, examples, messages }.all().await?;
+    let (functions, examples) = (&functions, &arguments.examples);
+    Story { functions, parts: &parts, outside, examples, messages }.all().await?;
+    checks::all(rie, &arguments.built.join("Api/bootstrap"), variables, folder).await?;
     say("how functions start and answer, each by itself:");
-    let slow =
-        measures::all(&arguments.rie, &programs, &surroundings.variables, folder, arguments.rounds).await?;
+    let slow = measures::all(rie, &programs, variables, folder, arguments.rounds).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())
 }

@@ -6,12 +6,12 @@ use anyhow::Context as _;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use ebb_store::suite::DynamoDbLocal;
 
-use crate::cloud::{ENDPOINT, KEY, REGION, TOKEN};
+use crate::cloud::{ENDPOINT, REGION};
 
 const NAME: &str = "ebb";
 
 /// Table, bucket and queue, empty. The table is in DynamoDB Local, the others are the emulator's.
-pub(crate) struct Surroundings {
+pub(crate) struct Parts {
     _dynamo: DynamoDbLocal,
     queue: aws_sdk_sqs::Client,
     queue_url: String,
@@ -19,9 +19,9 @@ pub(crate) struct Surroundings {
     pub(crate) variables: BTreeMap<&'static str, String>,
 }
 
-impl Surroundings {
-    /// Makes them. `platform` is told of outcomes.
-    pub(crate) async fn new(platform: &str) -> anyhow::Result<Self> {
+impl Parts {
+    /// Makes them. `platform` is told of outcomes; `secrets` is the ARN of the secret, which is the emulator's too.
+    pub(crate) async fn new(platform: String, secrets: &str) -> anyhow::Result<Self> {
         let dynamo = DynamoDbLocal::start()?;
         let proof = || Credentials::new("test", "test", None, None, "tests");
         let table = aws_sdk_dynamodb::Config::builder()
@@ -49,7 +49,6 @@ impl Surroundings {
         let queue = aws_sdk_sqs::Client::from_conf(queue);
         let made = queue.create_queue().queue_name(NAME).send().await?;
         let queue_url = made.queue_url.context("a queue has a URL")?;
-        let key = format!("whsec_{KEY}");
         let variables = BTreeMap::from([
             ("AWS_REGION", REGION.to_owned()),
             ("AWS_ACCESS_KEY_ID", "test".to_owned()),
@@ -62,12 +61,8 @@ impl Surroundings {
             ("EBB_SOURCE", "urn:tests".to_owned()),
             // Nobody listens there: what units report is given to `complete` as an event.
             ("EBB_CALLBACK_URL", "https://entry.test/v1/callbacks".to_owned()),
-            ("EBB_PLATFORM_URL", platform.to_owned()),
-            ("EBB_WEBHOOK_KEYS", key.clone()),
-            ("EBB_PLATFORM_SECRET", key.clone()),
-            ("EBB_UNIT_SECRET", key),
-            ("EBB_TOKEN_KEYS", format!("a:{KEY}")),
-            ("EBB_API_TOKENS", format!("operator:{TOKEN}")),
+            ("EBB_PLATFORM_URL", platform),
+            ("EBB_SECRETS", secrets.to_owned()),
             ("RUST_LOG", "info".to_owned()),
         ]);
         Ok(Self { _dynamo: dynamo, queue, queue_url, variables })

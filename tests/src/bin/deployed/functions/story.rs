@@ -15,10 +15,11 @@ use ebb_wire::sign::Secret;
 use serde_json::{Value, json};
 
 use super::emulator::Function;
-use super::events::{self, Body};
-use super::surroundings::Surroundings;
-use crate::cloud::{KEY, TOKEN};
-use crate::receiver::Receiver;
+use super::events::{self, Body, Mode};
+use super::measures;
+use super::parts::Parts;
+use crate::keys::{TOKEN, Webhook};
+use crate::outside::Outside;
 use crate::steps::{say, step};
 
 const KIND: &str = "sandbox";
@@ -27,21 +28,29 @@ const UID: &str = "uid-1";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The functions of one life.
-pub(crate) struct Life<'a> {
+/// How a lifecycle webhook may reach `receive`.
+const WAYS: [(&str, Mode, Body); 4] = [
+    ("structured mode, in base64", events::structured, Body::Base64),
+    ("structured mode, as text", events::structured, Body::Text),
+    ("binary mode, in base64", events::binary, Body::Base64),
+    ("binary mode, as text", events::binary, Body::Text),
+];
+
+/// The functions, and who they deal with.
+pub(crate) struct Story<'a> {
     pub(crate) functions: &'a BTreeMap<&'static str, Function>,
-    pub(crate) surroundings: &'a Surroundings,
-    pub(crate) receiver: &'a Receiver,
+    pub(crate) parts: &'a Parts,
+    pub(crate) outside: &'a Outside,
     pub(crate) examples: &'a Path,
     /// Messages that came through the queue.
     pub(crate) messages: Cell<usize>,
 }
 
-impl Life<'_> {
+impl Story<'_> {
     /// Everything.
     pub(crate) async fn all(&self) -> anyhow::Result<()> {
-        let secret = Secret::parse(&format!("whsec_{KEY}")).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let place = |text: &str| text.replace("@{receiver}", self.receiver.url());
+        let secret = Webhook::Lifecycle.secret()?;
+        let place = |text: &str| text.replace("@{receiver}", self.outside.url());
         let document = |name: &str| std::fs::read_to_string(self.examples.join("webhooks").join(name));
         let plugin = json!({ "document": place(&document("plugin.yaml")?) });
         let publish = events::with_token("POST", "/v1/plugins", TOKEN, &plugin, Body::Base64);
@@ -57,16 +66,16 @@ impl Life<'_> {
         let mut foreign = events::structured(&secret, Asked::Created, &data, Body::Text)?;
         foreign["headers"]["webhook-signature"] = json!("v1,AAAA");
         step("receive: a signature of nobody is refused", self.http("receive", &foreign, 401)).await?;
-        let create = events::structured(&secret, Asked::Created, &data, Body::Text)?;
-        step("receive: a sandbox is created, structured mode", self.http("receive", &create, 202)).await?;
-        step("a unit was asked and will call back", self.receiver.wait("POST /indexes")).await?;
-        let (_, token) = self.receiver.accepted().context("it was told where to call back")?;
+        self.receive("a sandbox is created", &secret, Asked::Created, &data).await?;
+        step("a unit was asked and will call back", self.outside.wait("POST /indexes")).await?;
+        let (_, token) = self.outside.accepted().context("it was told where to call back")?;
         let result = json!({"status": "succeeded", "outputs": {"endpoint": "index:9200"}});
-        let result = events::with_token("POST", "/v1/callbacks", &token, &result, Body::Base64);
-        step("complete: it calls back, its body in base64", self.http("complete", &result, 204)).await?;
+        let called = |how| events::with_token("POST", "/v1/callbacks", &token, &result, how);
+        step("complete: it calls back", self.http("complete", &called(Body::Text), 204)).await?;
         step("sweep: the queue wakes the run until it is ready", self.until("ready")).await?;
         ensure!(self.messages.get() > 0, "nothing came through the queue");
-        step("complete: the same once more", self.http("complete", &result, 204)).await?;
+        let again = called(Body::Base64);
+        step("complete: the same once more, its body in base64", self.http("complete", &again, 204)).await?;
         let path = format!("/v1/targets/{KIND}/{NAME}");
         let get = events::with_token("GET", &path, TOKEN, &Value::Null, Body::Text);
         let target = step("api: the sandbox is read", self.http("api", &get, 200)).await?;
@@ -84,17 +93,34 @@ impl Life<'_> {
         })
         .await?;
         let gone = Lifecycle { document: None, ..data };
-        let delete = events::binary(&secret, Asked::Deleted, &gone, Body::Base64)?;
-        step("receive: it is deleted, binary mode in base64", self.http("receive", &delete, 202)).await?;
+        self.receive("it is deleted", &secret, Asked::Deleted, &gone).await?;
         step("sweep: until it is gone", self.until("gone")).await?;
         for made in ["tenants", "indexes", "certificates"] {
-            ensure!(self.receiver.came(&format!("DELETE /{made}/")) == 1, "{made} were not deleted once");
+            ensure!(self.outside.came(&format!("DELETE /{made}/")) == 1, "{made} were not deleted once");
         }
         for (name, function) in self.functions {
-            let mut events = function.durations()?.events;
-            events.sort_by(f64::total_cmp);
-            let (number, middle) = (events.len(), events[events.len() / 2]);
-            say(&format!("  {name}: {number} events, half of them within {middle:.1} ms"));
+            let events = function.durations()?.events;
+            let middle = measures::median(&events).with_context(|| format!("no event of {name}"))?;
+            say(&format!("  {name}: {} events, half of them within {middle:.1} ms", events.len()));
+        }
+        Ok(())
+    }
+
+    /// Gives `receive` a webhook in each of the ways; every one but the first is a repetition, and answered alike.
+    async fn receive(
+        &self,
+        what: &str,
+        secret: &Secret,
+        asked: Asked,
+        data: &Lifecycle,
+    ) -> anyhow::Result<()> {
+        let mut first = None;
+        for (how, mode, body) in WAYS {
+            let event = mode(secret, asked, data, body)?;
+            let name = format!("receive: {what}, {how}");
+            let answer = step(&name, self.http("receive", &event, 202)).await?;
+            let first = first.get_or_insert_with(|| answer.clone());
+            ensure!(answer.is_object() && answer == *first, "{name}: {first}, and then {answer}");
         }
         Ok(())
     }
@@ -110,11 +136,11 @@ impl Life<'_> {
     /// Gives `sweep` what comes through the queue until the platform has been told of an outcome.
     async fn until(&self, outcome: &str) -> anyhow::Result<()> {
         let began = Instant::now();
-        while !self.receiver.was_told(NAME, outcome) {
+        while !self.outside.was_told(NAME, outcome)? {
             if began.elapsed() > PATIENCE {
                 bail!("the platform was not told of {outcome}");
             }
-            let messages = self.surroundings.messages().await?;
+            let messages = self.parts.messages().await?;
             if messages.is_empty() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

@@ -2,126 +2,180 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
+use ebb_flow::ports::Clock as _;
+use ebb_flow::system::SystemClock;
+use ebb_wire::sign::{self, Keys};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::keys::Webhook;
 use crate::scripts::Scripts;
 use crate::steps::{http, say};
 
-/// What came, and when callbacks may go.
+/// Where outcomes are posted.
+const PLATFORM: &str = "/platform";
+
+/// What has come.
+#[derive(Default)]
+struct Seen {
+    /// When, by `POST /a`.
+    came: BTreeMap<String, Vec<Instant>>,
+    /// Types and subjects of outcomes.
+    told: Vec<String>,
+    /// Where the last one that was accepted is to call back, and the token for that.
+    accepted: Option<(String, String)>,
+    /// Requests whose signature is not that of who should have sent them, and why.
+    wrong: Vec<String>,
+}
+
+impl Seen {
+    fn was_told(&self, sandbox: &str, outcome: &str) -> bool {
+        let (word, subject) = (format!(".{outcome}."), format!(" sandbox/{sandbox}"));
+        self.told.iter().any(|told| told.contains(&word) && told.ends_with(&subject))
+    }
+}
+
+/// All of them, at one address. Outcomes and the requests of units, those with scripts among them, are signed, each kind with a
+/// secret of its own: one that is signed otherwise is refused, and whoever waits for something fails.
 #[derive(Clone)]
-pub(crate) struct Receiver {
+pub(crate) struct Outside {
     url: String,
-    came: Arc<Mutex<BTreeMap<String, Vec<Instant>>>>,
-    told: Arc<Mutex<Vec<String>>>,
-    accepted: Arc<Mutex<Option<(String, String)>>>,
-    may: watch::Sender<bool>,
+    seen: Arc<Mutex<Seen>>,
+    units: Keys,
+    outcomes: Keys,
+    may_call_back: watch::Sender<bool>,
     scripts: Scripts,
 }
 
-impl Receiver {
+impl Outside {
     pub(crate) async fn start(address: IpAddr, scripts: Scripts) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((address, 0))).await?;
-        let receiver = Self {
+        let outside = Self {
             url: format!("http://{}", listener.local_addr()?),
-            came: Arc::default(),
-            told: Arc::default(),
-            accepted: Arc::default(),
-            may: watch::channel(false).0,
+            seen: Arc::default(),
+            units: Webhook::Unit.secret()?.into(),
+            outcomes: Webhook::Outcome.secret()?.into(),
+            may_call_back: watch::channel(false).0,
             scripts,
         };
-        let router = Router::new().fallback(take).with_state(receiver.clone());
+        let router = Router::new().fallback(take).with_state(outside.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(receiver)
+        Ok(outside)
     }
 
+    /// Where webhook units find their servers.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
+    /// Where the platform takes outcomes.
+    pub(crate) fn platform(&self) -> String {
+        format!("{}{PLATFORM}", self.url)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Lets what was accepted call back.
     pub(crate) fn call_back(&self) {
-        self.may.send_replace(true);
+        self.may_call_back.send_replace(true);
     }
 
     /// When requests such as `POST /a` came.
     pub(crate) fn times(&self, what: &str) -> Vec<Instant> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner).get(what).cloned().unwrap_or_default()
+        self.seen().came.get(what).cloned().unwrap_or_default()
     }
 
     /// How many requests have come that begin like this.
     pub(crate) fn came(&self, what: &str) -> usize {
-        let came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
-        came.iter().filter(|(it, _)| it.starts_with(what)).map(|(_, times)| times.len()).sum()
+        self.seen().came.iter().filter(|(it, _)| it.starts_with(what)).map(|(_, times)| times.len()).sum()
     }
 
     /// Where the last one that was accepted is to call back, and the token for that.
     pub(crate) fn accepted(&self) -> Option<(String, String)> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen().accepted.clone()
     }
 
     /// Waits until a request such as `POST /a` has come.
     pub(crate) async fn wait(&self, what: &str) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while self.times(what).is_empty() {
-            if began.elapsed() > Duration::from_secs(120) {
-                bail!("no {what}");
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+        self.until(&format!("no {what}"), |seen| seen.came.contains_key(what)).await
     }
 
     /// Waits until the platform has been told of a sandbox's outcome: `ready`, `gone`.
     pub(crate) async fn told(&self, sandbox: &str, outcome: &str) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while !self.was_told(sandbox, outcome) {
-            if began.elapsed() > Duration::from_secs(120) {
-                bail!("the platform was not told {outcome} of {sandbox}");
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+        let missing = format!("the platform was not told {outcome} of {sandbox}");
+        self.until(&missing, |seen| seen.was_told(sandbox, outcome)).await
     }
 
     /// Whether the platform has been told of an outcome.
-    pub(crate) fn was_told(&self, sandbox: &str, outcome: &str) -> bool {
-        let (word, subject) = (format!(".{outcome}."), format!(" sandbox/{sandbox}"));
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().any(|told| told.contains(&word) && told.ends_with(&subject))
+    pub(crate) fn was_told(&self, sandbox: &str, outcome: &str) -> anyhow::Result<bool> {
+        self.signed()?;
+        Ok(self.seen().was_told(sandbox, outcome))
+    }
+
+    /// Fails if a request was not signed as it should be.
+    pub(crate) fn signed(&self) -> anyhow::Result<()> {
+        let seen = self.seen();
+        ensure!(seen.wrong.is_empty(), "wrongly signed: {}", seen.wrong.join("; "));
+        Ok(())
+    }
+
+    async fn until(&self, missing: &str, has_come: impl Fn(&Seen) -> bool) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            self.signed()?;
+            if has_come(&self.seen()) {
+                return Ok(());
+            }
+            if began.elapsed() > Duration::from_secs(120) {
+                bail!("{missing}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Writes down that a request has come. Gives how many like it there were; `None` for one that is to be refused.
+    fn note(&self, what: &str, path: &str, headers: &HeaderMap, body: &[u8]) -> Option<usize> {
+        let keys = if path == PLATFORM { &self.outcomes } else { &self.units };
+        let verified = sign::verify(keys, headers, body, SystemClock.now());
+        let mut seen = self.seen();
+        if let Err(error) = verified {
+            seen.wrong.push(format!("{what}: {error}"));
+            return None;
+        }
+        let times = seen.came.entry(what.to_owned()).or_default();
+        times.push(Instant::now());
+        Some(times.len())
     }
 }
 
 async fn take(
-    State(receiver): State<Receiver>,
+    State(outside): State<Outside>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let what = format!("{method} {}", uri.path());
-    let number = {
-        let mut came = receiver.came.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = came.entry(what.clone()).or_default();
-        number.push(Instant::now());
-        number.len()
+    let Some(number) = outside.note(&what, uri.path(), &headers, &body) else {
+        return StatusCode::UNAUTHORIZED.into_response();
     };
     match what.as_str() {
         "POST /tenants" => Json(json!({"id": "tenant"})).into_response(),
         "POST /indexes" => {
-            let to = destination(&headers);
-            receiver.accepted.lock().unwrap_or_else(PoisonError::into_inner).replace(to);
-            let mut may = receiver.may.subscribe();
+            outside.seen().accepted = Some(destination(&headers));
+            let mut may = outside.may_call_back.subscribe();
             tokio::spawn(async move {
                 may.wait_for(|may| *may).await?;
                 let body = json!({"status": "succeeded", "outputs": {"endpoint": "index:9200"}});
@@ -131,18 +185,17 @@ async fn take(
         }
         "POST /certificates" if number < 3 => (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response(),
         "POST /certificates" => Json(json!({"id": "certificate"})).into_response(),
-        "POST /platform" => {
+        _ if uri.path() == PLATFORM => {
             let event: Value = serde_json::from_slice(&body).unwrap_or_default();
             let text = |name: &str| event[name].as_str().unwrap_or_default();
-            let told = format!("{} {}", text("type"), text("subject"));
-            receiver.told.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+            outside.seen().told.push(format!("{} {}", text("type"), text("subject")));
             StatusCode::NO_CONTENT.into_response()
         }
         _ if uri.path().starts_with("/scripts/") => {
             let name = uri.path().trim_start_matches("/scripts/").to_owned();
             let variables: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
             tokio::spawn(async move {
-                match receiver.scripts.run(&name, &variables).await {
+                match outside.scripts.run(&name, &variables).await {
                     Ok(body) => call_back(&headers, &body).await,
                     Err(error) => {
                         say(&format!("{name}: {error:#}"));

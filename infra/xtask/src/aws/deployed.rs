@@ -1,0 +1,46 @@
+//! The program `deployed`, which tries what was built.
+
+use std::process::Command;
+
+use anyhow::ensure;
+
+use super::place;
+use super::python::Tools;
+use crate::packages::{self, OF_DEPLOYMENT};
+use crate::run::{cargo, command, folder, run, works};
+
+/// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
+const ADDRESS: &str = "11.0.0.1";
+/// A network and processes of its own.
+const APART: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
+
+/// Refuses users and machines that can make no network.
+///
+/// # Errors
+/// When there can be none; says what to do.
+pub(super) fn possible() -> anyhow::Result<()> {
+    let apart = works(command("unshare").args(APART).arg("true"));
+    ensure!(
+        apart,
+        "functions run in a network of their own, which cannot be made here: run this as root, on Linux"
+    );
+    Ok(())
+}
+
+/// The program, in a network and among processes of its own, which end with it; its order is to be added.
+///
+/// # Errors
+/// When something cannot be had or does not compile.
+pub(super) fn program() -> anyhow::Result<Command> {
+    packages::install(&OF_DEPLOYMENT)?;
+    // Beside a test of their packages `ebb` and `deployed` are built, with what all tests use.
+    let tests = ["--test", "threats", "--test", "commands"];
+    run(cargo().args(["test", "--quiet", "--workspace", "--no-run"]).args(tests))?;
+    let mut program = command("unshare");
+    program.args(APART).args(["sh", "-c"]);
+    let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
+    program.args([&link, "sh"]).arg(folder().join("debug/deployed"));
+    program.arg("--tools").arg(Tools::Sam.programs()).args(["--address", ADDRESS]);
+    program.arg("--log").arg(place().join("ministack.log"));
+    Ok(program)
+}

@@ -1,0 +1,62 @@
+//! What `GET /v1/checks` says of parts that are not there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::ensure;
+use ebb_wire::api::CheckList;
+use serde_json::Value;
+
+use super::emulator::Function;
+use super::events::{self, Body};
+use crate::cloud::ENDPOINT;
+use crate::keys::TOKEN;
+use crate::steps::step;
+
+const NONE: &str = "none-of-this-name";
+/// How many there are where no cluster is connected.
+const CHECKS: usize = 6;
+
+/// What is another one than there is, and the checks that fail then.
+const MISSING: [(&str, &[&str]); 4] = [
+    ("", &[]),
+    ("EBB_TABLE", &["table", "list index", "due index", "sweep"]),
+    ("EBB_BUCKET", &["bucket"]),
+    ("EBB_QUEUE_URL", &["queue"]),
+];
+
+/// Starts `api` with all parts, then without each of them, and compares what it says of them.
+pub(crate) async fn all(
+    rie: &Path,
+    api: &Path,
+    variables: &BTreeMap<&'static str, String>,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    for (missing, expected) in MISSING {
+        let mut variables = variables.clone();
+        let other = match missing {
+            "EBB_QUEUE_URL" => format!("{ENDPOINT}/000000000000/{NONE}"),
+            _ => NONE.to_owned(),
+        };
+        if let Some(variable) = variables.get_mut(missing) {
+            *variable = other;
+        }
+        let api = Function::start("api", rie, api, &variables, folder.join("checks.log")).await?;
+        let ask = events::with_token("GET", "/v1/checks", TOKEN, &Value::Null, Body::Text);
+        let name = match missing {
+            "" => "api: all checks pass".to_owned(),
+            _ => format!("api: with another {missing} these checks fail: {}", expected.join(", ")),
+        };
+        let checked = async {
+            let answer = api.invoke(&ask).await?;
+            ensure!(answer["statusCode"] == 200, "{answer}");
+            let list: CheckList = serde_json::from_str(answer["body"].as_str().unwrap_or_default())?;
+            let failed = list.checks.iter().filter(|check| !check.passed);
+            let failed: Vec<&str> = failed.map(|check| check.name.as_str()).collect();
+            ensure!(failed == expected && list.checks.len() == CHECKS, "{:?}", list.checks);
+            Ok(())
+        };
+        step(&name, checked).await?;
+    }
+    Ok(())
+}
