@@ -220,6 +220,23 @@ mod tests {
     }
 
     #[test]
+    fn a_parameter_that_the_template_does_not_know_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = folder.path().join("template.yaml");
+        fs::write(&template, "Parameters: {Url: {Type: String}, LogDays: {Type: Number}}\n").unwrap();
+        let known = |set: &str| {
+            let template = template.to_str().unwrap();
+            Line::try_parse_from(["", "--template", template, "--set", set]).unwrap().args.known()
+        };
+        known("LogDays=7").unwrap();
+        let refused = format!("{:?}", known("PlatformURL=https://a").unwrap_err());
+        assert!(
+            refused.contains("no parameter PlatformURL") && refused.contains("LogDays, Url"),
+            "{refused}"
+        );
+    }
+
+    #[test]
     fn what_would_be_something_else_is_refused() {
         for line in ["--set=LogDays", "--set==1", "--set=A=\\", "--set=--x=1", "--stack=1a", "--stack=a b"] {
             assert!(words(&[line]).starts_with("error: invalid value"), "{line}: {}", words(&[line]));

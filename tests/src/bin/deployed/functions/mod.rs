@@ -67,7 +67,8 @@ pub(crate) async fn all(
     let messages = Cell::new(0);
     let (functions, examples) = (&functions, &arguments.examples);
     Story { functions, parts: &parts, outside, examples, messages }.all().await?;
-    checks::all(rie, &arguments.built.join("Api/bootstrap"), variables, folder).await?;
+    let around = (&parts, &functions["sweep"]);
+    checks::all(rie, &arguments.built.join("Api/bootstrap"), around, folder).await?;
     say("how functions start and answer, each by itself:");
     let slow = measures::all(rie, &programs, variables, folder, arguments.rounds).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
