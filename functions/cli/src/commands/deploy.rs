@@ -102,7 +102,7 @@ impl Args {
         let secrets = self.secrets.iter().map(|arn| ("Secrets", arn));
         let others = self.parameters.iter().map(|(name, value)| (name.as_str(), value));
         let parameters: Vec<String> =
-            secrets.chain(others).map(|(name, value)| format!("{name}={value}")).collect();
+            secrets.chain(others).map(|(name, value)| format!("{name}={}", quoted(value))).collect();
         if !parameters.is_empty() {
             words.push("--parameter-overrides".to_owned());
             words.extend(parameters);
@@ -130,6 +130,11 @@ fn missing(sam: &Path, error: &io::Error) -> Trouble {
     }
 }
 
+/// A value as SAM takes it, which refuses `NAME=` as a mistake.
+fn quoted(value: &str) -> &str {
+    if value.is_empty() { "\"\"" } else { value }
+}
+
 /// The name of a stack, as CloudFormation takes it.
 fn stack(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -141,11 +146,14 @@ fn stack(text: &str) -> Result<String, String> {
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
-    let wrong = || "write NAME=VALUE; NAME is a parameter of the template".to_owned();
+    let wrong = || {
+        "write NAME=VALUE: NAME is a parameter of the template, VALUE has no white space and no quotation mark"
+            .to_owned()
+    };
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    // SAM takes what follows a space for the next one.
-    if !plain || value.contains(char::is_whitespace) {
+    // SAM takes what follows a space for the next one, and leaves out what follows a quotation mark.
+    if !plain || value.contains(|c: char| c.is_whitespace() || c == '"') {
         Err(wrong())
     } else {
         Ok((name.to_owned(), value.to_owned()))
@@ -174,17 +182,24 @@ mod tests {
         let bare = "deploy --stack-name ebb --template-file target/aws/build/template.yaml --resolve-s3 --capabilities \
                     CAPABILITY_IAM --no-fail-on-empty-changeset";
         assert_eq!(words(&[]), format!("{bare} --confirm-changeset"));
-        let given =
-            words(&["--yes", "--secrets=arn:x", "--set=LogDays=7", "--set=PlatformUrl=https://a/?b=c"]);
+        let given = ["--yes", "--secrets=arn:x", "--set=Url=", "--set=PlatformUrl=https://a/?b=c"];
+        let given = words(&given);
         let told =
-            "--no-confirm-changeset --parameter-overrides Secrets=arn:x LogDays=7 PlatformUrl=https://a/?b=c";
+            "--no-confirm-changeset --parameter-overrides Secrets=arn:x Url=\"\" PlatformUrl=https://a/?b=c";
         assert_eq!(given, format!("{bare} {told}"));
     }
 
     #[test]
     fn what_would_be_something_else_is_refused() {
-        for line in ["--set=LogDays", "--set==1", "--set=A=1 B=2", "--set=--x=1", "--stack=1a", "--stack=a b"]
-        {
+        for line in [
+            "--set=LogDays",
+            "--set==1",
+            "--set=A=1 B=2",
+            "--set=A=\"",
+            "--set=--x=1",
+            "--stack=1a",
+            "--stack=a b",
+        ] {
             assert!(words(&[line]).starts_with("error: invalid value"), "{line}: {}", words(&[line]));
         }
     }
