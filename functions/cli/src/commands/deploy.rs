@@ -167,11 +167,6 @@ fn missing(sam: &Path, error: &io::Error) -> Trouble {
     }
 }
 
-/// A value as SAM takes it, which refuses `NAME=` as a mistake.
-fn quoted(value: &str) -> &str {
-    if value.is_empty() { "\"\"" } else { value }
-}
-
 /// The name of a stack, as CloudFormation takes it.
 fn stack(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -183,10 +178,7 @@ fn stack(text: &str) -> Result<String, String> {
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
-    let wrong = || {
-        "write NAME=VALUE: NAME is a parameter of the template, VALUE has no white space and no quotation mark"
-            .to_owned()
-    };
+    let wrong = || "write NAME=VALUE; NAME is a parameter of the template".to_owned();
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if !plain {
