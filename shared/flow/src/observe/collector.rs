@@ -13,6 +13,9 @@ use percent_encoding::percent_decode_str;
 /// An answer waits so long for its spans to be taken, and no longer.
 const PATIENCE: Duration = Duration::from_millis(800);
 
+/// A connection that was idle for longer is not used again.
+const IDLE: Duration = Duration::from_secs(15);
+
 /// Where spans go.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Collector {
@@ -28,6 +31,9 @@ pub enum CollectorError {
         "OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded"
     )]
     Headers,
+    /// There is no TLS.
+    #[error("an HTTP client cannot be made")]
+    Client,
     /// An endpoint that is none.
     #[error("OTEL_EXPORTER_OTLP_ENDPOINT is no http:// or https:// URL")]
     Endpoint,
@@ -35,7 +41,7 @@ pub enum CollectorError {
 
 impl Collector {
     /// That of the variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_HEADERS`, as OpenTelemetry defines
-    /// them; `None` without an endpoint. The variables of single signals are not looked at.
+    /// them; `None` without an endpoint.
     ///
     /// # Errors
     /// [`CollectorError`].
@@ -53,8 +59,12 @@ impl Collector {
     }
 
     pub(super) fn open(&self) -> Result<Open, CollectorError> {
+        // A function that was frozen in between finds its connections dead; and headers are for nobody else.
+        let client =
+            reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
         let exporter = SpanExporter::builder()
             .with_http()
+            .with_http_client(client.build().map_err(|_| CollectorError::Client)?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&self.endpoint)
             .with_timeout(PATIENCE)
