@@ -1,6 +1,8 @@
 //! Items and objects as files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use aws_sdk_dynamodb::primitives::Blob;
@@ -11,12 +13,13 @@ use ebb_flow::ports::Clock as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::WRITE;
 use crate::world::{BUCKET, TABLE, World};
 
 /// Begins what is no text.
 const SEALED: &str = "base64:";
 
-type Item = Map<String, Value>;
+pub(crate) type Item = Map<String, Value>;
 
 /// What a version has left.
 #[derive(Clone, Debug)]
@@ -42,8 +45,14 @@ fn pretty<T: Serialize>(value: &T) -> String {
 }
 
 impl Stored {
+    /// # Panics
+    /// There is no such folder.
     pub(crate) fn read(folder: &Path) -> Self {
-        let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let text = |name: &str| {
+            let file = folder.join(name);
+            std::fs::read_to_string(&file)
+                .unwrap_or_else(|error| panic!("{}: {error}; this writes it: {WRITE}", file.display()))
+        };
         Self {
             table: serde_json::from_str(&text("table.json")).unwrap(),
             bucket: serde_json::from_str(&text("bucket.json")).unwrap(),
@@ -51,17 +60,26 @@ impl Stored {
         }
     }
 
-    /// Writes a new folder: that of a release that is out stays as it is.
+    /// Writes a new folder: that of a release that is out stays as it is. It gets its name once it is whole, because other
+    /// tests read what is there.
+    ///
+    /// # Panics
+    /// The folder is there.
     pub(crate) fn write(&self, folder: &Path) {
         assert!(!folder.exists(), "{} is there: delete it if that release is not out", folder.display());
-        std::fs::create_dir_all(folder).unwrap();
+        let all = folder.parent().unwrap();
+        std::fs::create_dir_all(all).unwrap();
+        let readable = Permissions::from_mode(0o755);
+        let mut begun = tempfile::Builder::new();
+        let begun = begun.prefix(".stored").permissions(readable).tempdir_in(all.parent().unwrap()).unwrap();
         for (name, text) in [
             ("table.json", pretty(&self.table)),
             ("bucket.json", pretty(&self.bucket)),
             ("outside.json", pretty(&self.outside)),
         ] {
-            std::fs::write(folder.join(name), text).unwrap();
+            std::fs::write(begun.path().join(name), text).unwrap();
         }
+        std::fs::rename(begun.keep(), folder).unwrap();
     }
 
     /// What a world holds.
@@ -95,38 +113,6 @@ impl Stored {
             let put = world.s3.put_object().bucket(BUCKET).key(key).body(bytes.into());
             put.send().await.unwrap();
         }
-    }
-
-    /// The same with another name for one attribute.
-    pub(crate) fn renamed(&self, of: &str, attribute: &str) -> Self {
-        let mut stored = self.clone();
-        for item in stored.table.iter_mut().filter(|item| kind(item) == of) {
-            if let Some(value) = item.remove(attribute) {
-                item.insert(format!("former-{attribute}"), value);
-            }
-        }
-        stored
-    }
-
-    /// Makes all plans those of a later format.
-    pub(crate) fn plans_of_version(&mut self, version: u32) {
-        let now = format!("\"v\":{version}}}");
-        for (_, text) in self.bucket.iter_mut().filter(|(key, _)| key.starts_with("plans/")) {
-            assert!(text.ends_with("\"v\":1}"), "{text}");
-            *text = text.replace("\"v\":1}", &now);
-        }
-    }
-}
-
-/// `t#…` is `t`; records, heads and second results of runs are told apart.
-fn kind(item: &Item) -> String {
-    let part = |name: &str| item[name]["S"].as_str().unwrap_or_default().to_owned();
-    let (partition, sort) = (part("pk"), part("sk"));
-    let partition = partition.split('#').next().unwrap_or_default();
-    let late = if sort.contains("#late#") { "#late" } else { "" };
-    match partition {
-        "r" => format!("r {}{late}", sort.split('#').next().unwrap_or_default()),
-        other => other.to_owned(),
     }
 }
 

@@ -4,19 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ebb_engine::{Millis, TargetPhase};
+use ebb_engine::{Millis, Moment, TargetPhase, Unit};
 use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
+use ebb_flow::complete::Taken;
+use ebb_flow::http::{Access, Server};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::receive::Answer;
+use ebb_flow::sweep::{self, Swept};
 use ebb_flow::{Env, Settings, Warm};
 use ebb_local::embedded::{Bucket, Table};
-use ebb_store::{Bucket as StoreBucket, Dynamo, ReadTarget as _, Store, TargetHead};
+use ebb_store::{Bucket as StoreBucket, Due, Dynamo, QueryDue as _, ReadTarget as _, Store, TargetHead};
 use ebb_tests::still::{Messages, Numbers, Time};
 use ebb_wire::cloudevents::Asked;
+use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::relay::WorkName;
 use ebb_wire::sign::{Keys, Secret};
 use ebb_wire::token::TokenKeys;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::Stored;
 use crate::outside::Outside;
@@ -26,8 +31,25 @@ pub(crate) const BUCKET: &str = "ebb";
 pub(crate) const KIND: &str = "sandbox";
 /// A cluster whose relay polls.
 pub(crate) const FAR: &str = "far";
-/// Seconds that pass at most until something has happened.
-const PATIENCE: usize = 40;
+/// Signs lifecycle webhooks.
+pub(crate) const WEBHOOK_SECRET: [u8; 32] = [2; 32];
+/// Seconds that pass until something has happened: what is waited for first comes soon.
+const STEPS: [u64; 10] = [1, 1, 1, 2, 3, 4, 5, 6, 8, 10];
+
+/// The run of the first life of a name.
+pub(crate) fn run(name: &str, moment: Moment) -> RunId {
+    RunId::new(&id::life(KIND, name, &format!("{name}-1")), 1, moment)
+}
+
+/// What its relay calls a unit of that run.
+pub(crate) fn work(name: &str, moment: Moment, unit: u32) -> String {
+    WorkName::unit_of(&run(name, moment), Unit(unit))
+}
+
+/// The callback of a unit that has made `code`.
+pub(crate) fn made(code: &str) -> Value {
+    json!({"status": "succeeded", "outputs": {"code": code, "name": code}})
+}
 
 pub(crate) struct World {
     pub(crate) env: Arc<Env>,
@@ -36,7 +58,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<Time>,
     pub(crate) outside: Outside,
     messages: Arc<Messages>,
-    office: PostOffice,
+    office: Arc<PostOffice>,
     secret: Secret,
     _folder: tempfile::TempDir,
 }
@@ -55,7 +77,7 @@ impl World {
         let secret = Secret::from_bytes(&[5; 32]).unwrap();
         let clusters = json!({FAR: {"secret": *secret.reveal(), "uid": "uid-of-far", "runnerImage": "r"}});
         let clusters = Arc::new(Clusters::parse(&clusters.to_string()).unwrap());
-        let office = PostOffice::new(clusters.clone(), store.clone(), clock.clone());
+        let office = Arc::new(PostOffice::new(clusters.clone(), store.clone(), clock.clone()));
         let call = Arc::new(outside.clone());
         let (mail, grace) = (store.clone(), Duration::from_secs(30));
         let relay = ClusterRelay::new(clusters, call.clone(), mail, clock.clone(), random.clone(), grace);
@@ -78,6 +100,12 @@ impl World {
         let world = Self::new(stored.outside.at + 1_000).await;
         stored.put(&world).await;
         world
+    }
+
+    /// What the routes are given.
+    pub(crate) fn server(&self) -> Server {
+        let (env, store, post) = (self.env.clone(), self.store.clone(), self.office.clone());
+        Server { env, store, access: Arc::new(Access::default()), post }
     }
 
     pub(crate) async fn target(&self, name: &str) -> anyhow::Result<TargetHead> {
@@ -109,17 +137,49 @@ impl World {
         Ok(())
     }
 
+    /// A callback, while the relay polls.
+    pub(crate) async fn callback(&self, token: &str, body: &Value) -> anyhow::Result<Taken> {
+        let body = body.to_string();
+        let taken = Box::pin(ebb_flow::complete::complete(&self.env, token, body.as_bytes()));
+        Ok(self.meanwhile(taken).await??)
+    }
+
+    /// The relay takes its mail, and answers.
+    pub(crate) async fn polls(&self) -> anyhow::Result<()> {
+        self.outside.polls(&self.office, FAR, &self.secret, self.clock.now()).await
+    }
+
     /// Time passes; whoever waits for it acts.
     pub(crate) async fn pass(&self, millis: u64) -> anyhow::Result<()> {
         self.clock.pass(millis);
-        self.outside.polls(&self.office, FAR, &self.secret, self.clock.now()).await?;
+        self.polls().await?;
         for message in self.messages.take() {
-            let taken = ebb_flow::sweep::receive_message(&self.env, &message);
+            let taken = sweep::receive_message(&self.env, &message);
             self.meanwhile(Box::pin(taken)).await??;
         }
-        let act = ebb_flow::sweep::sweep(&self.env, self.store.as_ref());
-        let swept = self.meanwhile(Box::pin(act)).await??;
-        anyhow::ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
+        let swept = self.sweep().await?;
+        if swept.failed > 0 {
+            self.looks().await?;
+            bail!("{} of {} looks failed, and not when they were made alone", swept.failed, swept.looked);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn sweep(&self) -> anyhow::Result<Swept> {
+        Ok(self.meanwhile(Box::pin(sweep::sweep(&self.env, self.store.as_ref()))).await??)
+    }
+
+    /// What is due, each for itself: `sweep` counts what fails, and this says why it does.
+    async fn looks(&self) -> anyhow::Result<()> {
+        for (_, due) in self.store.query_due(self.clock.now(), usize::MAX).await? {
+            let look = async {
+                match &due {
+                    Due::Run(run) => sweep::sweep_run(&self.env, run, sweep::When::Due).await,
+                    Due::Target(kind, name) => sweep::sweep_target(&self.env, kind, name).await,
+                }
+            };
+            self.meanwhile(Box::pin(look)).await?.with_context(|| format!("{due:?}"))?;
+        }
         Ok(())
     }
 
@@ -128,9 +188,7 @@ impl World {
         let polls = async {
             loop {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                if let Err(error) =
-                    self.outside.polls(&self.office, FAR, &self.secret, self.clock.now()).await
-                {
+                if let Err(error) = self.polls().await {
                     return error;
                 }
             }
@@ -144,15 +202,15 @@ impl World {
 
     /// Waits until a target is in a phase.
     pub(crate) async fn until(&self, name: &str, phase: TargetPhase) -> anyhow::Result<()> {
-        let mut is = self.target(name).await?.phase;
-        for _ in 0..PATIENCE {
-            if is == phase {
-                return Ok(());
+        let mut steps = STEPS.into_iter();
+        loop {
+            let is = self.target(name).await?.phase;
+            match steps.next() {
+                _ if is == phase => return Ok(()),
+                Some(seconds) => self.pass(seconds * 1_000).await?,
+                None => bail!("{name} is {is:?} and not {phase:?}"),
             }
-            self.pass(1_000).await?;
-            is = self.target(name).await?.phase;
         }
-        bail!("{name} is {is:?} and not {phase:?}")
     }
 }
 
@@ -164,7 +222,7 @@ fn settings() -> Settings {
         source: url.to_owned(),
         platform_url: Some("https://platform.test".to_owned()),
         platform_secret: Secret::from_bytes(&[1; 32]).unwrap(),
-        webhook_keys: Keys::new(Secret::from_bytes(&[2; 32]).unwrap(), Vec::new()).unwrap(),
+        webhook_keys: Keys::new(Secret::from_bytes(&WEBHOOK_SECRET).unwrap(), Vec::new()).unwrap(),
         unit_secret: Secret::from_bytes(&[3; 32]).unwrap(),
         token_keys: TokenKeys::from_bytes("stored", &[4; 32]).unwrap(),
         landing: Millis(2_000),
