@@ -49,7 +49,10 @@ fn fields(path: &str, value: &Value, found: &mut BTreeSet<String>) {
 /// Gives a field another name. False: there is none.
 fn rename(value: &mut Value, path: &[&str]) -> bool {
     match (value, path) {
-        (Value::Array(values), _) => values.iter_mut().fold(false, |any, value| rename(value, path) || any),
+        (Value::Array(values), _) => {
+            // In all of them, and not in the first alone.
+            values.iter_mut().map(|value| rename(value, path)).filter(|renamed| *renamed).count() > 0
+        }
         (Value::Object(members), [name]) => match members.remove(*name) {
             Some(value) => members.insert(format!("former-{name}"), value).is_none(),
             None => false,
