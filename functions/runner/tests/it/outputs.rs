@@ -72,7 +72,7 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
         (
             "for f in a b; do head -c 1000000 /dev/zero >$W/$f; done",
             vec!["a", "b"],
-            Err("bytes when written as JSON; 5242880 is the limit"),
+            Err("bytes when written as JSON, of which 5242880 is the limit"),
         ),
     ] {
         let world = World::new();

@@ -74,7 +74,7 @@ pub(crate) async fn too_large() {
         ),
         (
             "for f in a b c d; do head -c 1040000 /dev/urandom >/out/$f; done; : >/out/e".to_owned(),
-            "bytes when written as JSON; 5242880 is the limit",
+            "bytes when written as JSON, of which 5242880 is the limit",
         ),
     ]
     .into_iter()
