@@ -531,4 +531,9 @@ impl ebb_flow::ports::Queue for Outer {
         let number = state.number();
         state.mail.insert(number, Mail::Message { message, not_before });
     }
+
+    async fn check(&self) -> Result<(), String> {
+        ebb_flow::ports::Queue::send(self, Message::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }
