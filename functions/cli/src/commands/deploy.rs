@@ -231,7 +231,7 @@ mod tests {
         known("LogDays=7").unwrap();
         let refused = format!("{:?}", known("PlatformURL=https://a").unwrap_err());
         assert!(
-            refused.contains("no parameter PlatformURL") && refused.contains("LogDays, Url"),
+            refused.contains("no parameter PlatformURL") && refused.contains("Url, LogDays"),
             "{refused}"
         );
     }
