@@ -5,6 +5,7 @@ mod aws;
 mod current;
 mod lambda;
 mod queue;
+mod sweep;
 mod variables;
 
 use std::sync::Arc;
@@ -20,27 +21,22 @@ use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::sign::{Keys, Secret};
 use ebb_wire::token::TokenKeys;
-use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use crate::cluster::{ClusterRelay, Clusters, PostOffice, TRANSPORT};
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, HttpProblem, Role, Server};
-use crate::observe::{Came, Collector, CollectorError, Function, Telemetry};
-use crate::ports::Message;
-use crate::sweep::Swept;
+use crate::observe::{Collector, CollectorError, Telemetry};
 use crate::system::{SystemClock, SystemRandom};
 use current::Current;
 use variables::Variables;
 
 pub use lambda::log;
+pub use sweep::Sweep;
 pub use variables::SECRET;
 
 /// A function that runs for longer is killed; `Timeout` of the template.
 pub const TIMEOUT: Duration = Duration::from_secs(29);
-/// After this `sweep` gives up what still waits for others, so that the rest of what it has to do and to tell is not lost
-/// with it.
-const GIVEN_UP: Duration = Duration::from_secs(25);
 /// How far clocks may be apart.
 const SKEW: Duration = Duration::from_secs(60);
 
@@ -134,29 +130,6 @@ fn refused(error: &DeployedError) -> Response {
     HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).into_response()
 }
 
-/// `sweep`, whose surroundings are those of [`router`].
-#[derive(Default)]
-pub struct Sweep(Current<Source, Arc<Deployed>>);
-
-impl Sweep {
-    /// An event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures for SQS to
-    /// send again.
-    ///
-    /// # Errors
-    /// The surroundings cannot be made, or the index cannot be asked; the schedule asks again.
-    pub async fn invoke(
-        &self,
-        event: serde_json::Value,
-        request: String,
-    ) -> Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
-        let deployed =
-            self.0.get(Instant::now(), Source::read, |source| Deployed::of(source).map(Arc::new)).await?;
-        let came = Came { request, at: None };
-        let look = Box::pin(deployed.look(event));
-        Ok(Box::pin(deployed.telemetry.invoke(Function::Sweep, came, look)).await?)
-    }
-}
-
 impl Deployed {
     /// Makes the clients. No request is sent.
     fn of(Source { config, variables }: &Source) -> Result<Self, DeployedError> {
@@ -194,64 +167,6 @@ impl Deployed {
         let (env, store) = (self.env.clone(), self.store.clone());
         let server = Server { env, store, access: self.access.clone(), post: self.post.clone() };
         Arc::clone(&self.telemetry).observed(routes(server), lambda::came)
-    }
-
-    async fn look(&self, event: serde_json::Value) -> Result<serde_json::Value, crate::FlowError> {
-        match event.get("Records").and_then(serde_json::Value::as_array) {
-            Some(records) => Ok(self.batch(records).await),
-            None => self.minute().await,
-        }
-    }
-
-    async fn minute(&self) -> Result<serde_json::Value, crate::FlowError> {
-        let begun = Instant::now();
-        let (env, store) = (&self.env, self.store.as_ref());
-        if let Err(error) = crate::sweep::minute(env).await {
-            tracing::warn!(%error, "that the schedule works is not marked");
-        }
-        let swept = timeout(GIVEN_UP, Box::pin(crate::sweep::sweep(env, store))).await;
-        // Whatever became of the rest: by this people see which cluster it waits for.
-        if let Err(error) = crate::silence::note(env, store).await {
-            tracing::warn!(%error, "it is not written down which clusters answer");
-        }
-        let Ok(swept) = swept else {
-            tracing::warn!("what still waited for servers outside was given up; it stays due");
-            return Ok(serde_json::json!({ "givenUp": true }));
-        };
-        let Swept { looked, failed, late_ms } = swept?;
-        tracing::info!(looked, failed, late_ms, "swept");
-        let left = GIVEN_UP.saturating_sub(begun.elapsed());
-        match timeout(left, Box::pin(crate::orphans::round(env, store))).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "orphans are looked for later"),
-            Err(_) => tracing::warn!("the cluster takes too long; orphans are looked for in the next round"),
-        }
-        Ok(serde_json::json!({ "looked": looked, "failed": failed, "lateMs": late_ms }))
-    }
-
-    /// All messages at once: one that waits for a server must not make the others wait for their repetition.
-    async fn batch(&self, records: &[serde_json::Value]) -> serde_json::Value {
-        let taken = records.iter().map(|record| async move {
-            let body = record.get("body").and_then(serde_json::Value::as_str).unwrap_or_default();
-            let taken = match serde_json::from_str::<Message>(body) {
-                Ok(message) => {
-                    timeout(GIVEN_UP, Box::pin(crate::sweep::receive_message(&self.env, &message))).await
-                }
-                Err(error) => {
-                    Ok(Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}"))))
-                }
-            };
-            match taken {
-                Ok(Ok(())) => return None,
-                Ok(Err(error)) => tracing::warn!(%error, "a message is delivered again"),
-                Err(_) => {
-                    tracing::warn!(body, "what a message asks for takes too long; it is delivered again")
-                }
-            }
-            Some(serde_json::json!({ "itemIdentifier": record.get("messageId") }))
-        });
-        let failures = futures::future::join_all(taken).await.into_iter().flatten();
-        serde_json::json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
     }
 }
 

@@ -82,7 +82,6 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
         }),
         part("queue", async {
             env.queue.check().await?;
-            // Whoever waits in vain for it hears of that below.
             while Marks::marked(store, Mark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
                 if env.now().since(now).0 > ARRIVES {
                     return Err("it takes messages, and sweep does not get them: the log of sweep, and what lies in the \

@@ -1,0 +1,100 @@
+//! `sweep` on Lambda: the schedule's minute, and batches of the queue.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::current::Current;
+use super::{Deployed, Source};
+use crate::observe::{Came, Function};
+use crate::ports::Message;
+use crate::sweep::Swept;
+
+/// After this `sweep` gives up what still waits for others, so that the rest of what it has to do and to tell is not lost
+/// with it.
+const GIVEN_UP: Duration = Duration::from_secs(25);
+
+/// `sweep`, whose surroundings are those of [`router`](super::router).
+#[derive(Default)]
+pub struct Sweep(Current<Source, Arc<Deployed>>);
+
+impl Sweep {
+    /// An event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures for SQS to
+    /// send again.
+    ///
+    /// # Errors
+    /// The surroundings cannot be made, or the index cannot be asked; the schedule asks again.
+    pub async fn invoke(
+        &self,
+        event: Value,
+        request: String,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        let deployed =
+            self.0.get(Instant::now(), Source::read, |source| Deployed::of(source).map(Arc::new)).await?;
+        let came = Came { request, at: None };
+        let look = Box::pin(deployed.look(event));
+        Ok(Box::pin(deployed.telemetry.invoke(Function::Sweep, came, look)).await?)
+    }
+}
+
+impl Deployed {
+    async fn look(&self, event: Value) -> Result<Value, crate::FlowError> {
+        match event.get("Records").and_then(Value::as_array) {
+            Some(records) => Ok(self.batch(records).await),
+            None => self.minute().await,
+        }
+    }
+
+    async fn minute(&self) -> Result<Value, crate::FlowError> {
+        let begun = Instant::now();
+        let (env, store) = (&self.env, self.store.as_ref());
+        if let Err(error) = crate::sweep::minute(env).await {
+            tracing::warn!(%error, "that the schedule works is not marked");
+        }
+        let swept = timeout(GIVEN_UP, Box::pin(crate::sweep::sweep(env, store))).await;
+        // Whatever became of the rest: by this people see which cluster it waits for.
+        if let Err(error) = crate::silence::note(env, store).await {
+            tracing::warn!(%error, "it is not written down which clusters answer");
+        }
+        let Ok(swept) = swept else {
+            tracing::warn!("what still waited for servers outside was given up; it stays due");
+            return Ok(json!({ "givenUp": true }));
+        };
+        let Swept { looked, failed, late_ms } = swept?;
+        tracing::info!(looked, failed, late_ms, "swept");
+        let left = GIVEN_UP.saturating_sub(begun.elapsed());
+        match timeout(left, Box::pin(crate::orphans::round(env, store))).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "orphans are looked for later"),
+            Err(_) => tracing::warn!("the cluster takes too long; orphans are looked for in the next round"),
+        }
+        Ok(json!({ "looked": looked, "failed": failed, "lateMs": late_ms }))
+    }
+
+    /// All messages at once: one that waits for a server must not make the others wait for their repetition.
+    async fn batch(&self, records: &[Value]) -> Value {
+        let taken = records.iter().map(|record| async move {
+            let body = record.get("body").and_then(Value::as_str).unwrap_or_default();
+            let taken = match serde_json::from_str::<Message>(body) {
+                Ok(message) => {
+                    timeout(GIVEN_UP, Box::pin(crate::sweep::receive_message(&self.env, &message))).await
+                }
+                Err(error) => {
+                    Ok(Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}"))))
+                }
+            };
+            match taken {
+                Ok(Ok(())) => return None,
+                Ok(Err(error)) => tracing::warn!(%error, "a message is delivered again"),
+                Err(_) => {
+                    tracing::warn!(body, "what a message asks for takes too long; it is delivered again")
+                }
+            }
+            Some(json!({ "itemIdentifier": record.get("messageId") }))
+        });
+        let failures = futures::future::join_all(taken).await.into_iter().flatten();
+        json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
+    }
+}
