@@ -3,6 +3,7 @@
 #[path = "../sim/mod.rs"]
 pub mod sim;
 
+pub mod lines;
 pub mod still;
 pub mod surroundings;
 pub mod verdict;

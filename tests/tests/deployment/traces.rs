@@ -1,10 +1,9 @@
 //! Lives with somebody who collects spans: what one invocation tells fits what the others tell.
 
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 
 use ebb_flow::observe::{Collector as Place, FIGURES, Telemetry};
+use ebb_tests::lines::Lines;
 use serde_json::{Value, json};
 
 use crate::collector::{Collector, Span};
@@ -26,19 +25,6 @@ postStop:
 "##;
 /// The trace and the span of whoever asks for the first sandbox.
 const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
 
 fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
     let found: Vec<&Span> =
@@ -102,7 +88,7 @@ async fn one_trace_for_each_run() {
         spans.iter().filter(|span| span.name() == "unit r/undo").map(|span| span.id()).collect();
     assert_eq!(tries.len(), 2, "{spans:#?}");
     // Nothing that was handed on is in spans or figures.
-    let told = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let told = lines.text();
     for text in [&collector.text(), &told] {
         assert!(!text.contains("long long") && !text.contains("ebb1."), "{text}");
     }

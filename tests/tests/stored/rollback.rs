@@ -1,8 +1,6 @@
 //! What a version that is put back does with what a newer one has stored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Body;
@@ -16,6 +14,7 @@ use ebb_flow::http::{self, Server};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::sweep::{self, When};
 use ebb_store::{Due, QueryDue as _};
+use ebb_tests::lines::Lines;
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::sign::{self, MessageId, Secret};
@@ -97,27 +96,6 @@ fn deletion(world: &World, name: &str) -> Request<Body> {
     request.body(Body::from(body)).unwrap()
 }
 
-/// Lines of a log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn with(&self, text: &str) -> usize {
-        let bytes = self.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap().lines().filter(|line| line.contains(text)).count()
-    }
-}
-
 /// Nothing is written by who cannot read the plan, so it goes on with who can.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_of_a_later_format_is_left_alone() {
@@ -168,7 +146,8 @@ async fn what_sweep_cannot_read_stays_due() {
     });
     assert!(before.len() > 10, "{before:?}");
     assert_eq!((swept.looked, swept.failed), (before.len() + 2, before.len()));
-    assert_eq!((lines.with("stays due"), lines.with("the outcome could not be told")), (before.len(), 1));
+    let with = |text: &str| lines.text().lines().filter(|line| line.contains(text)).count();
+    assert_eq!((with("stays due"), with("the outcome could not be told")), (before.len(), 1));
     assert_eq!(due(&world).await, before);
 
     let left = Stored::of(&world).await;
