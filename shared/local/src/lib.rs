@@ -3,6 +3,7 @@
 pub mod embedded;
 pub mod kubernetes;
 pub mod pods;
+mod private;
 pub mod stack;
 
 pub use kubernetes::Kubernetes;

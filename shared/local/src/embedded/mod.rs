@@ -46,8 +46,8 @@ fn credentials() -> aws_credential_types::Credentials {
     aws_credential_types::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local")
 }
 
-/// Makes `folder`, with all above it.
+/// Makes `folder`, with all above it, for its owner alone.
 fn make_folder(folder: &std::path::Path) -> Result<(), EmbeddedError> {
-    std::fs::create_dir_all(folder)
+    crate::private::folder(folder)
         .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })
 }

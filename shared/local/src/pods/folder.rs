@@ -1,8 +1,8 @@
 //! Files of the state: written whole or not at all, and locks on them.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use super::PodsError;
 
-/// Creates a folder of mode 0700 with those above it; one that is there stays as it is.
+/// Creates a folder of mode 0700 with those above it. Closes one that other users may enter.
 pub(super) fn make_private(path: &Path) -> Result<(), PodsError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| PodsError::io(path, error))
+    crate::private::folder(path).map_err(|error| PodsError::io(path, error))
 }
 
 /// Puts `bytes` at `path`, mode 0600, so that a reader and a crash see the old file or the new one.

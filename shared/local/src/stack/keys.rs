@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -38,14 +38,12 @@ pub enum KeysError {
 /// Held as long as a stack uses its folder.
 pub(crate) type Lock = Flock<File>;
 
-/// Makes the folder and locks it.
+/// Makes the folder and locks it. The folder itself is locked: a lock file could be removed while it is held.
 pub(crate) fn lock(state: &Path) -> Result<Lock, StackError> {
     let failed = |source| KeysError::Io { path: state.to_owned(), source };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(failed)?;
-    let path = state.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file.map_err(|source| KeysError::Io { path, source })?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| StackError::InUse(state.to_owned()))
+    crate::private::folder(state).map_err(failed)?;
+    let folder = File::open(state).map_err(failed)?;
+    Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| StackError::InUse(state.to_owned()))
 }
 
 /// The secrets of a stack: made once, kept in `keys.json`.
