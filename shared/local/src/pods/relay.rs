@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
-use super::{Containers, PodsError, deliver, folder, logs, start, strays, supervisor};
+use super::{Containers, PodsError, deliver, folder, logs, secrets, start, strays, supervisor};
 
 /// What lower tries get between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
@@ -221,9 +221,8 @@ impl Relay for ProcessRelay {
         }
     }
 
-    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
-        // Values of this machine are kept in its folder and go with it.
-        Ok(())
+    async fn release(&self, _: Option<&str>, life: &str) -> Result<(), RelayError> {
+        secrets::release(&self.inner().around.state, life).map_err(busy)
     }
 }
 

@@ -14,6 +14,8 @@ use super::folder;
 
 /// The longest name or key, in bytes.
 pub const NAME_MAX: usize = 253;
+/// Prefix of the secrets that hold sensitive outputs. The name of the unit's work follows, which starts with its life.
+const OF_OUTPUTS: &str = "out-";
 
 /// Keeps `value` as key `key` of secret `name`, in place of what was there. `state` is the folder that the relay was
 /// opened with.
@@ -62,6 +64,24 @@ pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
     }
 }
 
+/// Removes the sensitive outputs of every run of `life`, a name that [`ebb_wire::id::life`] gives. Secrets that a user has
+/// put stay.
+///
+/// # Errors
+/// [`PodsError::Io`] if a folder cannot be read or removed; what is left is removed by the next call.
+pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
+    let all = state.join("secrets");
+    let prefix = format!("{OF_OUTPUTS}{life}-");
+    for name in folder::names(&all)?.into_iter().filter(|name| name.starts_with(&prefix)) {
+        let path = all.join(name);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(PodsError::io(&path, error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// The names of all secrets with their keys, sorted; no values.
 ///
 /// # Errors
@@ -84,7 +104,7 @@ pub fn list(state: &Path) -> Result<Vec<(String, String)>, PodsError> {
 /// each of them made.
 pub(super) fn of_output(work: &WorkName, output: &str) -> (String, String) {
     let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
-    (format!("out-{}-{}", work.unit, work.attempt), key)
+    (format!("{OF_OUTPUTS}{}-{}", work.unit, work.attempt), key)
 }
 
 fn path(state: &Path, name: &str, key: &str) -> Result<PathBuf, PodsError> {

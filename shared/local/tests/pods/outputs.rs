@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use ebb_flow::ports::Relay as _;
 use ebb_local::pods::secrets;
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
 use ebb_wire::limits::OUTPUT;
@@ -91,6 +92,25 @@ pub(crate) async fn too_large() {
 }
 
 /// Neither the values that come from secrets nor those that become secrets are anywhere else.
+/// What a life has made of secrets goes with it; what a user has put and what other lives have made stays.
+pub(crate) async fn released() {
+    let world = World::new();
+    let state = world.state.path();
+    secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
+    for unit in ["aaaa-1-pre-start-0", "aaaa-2-pre-start-0", "aaaab-1-pre-start-0"] {
+        let mut request = with_outputs(sh("printf canary-out >/out/x"), &[("x", "/out/x")]);
+        request.name.unit = unit.to_owned();
+        request.work.outputs[0].sensitive = true;
+        assert_eq!(world.run(request).await.status, CallbackStatus::Succeeded);
+    }
+    assert_eq!(secrets::list(state).unwrap().len(), 4);
+    for _ in 0..2 {
+        world.relay.release(None, "aaaa").await.unwrap();
+        let left: Vec<String> = secrets::list(state).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(left, ["admin", "out-aaaab-1-pre-start-0-1"]);
+    }
+}
+
 pub(crate) async fn sensitive() {
     let world = World::new();
     let state = world.state.path();
