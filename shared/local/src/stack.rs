@@ -40,6 +40,10 @@ const BUCKET: &str = "ebb";
 const SWEEP: Duration = Duration::from_secs(1);
 /// What the schedule does each minute: it is marked that it does, and the table is asked whether orphans are to be looked for.
 const MINUTE: Duration = Duration::from_secs(60);
+/// How often folders of scripts are removed that are over.
+const PRUNE: Duration = Duration::from_secs(600);
+/// For how long they stay after their result was taken: longer than a request for them may be under way.
+const KEEP_PODS: Duration = Duration::from_secs(3_600);
 /// Between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -188,6 +192,9 @@ impl Stack {
         let work = queue::work(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(work));
         tasks.push(tokio::spawn(each_minute(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
+        if let Some(relay) = opened.processes.clone() {
+            tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
+        }
         let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
@@ -395,6 +402,21 @@ async fn sweep_forever(
         }
         if let Err(error) = ebb_flow::silence::note(&env, store.as_ref()).await {
             tracing::warn!(%error, "it is not written down which clusters answer");
+        }
+    }
+}
+
+/// Removes the folders of scripts that are over, now and then.
+async fn prune_pods(relay: ProcessRelay, mut stopped: watch::Receiver<bool>) {
+    loop {
+        match relay.prune(KEEP_PODS).await {
+            Ok(0) => {}
+            Ok(pruned) => tracing::debug!(pruned, "folders of scripts that are over were removed"),
+            Err(error) => tracing::warn!(%error, "folders of scripts that are over stay"),
+        }
+        tokio::select! {
+            _ = stopped.wait_for(|&stopped| stopped) => return,
+            () = tokio::time::sleep(PRUNE) => {}
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The platform's end on one machine: takes outcomes, checks their signatures, and keeps them.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -17,38 +18,85 @@ use ebb_wire::sign::{self, Keys};
 
 use super::KeysError;
 
-/// Events that stay in memory.
-const REMEMBERED: usize = 1_000;
+/// Events that stay in memory, at most.
+const MAX_EVENTS: usize = 1_000;
+/// Bytes of their JSON text, at most. The newest event stays whatever its size.
+const MAX_BYTES: usize = 4 << 20;
+/// Bytes of `outcomes.jsonl` from which on it becomes `outcomes.1.jsonl`, in place of the one before.
+const MAX_FILE: u64 = 64 << 20;
 
-/// The outcomes that came in, in order: as JSON lines in `outcomes.jsonl`, and in memory.
+/// The outcomes that came in, in order: as JSON lines in `outcomes.jsonl`, and the newest ones in memory.
 pub struct Outcomes {
     keys: Keys,
-    file: Mutex<File>,
-    events: Mutex<Vec<serde_json::Value>>,
+    file: Mutex<OutcomeFile>,
+    events: Mutex<RecentEvents>,
+}
+
+/// The newest events, bounded in number and size.
+#[derive(Default)]
+struct RecentEvents {
+    events: VecDeque<(serde_json::Value, usize)>,
+    bytes: usize,
+}
+
+impl RecentEvents {
+    fn push(&mut self, event: serde_json::Value, bytes: usize) {
+        self.events.push_back((event, bytes));
+        self.bytes += bytes;
+        while self.events.len() > MAX_EVENTS || (self.bytes > MAX_BYTES && self.events.len() > 1) {
+            if let Some((_, bytes)) = self.events.pop_front() {
+                self.bytes -= bytes;
+            }
+        }
+    }
+}
+
+/// The file of outcomes and its size.
+struct OutcomeFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl OutcomeFile {
+    fn open(path: PathBuf) -> std::io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
+        cut(&path, &file)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, file, bytes })
+    }
+
+    /// Appends a line, in one write: a crash hardly ever leaves a part of it.
+    fn append(&mut self, line: &str) -> std::io::Result<()> {
+        if self.bytes >= MAX_FILE {
+            std::fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;
+            *self = Self::open(self.path.clone())?;
+        }
+        self.file.write_all(line.as_bytes())?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
 }
 
 impl Outcomes {
     pub(crate) fn open(state: &Path, keys: Keys) -> Result<Self, KeysError> {
         let path = state.join("outcomes.jsonl");
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let file = file.and_then(|file| cut(&path, &file).map(|()| file));
-        let file = file.map_err(|source| KeysError::Io { path, source })?;
-        Ok(Self { keys, file: Mutex::new(file), events: Mutex::new(Vec::new()) })
+        let file = OutcomeFile::open(path.clone()).map_err(|source| KeysError::Io { path, source })?;
+        Ok(Self { keys, file: Mutex::new(file), events: Mutex::default() })
     }
 
-    /// The last thousand events since the start, whole CloudEvents.
+    /// Returns the newest events since the start, whole CloudEvents, oldest first: at most [`MAX_EVENTS`], and at most
+    /// [`MAX_BYTES`] unless a single one is larger.
     pub fn events(&self) -> Vec<serde_json::Value> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let recent = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.events.iter().map(|(event, _)| event.clone()).collect()
     }
 
     fn keep(&self, event: serde_json::Value) -> std::io::Result<()> {
+        let line = format!("{event}\n");
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // In one write, so that a crash hardly ever leaves a part of a line.
-        file.write_all(format!("{event}\n").as_bytes())?;
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.push(event);
-        let excess = events.len().saturating_sub(REMEMBERED);
-        events.drain(..excess);
+        file.append(&line)?;
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event, line.len());
         Ok(())
     }
 }
@@ -86,7 +134,44 @@ mod tests {
     use ebb_wire::sign::{Keys, Secret};
     use serde_json::json;
 
-    use super::Outcomes;
+    use super::{MAX_BYTES, MAX_EVENTS, MAX_FILE, Outcomes};
+
+    fn outcomes(folder: &tempfile::TempDir) -> Outcomes {
+        let keys = Keys::new(Secret::from_bytes(&[7; 32]).unwrap(), vec![]).unwrap();
+        Outcomes::open(folder.path(), keys).unwrap()
+    }
+
+    #[test]
+    fn memory_is_bounded_in_events_and_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let small = outcomes(&folder);
+        for number in 0..MAX_EVENTS + 10 {
+            small.keep(json!(number)).unwrap();
+        }
+        assert_eq!(small.events().len(), MAX_EVENTS);
+        assert_eq!(small.events().last(), Some(&json!(MAX_EVENTS + 9)));
+        let large = outcomes(&tempfile::tempdir().unwrap());
+        for number in 0..10 {
+            large.keep(json!([number, "x".repeat(MAX_BYTES / 4)])).unwrap();
+        }
+        assert_eq!(large.events().len(), 3);
+        large.keep(json!("x".repeat(MAX_BYTES * 2))).unwrap();
+        assert_eq!(large.events().len(), 1);
+    }
+
+    #[test]
+    fn the_file_is_replaced_when_it_is_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let outcomes = outcomes(&folder);
+        let large = json!("x".repeat(MAX_FILE as usize));
+        for event in [&large, &json!(1), &large, &json!(2)] {
+            outcomes.keep(event.clone()).unwrap();
+        }
+        let names = ["outcomes.jsonl", "outcomes.1.jsonl"];
+        let [newest, before] = names.map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap());
+        assert_eq!(newest, "2\n");
+        assert!(before.starts_with("1\n"));
+    }
 
     #[test]
     fn what_a_crash_has_left_of_a_line_is_taken_off() {
@@ -94,8 +179,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("outcomes.jsonl");
             std::fs::write(&path, left).unwrap();
-            let keys = Keys::new(Secret::from_bytes(&[7; 32]).unwrap(), vec![]).unwrap();
-            Outcomes::open(folder.path(), keys).unwrap().keep(json!({"c": 2})).unwrap();
+            outcomes(&folder).keep(json!({"c": 2})).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!((lines.len(), lines.last()), (kept + 1, Some(&"{\"c\":2}")), "{left:?}");
