@@ -71,7 +71,10 @@ async fn step(inner: &Inner, name: &WorkName) -> Result<Step, PodsError> {
     let work = inner.work(name);
     match work.standing()? {
         Standing::Absent | Standing::Tombstoned => Ok(Step::Leave),
-        Standing::Running => Ok(Step::Look),
+        Standing::Running => {
+            inner.keep_deadline(&work)?;
+            Ok(Step::Look)
+        }
         Standing::Waiting | Standing::Vanished => {
             inner.pick_up(name).await?;
             Ok(Step::Look)

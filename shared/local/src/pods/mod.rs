@@ -25,6 +25,7 @@ mod stage;
 mod start;
 mod strays;
 mod supervisor;
+mod watchdog;
 mod work;
 
 use std::io;

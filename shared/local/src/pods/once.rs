@@ -73,8 +73,7 @@ pub async fn run_once(
             Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside"))
         }
         _ => {
-            let (mark, value) = run.work.mark();
-            strays::kill_marked(mark, &value);
+            strays::kill_marked(&run.work.process_marks());
             Ok(Callback::failed(ReasonCode::Lost, "the process that watched over the script was killed"))
         }
     }
@@ -104,8 +103,7 @@ fn sweep(all: &Path) -> Result<(), PodsError> {
         match work.standing()? {
             Standing::Ended(_) | Standing::Tombstoned => {}
             Standing::Vanished => {
-                let (mark, value) = work.mark();
-                strays::kill_marked(mark, &value);
+                strays::kill_marked(&work.process_marks());
             }
             Standing::Absent | Standing::Running | Standing::Waiting => continue,
         }

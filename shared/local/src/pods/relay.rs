@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
-use super::{Containers, PodsError, deliver, folder, logs, secrets, start, strays, supervisor};
+use super::{Containers, PodsError, deliver, folder, logs, secrets, start, strays, supervisor, watchdog};
 
 /// What lower tries get between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
@@ -293,6 +293,8 @@ impl Inner {
                         folder::write_json(&work.cancel(), &Cancel { grace_ms })?;
                         asked = Some(());
                     }
+                    // It can neither see the request nor act on it.
+                    watchdog::kill_stopped(&work);
                     if until.is_some_and(|until| Instant::now() > until) {
                         return Ok(running(&work));
                     }
@@ -308,8 +310,8 @@ impl Inner {
         if let Some(containers) = &self.options.containers {
             containers.remove(work).await.map_err(|error| PodsError::Containers(error.to_string()))?;
         }
-        let (mark, value) = work.mark();
-        let left = tokio::task::spawn_blocking(move || strays::kill_marked(mark, &value)).await.unwrap_or(0);
+        let marks = work.process_marks();
+        let left = tokio::task::spawn_blocking(move || strays::kill_marked(&marks)).await.unwrap_or(0);
         if left > 0 {
             let message = format!("{left} processes of a script do not die");
             return Err(PodsError::Damaged { path: work.folder.clone(), message });
@@ -317,14 +319,36 @@ impl Inner {
         if work.cancel().exists() {
             work.bury()?;
         } else {
-            let mut result = Callback::failed(
-                ReasonCode::Lost,
-                "the process that watched over the script was killed, or the machine went down",
-            );
+            let mut result = match work.overdue().exists() {
+                true => Callback::failed(
+                    ReasonCode::Timeout,
+                    "the script did not end at its deadline, and had stopped the process that watches over it",
+                ),
+                false => Callback::failed(
+                    ReasonCode::Lost,
+                    "the process that watched over the script was killed, or the machine went down",
+                ),
+            };
             result.log = Some(logs::tail_text(&work.folder, LOG_TAIL));
             folder::write_json(&work.result(), &result)?;
         }
         let _ = std::fs::remove_dir_all(work.root());
+        Ok(())
+    }
+
+    /// Ends work whose supervisor was stopped and has missed the script's deadline.
+    pub(super) fn keep_deadline(&self, work: &Work) -> Result<(), PodsError> {
+        if !watchdog::is_stopped(work) {
+            return Ok(());
+        }
+        let Some(received) = folder::read_json::<Received>(&work.request())? else { return Ok(()) };
+        let since = work.started().metadata().and_then(|found| found.modified()).ok();
+        let timeout = Duration::from_millis(received.request.timeout_ms);
+        let is_over = since.is_some_and(|since| since.elapsed().is_ok_and(|elapsed| elapsed >= timeout));
+        if is_over {
+            folder::write_whole(&work.overdue(), b"")?;
+            watchdog::kill_stopped(work);
+        }
         Ok(())
     }
 

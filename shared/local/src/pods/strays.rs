@@ -1,9 +1,11 @@
 //! Finding and ending the processes that a script has left.
 //!
 //! While the supervisor lives, all of them are its descendants, because it is their subreaper. After its death they
-//! are known by a variable in their environment.
+//! are known by a variable in their environment, or by the private root that they run in.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -23,13 +25,40 @@ pub(super) fn signal_descendants(signal: Signal) -> usize {
     descendants.len()
 }
 
-/// Kills every process whose environment has `name=value`, until there is none. Gives how many were seen last: not 0
-/// if some do not die.
-pub(super) fn kill_marked(name: &str, value: &str) -> usize {
-    let mark = format!("{name}={value}");
+/// The signs by which processes of a script are recognised without their supervisor. A process can drop the variable,
+/// with `env -i`; it cannot leave the private root.
+#[derive(Debug)]
+pub(super) struct ProcessMarks {
+    variable: Vec<u8>,
+    /// Device and inode of the private root; `None`: there is none.
+    root: Option<(u64, u64)>,
+}
+
+impl ProcessMarks {
+    /// Returns the marks of scripts whose environment has the variable `name=value` and whose private root is `root`.
+    pub(super) fn new((name, value): (&str, String), root: &Path) -> Self {
+        Self { variable: format!("{name}={value}").into_bytes(), root: identity(root) }
+    }
+
+    fn is_on(&self, pid: i32) -> bool {
+        let has_variable =
+            |environ: Vec<u8>| environ.split(|byte| *byte == 0).any(|one| one == self.variable);
+        // A process that we may not look at is not ours.
+        fs::read(format!("/proc/{pid}/environ")).is_ok_and(has_variable)
+            || (self.root.is_some() && identity(Path::new(&format!("/proc/{pid}/root"))) == self.root)
+    }
+}
+
+fn identity(folder: &Path) -> Option<(u64, u64)> {
+    fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Kills every process that has one of the marks, until there is none. Gives how many were seen last: not 0 if some do
+/// not die.
+pub(super) fn kill_marked(marks: &ProcessMarks) -> usize {
     let until = Instant::now() + DEATH;
     loop {
-        let found = marked(mark.as_bytes());
+        let found = marked(marks);
         for pid in &found {
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
@@ -61,14 +90,9 @@ pub(super) fn kill_descendants() -> usize {
     }
 }
 
-fn marked(mark: &[u8]) -> Vec<i32> {
+fn marked(marks: &ProcessMarks) -> Vec<i32> {
     let own = std::process::id() as i32;
-    let has_mark = |pid: &i32| {
-        // An environment that we may not read is not ours.
-        fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == mark))
-    };
-    pids().filter(|pid| *pid != own).filter(has_mark).collect()
+    pids().filter(|pid| *pid != own && marks.is_on(*pid)).collect()
 }
 
 fn descendants(of: u32) -> Vec<i32> {

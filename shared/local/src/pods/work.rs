@@ -11,6 +11,7 @@ use ebb_wire::callback::Callback;
 use ebb_wire::relay::{Ensure, Script, WorkName};
 use serde::{Deserialize, Serialize};
 
+use super::strays::ProcessMarks;
 use super::{Containers, PodsError, folder};
 
 /// The folder of one work.
@@ -122,9 +123,19 @@ impl Work {
         self.folder.join("root")
     }
 
+    /// Exists once the supervisor was killed because it did not end the script at its deadline.
+    pub(super) fn overdue(&self) -> PathBuf {
+        self.folder.join("overdue")
+    }
+
     /// The environment variable by which processes of this work are known.
     pub(super) fn mark(&self) -> (&'static str, String) {
         ("EBB_SUPERVISED_IN", self.folder.to_string_lossy().into_owned())
+    }
+
+    /// Returns the signs by which processes of this work are recognised.
+    pub(super) fn process_marks(&self) -> ProcessMarks {
+        ProcessMarks::new(self.mark(), &self.root())
     }
 
     /// Whether a supervisor, or somebody who is about to start one, holds the work.

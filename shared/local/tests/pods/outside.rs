@@ -69,6 +69,48 @@ pub(crate) async fn supervisor_killed() {
     assert!(matches!(world.ensure(request).await, WorkState::Ended(_)));
 }
 
+/// `kill -9` of the supervisor by the script itself, with a child that has dropped its whole environment.
+pub(crate) async fn children_without_environment_die() {
+    let world = World::new();
+    let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
+                      until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $PPID; sleep 1000");
+    world.ensure(request.clone()).await;
+    let log = world.prints(&request.name, "up").await;
+    let child = log.split_whitespace().next().unwrap().to_owned();
+    fs::write(world.folder(&request.name).join("root/tmp/go"), b"").unwrap();
+    let result = world.ended(&request.name).await;
+    assert_eq!(reason(&result).code, ReasonCode::Lost);
+    assert!(!lives(&child), "{child}");
+}
+
+/// `SIGSTOP` of the supervisor by its script: the deadline is kept all the same.
+pub(crate) async fn stopped_supervisor_at_the_deadline() {
+    let world = World::new();
+    let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
+    request.timeout_ms = 300;
+    world.ensure(request.clone()).await;
+    let result = world.ended(&request.name).await;
+    assert_eq!(reason(&result).code, ReasonCode::Timeout, "{result:?}");
+    let log = result.log.unwrap_or_default();
+    assert!(log.split_whitespace().next().is_none_or(|pid| !lives(pid)), "{log}");
+}
+
+/// The same with a cancellation, which does not wait for a grace period that the supervisor cannot give.
+pub(crate) async fn stopped_supervisor_and_a_cancel() {
+    let world = World::new();
+    let seen = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
+    let stopped = seen.path().join("stopped");
+    let request = sh(&format!("kill -STOP $PPID; echo $$ >{}; sleep 1000", stopped.display()));
+    world.ensure(request.clone()).await;
+    let pid = eventually("the script stops its supervisor", async || {
+        fs::read_to_string(&stopped).ok().filter(|pid| pid.ends_with('\n'))
+    })
+    .await;
+    let grace = std::time::Duration::from_secs(3600);
+    assert_eq!(world.cancel(&request.name, grace).await, WorkState::Tombstoned);
+    assert!(!lives(&pid), "{pid}");
+}
+
 /// `kill -9` of the program that owns the relay: work goes on, and whoever opens the state next delivers.
 pub(crate) async fn owner_killed() {
     let state = tempfile::tempdir().unwrap();
