@@ -5,11 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::objects::Key;
 
-/// What compiling a pattern of [`crate::MAX_PATTERN`] bytes takes, in values touched.
-const PATTERN: u64 = 5_000;
+use crate::walk::MATCHES;
+use crate::{Expression, TextPattern};
+
+/// Steps of a pattern that take as long as touching a value.
+const STEPS_PER_VALUE: u64 = 4;
+/// Bytes of a text that count as one value.
+const BYTES_PER_VALUE: u64 = 64;
 
 /// Values made, and values touched.
 #[derive(Clone, Copy, Default)]
@@ -18,10 +23,10 @@ struct Bound {
     cost: u64,
 }
 
-/// Values that the evaluation of `tree` over these variables touches at most.
-pub(crate) fn bound(tree: &IdedExpr, variables: &BTreeMap<&str, cel::Value>) -> u64 {
-    let mut bound = Bounder { variables, local: Vec::new() };
-    bound.of(tree).cost
+/// Values that the evaluation of an expression over these variables touches at most.
+pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, cel::Value>) -> u64 {
+    let mut bound = Bounder { variables, patterns: &expression.patterns, local: Vec::new() };
+    bound.of(&expression.tree).cost
 }
 
 /// The size of a value: what it holds, long texts counting more than once.
@@ -31,14 +36,15 @@ fn size(value: &cel::Value) -> u64 {
         cel::Value::Map(map) => {
             map.map.values().map(size).fold(1, u64::saturating_add).saturating_add(map.map.len() as u64)
         }
-        cel::Value::String(text) => 1 + text.len() as u64 / 64,
-        cel::Value::Bytes(bytes) => 1 + bytes.len() as u64 / 64,
+        cel::Value::String(text) => 1 + text.len() as u64 / BYTES_PER_VALUE,
+        cel::Value::Bytes(bytes) => 1 + bytes.len() as u64 / BYTES_PER_VALUE,
         _ => 1,
     }
 }
 
 struct Bounder<'a> {
     variables: &'a BTreeMap<&'a str, cel::Value>,
+    patterns: &'a BTreeMap<String, TextPattern>,
     local: Vec<(&'a str, u64)>,
 }
 
@@ -57,6 +63,14 @@ impl<'a> Bounder<'a> {
         }
     }
 
+    /// The pattern that a call of `matches` names.
+    fn pattern(&self, call: &CallExpr) -> Option<&'a TextPattern> {
+        match &call.args.last()?.expr {
+            Expr::Literal(LiteralValue::String(text)) => self.patterns.get(text.inner()),
+            _ => None,
+        }
+    }
+
     fn of(&mut self, expr: &'a IdedExpr) -> Bound {
         match &expr.expr {
             Expr::Ident(name) => {
@@ -65,8 +79,8 @@ impl<'a> Bounder<'a> {
             }
             Expr::Literal(literal) => Bound {
                 size: match literal {
-                    LiteralValue::String(text) => 1 + text.inner().len() as u64 / 64,
-                    LiteralValue::Bytes(bytes) => 1 + bytes.inner().len() as u64 / 64,
+                    LiteralValue::String(text) => 1 + text.inner().len() as u64 / BYTES_PER_VALUE,
+                    LiteralValue::Bytes(bytes) => 1 + bytes.inner().len() as u64 / BYTES_PER_VALUE,
                     _ => 1,
                 },
                 cost: 1,
@@ -89,8 +103,13 @@ impl<'a> Bounder<'a> {
                             .fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
                         Bound { size: product, cost: cost.saturating_add(product) }
                     }
-                    // The pattern is compiled each time.
-                    "matches" => Bound { size: 1, cost: cost.saturating_add(PATTERN) },
+                    // The pattern is the last operand; matching takes time by the text before it.
+                    MATCHES => {
+                        let read = parts.first().map_or(0, |text| text.size.saturating_mul(BYTES_PER_VALUE));
+                        let read = usize::try_from(read).unwrap_or(usize::MAX);
+                        let steps = self.pattern(call).map_or(0, |pattern| pattern.match_steps(read));
+                        Bound { size: 1, cost: cost.saturating_add(steps / STEPS_PER_VALUE) }
+                    }
                     _ => Bound { size: sum, cost },
                 }
             }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use cel::extractors::This;
 use cel::{Context, Env};
 
 use crate::convert::{self, Made};
-use crate::{Expression, MAX_COST, cost};
+use crate::{Expression, MAX_COST, cost, walk};
 
 /// Why an expression gives nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +36,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 /// # Errors
 /// [`Failure`]; the same expression and variables give the same.
 pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) -> Result<Made, Failure> {
-    let cost = cost::bound(&expression.tree, &variables);
+    let cost = cost::bound(expression, &variables);
     if cost > MAX_COST {
         return Err(Failure::TooCostly(cost));
     }
@@ -43,6 +44,15 @@ pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) 
     // A sensitive value is its name and key in here, so there is nothing left to do.
     let declared = context.add_function("secretRef", |value: cel::Value| value);
     declared.map_err(|error| Failure::Evaluation(error.to_string()))?;
+    if !expression.patterns.is_empty() {
+        let patterns = Arc::clone(&expression.patterns);
+        let declared =
+            context.add_function(walk::MATCHES, move |This(text): This<Arc<String>>, of: Arc<String>| {
+                // Only literals are patterns, and each was compiled when the expression was read.
+                patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
+            });
+        declared.map_err(|error| Failure::Evaluation(error.to_string()))?;
+    }
     for (name, value) in variables {
         context.add_variable_from_value(name, value);
     }

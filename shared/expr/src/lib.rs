@@ -9,24 +9,34 @@
 //! 2 MiB at twelve nested parentheses, and takes a millisecond for what the former does in microseconds. It keeps no
 //! source offsets, so places come from the names in the text.
 
+mod budget;
 pub mod convert;
 mod cost;
+mod dashes;
 mod evaluate;
 mod names;
 mod near;
 mod path;
+mod pattern;
 mod program;
 mod tokens;
 mod walk;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 
+use dashes::Dashes;
+
+pub use budget::{DEFAULT_STEPS, WorkBudget};
 /// A value of CEL.
 pub use cel::Value;
 pub use evaluate::{Failure, evaluate};
-pub use names::{FUNCTIONS, Root, Scope, TARGET_FIELDS};
+pub use names::{FUNCTIONS, RESOURCE_FIELDS, Root, Scope, TARGET_FIELDS};
 pub use near::nearest;
+pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
 pub use program::{Error, Program};
 
 /// The longest expression, in bytes.
@@ -37,8 +47,10 @@ pub const MAX_NODES: usize = 1000;
 pub const MAX_DEPTH: usize = 24;
 /// The deepest nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const MAX_NESTED_LOOPS: usize = 2;
-/// The most bytes that the pattern of `matches` takes when it is compiled.
-pub const MAX_PATTERN: usize = 64 << 10;
+/// The most mistakes of one expression that are reported.
+pub const MAX_MISTAKES: usize = 20;
+/// Bytes of an expression that one step reads.
+const BYTES_PER_STEP: u64 = 2;
 /// The most work that one evaluation may take, in values touched; what could take more is refused before it starts.
 pub const MAX_COST: u64 = 5_000_000;
 /// The most bytes that one value may have that is passed on.
@@ -51,6 +63,8 @@ pub struct Expression {
     pub(crate) tree: IdedExpr,
     /// Everything that it reads, in the order of the text.
     pub references: Vec<Reference>,
+    /// The patterns of its calls of `matches`, by their text.
+    pub(crate) patterns: Arc<BTreeMap<String, TextPattern>>,
 }
 
 /// Something that an expression reads.
@@ -89,6 +103,8 @@ pub enum Source {
     },
     /// `target.FIELD`.
     Target(String),
+    /// `resource.FIELD`: of the resource that the expression belongs to.
+    Own(String),
     /// `response…`.
     Response,
     /// `object…`.
@@ -151,6 +167,7 @@ impl std::fmt::Display for Source {
                 write!(f, "resources{}.outputs{}", path::step(resource), path::step(output))
             }
             Self::Target(field) => write!(f, "target.{field}"),
+            Self::Own(field) => write!(f, "resource.{field}"),
             Self::Response => f.write_str("response"),
             Self::Object => f.write_str("object"),
             Self::Objects => f.write_str("objects"),
@@ -161,19 +178,35 @@ impl std::fmt::Display for Source {
 /// Reads an expression in which `scope` can be named.
 ///
 /// # Errors
-/// Everything that is wrong with it; after a syntax error, that one alone.
+/// Everything that is wrong with it, at most [`MAX_MISTAKES`]; after a syntax error, that one alone.
 pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<Mistake>> {
+    parse_within(text, scope, &WorkBudget::default())
+}
+
+/// Reads an expression as [`parse`] does, as one of those that share a budget.
+///
+/// # Errors
+/// As [`parse`]. If the budget does not suffice, that alone, with the code `work-limit`.
+pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Expression, Vec<Mistake>> {
+    let wrong = |code, message: String| vec![Mistake { code, message, help: None, offset: 0, length: 0 }];
     if text.len() > MAX_LENGTH {
         let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());
-        return Err(vec![Mistake { code: "expression-limit", message, help: None, offset: 0, length: 0 }]);
+        return Err(wrong("expression-limit", message));
     }
     if text.trim().is_empty() {
-        let message = "the expression is empty".to_owned();
-        return Err(vec![Mistake { code: "syntax", message, help: None, offset: 0, length: 0 }]);
+        return Err(wrong("syntax", "the expression is empty".to_owned()));
     }
+    let exhausted = || wrong("work-limit", "the document takes too much work to compile".to_owned());
+    if !budget.spend(1 + text.len() as u64 / BYTES_PER_STEP) {
+        return Err(exhausted());
+    }
+    let dashes = Dashes::replaced(text);
     let parser = PrattParser::new().enable_optional_syntax(true).max_expression_node_count(4 * MAX_NODES);
-    let tree = parser.parse(text).map_err(|errors| vec![syntax(text, &errors)])?;
-    walk::analyse(text, tree, scope)
+    let mut tree = parser.parse(&dashes.text).map_err(|errors| vec![syntax(text, &errors)])?;
+    walk::shape(&tree)?;
+    dashes.restore(&mut tree);
+    let analysed = walk::analyse(&dashes.text, tree, scope, budget);
+    if budget.is_exhausted() { Err(exhausted()) } else { analysed }
 }
 
 fn syntax(text: &str, errors: &cel::ParseErrors) -> Mistake {

@@ -11,6 +11,8 @@ pub enum Root {
     Resources,
     /// The target.
     Target,
+    /// The resource whose plugin is compiled.
+    Resource,
     /// A webhook's answer.
     Response,
     /// A Kubernetes object as it is now.
@@ -21,11 +23,12 @@ pub enum Root {
 
 impl Root {
     /// All.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Params,
         Self::Units,
         Self::Resources,
         Self::Target,
+        Self::Resource,
         Self::Response,
         Self::Object,
         Self::Objects,
@@ -38,6 +41,7 @@ impl Root {
             Self::Units => "units",
             Self::Resources => "resources",
             Self::Target => "target",
+            Self::Resource => "resource",
             Self::Response => "response",
             Self::Object => "object",
             Self::Objects => "objects",
@@ -71,7 +75,7 @@ impl Scope {
     /// What can be named here.
     pub fn roots(self) -> &'static [Root] {
         match self {
-            Self::Plugin => &[Root::Params, Root::Units, Root::Target],
+            Self::Plugin => &[Root::Params, Root::Units, Root::Target, Root::Resource],
             Self::Sandbox => &[Root::Resources, Root::Target],
             Self::Response => &[Root::Response],
             Self::Object => &[Root::Object],
@@ -84,6 +88,9 @@ impl Scope {
 /// What can follow `target.`.
 pub const TARGET_FIELDS: [&str; 8] =
     ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
+
+/// What can follow `resource.`.
+pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 /// What can follow `response.`.
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];

@@ -1,33 +1,60 @@
 //! What a misspelt name was meant to be.
 
-/// The most names among which a near one is looked for.
-const MAX_CANDIDATES: usize = 500;
 /// The most characters of a name that near ones are looked for.
 const MAX_NAME: usize = 128;
+/// The most pairs of characters that one search compares: all of fifty names of sixty characters, or two thousand of ten.
+const MAX_CELLS: u64 = 200_000;
+/// Pairs of characters that one step compares.
+pub(crate) const CELLS_PER_STEP: u64 = 10;
 
-/// The candidate that `name` was most likely meant to be, if one is near enough.
+/// Returns the candidate that `name` was most likely meant to be, if one is near enough.
 ///
 /// Case, `-` and `_` do not count; else at most one mistake in three characters. Comparing takes time and memory by the
-/// product of both lengths, so a text of more than 128 characters is near nothing, and only the first 500 candidates
-/// are compared.
+/// product of both lengths, so a text of more than 128 characters is near nothing, and the search ends after a fixed
+/// number of comparisons.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    search(name, candidates).0
+}
+
+/// Returns the nearest candidate, and how many pairs of characters were compared.
+pub(crate) fn search<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> (Option<&'a str>, u64) {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
-    let wanted = plain(name);
     let short = |text: &str| text.chars().nth(MAX_NAME).is_none();
-    candidates
-        .into_iter()
-        .take(MAX_CANDIDATES)
-        .filter(|candidate| short(name) && short(candidate))
-        .map(|candidate| {
-            let other = plain(candidate);
-            let allowed = (wanted.chars().count().max(other.chars().count()) / 3).max(1);
-            (strsim::damerau_levenshtein(&wanted, &other), allowed, candidate)
-        })
-        .filter(|(distance, allowed, candidate)| {
-            distance <= allowed && *candidate != name && *distance < wanted.chars().count().max(1)
-        })
-        .min_by_key(|(distance, _, _)| *distance)
-        .map(|(_, _, candidate)| candidate)
+    let mut cells = 0;
+    let mut best: Option<(usize, &'a str)> = None;
+    if !short(name) {
+        return (None, cells);
+    }
+    let wanted = plain(name);
+    let length = wanted.chars().count();
+    for candidate in candidates {
+        // Names that are not compared cost a little too.
+        cells += 1;
+        if cells > MAX_CELLS {
+            break;
+        }
+        if !short(candidate) || candidate == name {
+            continue;
+        }
+        let other = plain(candidate);
+        let its = other.chars().count();
+        let allowed = (length.max(its) / 3).max(1);
+        if length.abs_diff(its) > allowed {
+            continue;
+        }
+        cells += (length * its) as u64;
+        if cells > MAX_CELLS {
+            break;
+        }
+        let distance = strsim::damerau_levenshtein(&wanted, &other);
+        if distance <= allowed && distance < length.max(1) && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, candidate));
+        }
+    }
+    (best.map(|(_, candidate)| candidate), cells)
 }
 
 #[cfg(test)]
@@ -49,5 +76,14 @@ mod tests {
         ] {
             assert_eq!(nearest(name, names), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_search_is_bounded() {
+        let long: Vec<String> = (0..5_000).map(|n| format!("{n:0>60}")).collect();
+        let (_, cells) = search(&"x".repeat(60), long.iter().map(String::as_str));
+        assert!((MAX_CELLS..=MAX_CELLS + 3_600).contains(&cells), "{cells}");
+        let short: Vec<String> = (0..2_000).map(|n| format!("resource-{n}")).collect();
+        assert_eq!(search("ressource-999", short.iter().map(String::as_str)).0, Some("resource-999"));
     }
 }

@@ -88,11 +88,12 @@ impl<'a> Path<'a> {
     }
 }
 
-/// A step as it is written: `.name`, or `["name"]` for a name that CEL would take apart.
+/// A step as it is written: `.name`, with dashes or without, or `["name"]` for a name that CEL would take apart.
 pub(crate) fn step(name: &str) -> String {
     let mut characters = name.chars();
     let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        && !name.ends_with('-')
         && !RESERVED.contains(&name);
     if plain { format!(".{name}") } else { format!("[\"{name}\"]") }
 }

@@ -57,6 +57,14 @@ fn references_in_all_spellings() {
         "(params.a)",
         "params.count - 1 - params.other",
         "params.count-1",
+        "params.count -1",
+        "units.create-db.outputs.queue-url",
+        "units.?create-db.outputs.?queue-url",
+        "units[\"create-db\"].outputs.queue-url.host-name == '' ? 1 : 2",
+        "has(units.create-db.outputs.x) && units.create_db.outputs.create-db == 'params.a-b'",
+        "params.seed-rows-count > 0 && params.a-b-params.c - params.seed-rows-count > 1",
+        "params.a - b.c",
+        "resource.name + resource.key",
         ".params.x",
     ] {
         table += &format!("{text}\n    {}\n", shown(text, Scope::Plugin));
@@ -80,9 +88,9 @@ fn mistakes() {
     let wide = vec!["1"; 600].join("+");
     for text in [
         "outputs.queue-url",
-        "units.make.outputs.queue-url",
-        "units.create-db.outputs.x",
-        "params.seed-rows-count > 0",
+        "params.config.host-name",
+        "resource.kye",
+        "units.create-db.output",
         "units.make.outputs[params.which]",
         "units[params.which].outputs.x",
         "units",
@@ -172,14 +180,50 @@ fn patterns_stand_in_the_expression_and_are_small() {
         ("matches(response.body, 'a{1,100}')", "response Part 8+13"),
         ("response.body.matches(response.headers.p)", "pattern 14+0: the pattern of `matches` is computed"),
         ("response.body.matches('a' + 'b')", "pattern 14+0: the pattern of `matches` is computed"),
-        ("response.body.matches('(a')", "pattern 14+0: the pattern of `matches` is no regular expression"),
+        (
+            "response.body.matches('(a')",
+            "pattern 14+0: the pattern of `matches` is not a regular expression: unclosed group",
+        ),
         (
             "response.body.matches('((a{1,100}){1,100}){1,100}')",
-            "pattern 14+0: the pattern of `matches` takes more than 65536 bytes when it is compiled",
+            "pattern 14+0: the pattern of `matches` cannot be used: it takes more than 65536 bytes when it is compiled",
         ),
     ] {
         let shown = shown(text, Scope::Response);
-        assert_eq!(shown.split(" (write").next(), Some(expected), "{text}");
-        assert_eq!(shown.starts_with("pattern"), shown.contains("with small numbers"), "{shown}");
+        assert_eq!(shown.split(" (use small").next(), Some(expected), "{text}");
+        assert_eq!(shown.starts_with("pattern"), shown.contains("small numbers"), "{shown}");
     }
+}
+
+#[test]
+fn matching_costs_in_proportion_to_the_text() {
+    let expression = parse("response.matches('(a|b|ab)*(a|b| )*c$')", Scope::Response).unwrap();
+    let over = |bytes: usize| {
+        let text = convert::from_json(&serde_json::Value::from("ab ".repeat(bytes / 3)));
+        evaluate(&expression, [("response", text)].into())
+    };
+    assert_eq!(over(300), Ok(convert::Made::Json(false.into())));
+    assert_eq!(over(1 << 20), Ok(convert::Made::Json(false.into())));
+    let Err(Failure::TooCostly(cost)) = over(10 << 20) else { panic!("10 MiB are not too much") };
+    assert!((MAX_COST..MAX_COST * 20).contains(&cost), "{cost}");
+    for (text, expected) in [
+        ("response.matches('^a+b?$')", true),
+        ("matches(response, 'b')", false),
+        ("['x', response].exists(t, t.matches('^a') && !t.matches('b'))", true),
+    ] {
+        let expression = parse(text, Scope::Response).unwrap();
+        let variables = [("response", convert::from_json(&"aaa".into()))].into();
+        assert_eq!(evaluate(&expression, variables), Ok(convert::Made::Json(expected.into())), "{text}");
+    }
+}
+
+#[test]
+fn expressions_that_share_a_budget_end_with_it() {
+    let budget = WorkBudget::new(100);
+    assert!(parse_within("params.x + 1", Scope::Plugin, &budget).is_ok());
+    let wrong = parse_within("params.x.matches('[a-z]{1,100}')", Scope::Plugin, &budget).unwrap_err();
+    assert_eq!(wrong.iter().map(|mistake| mistake.code).collect::<Vec<_>>(), ["work-limit"]);
+    assert_eq!(parse_within("1", Scope::Plugin, &budget).unwrap_err(), wrong);
+    let wrong = parse(&format!("[{}]", "f(),".repeat(200)), Scope::Plugin).unwrap_err();
+    assert_eq!(wrong.len(), MAX_MISTAKES);
 }

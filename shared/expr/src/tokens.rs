@@ -44,7 +44,7 @@ pub(crate) fn names(text: &str) -> Vec<Name<'_>> {
         } else if byte == b'"' || byte == b'\'' {
             at = skip_string(bytes, at, "");
             position = Position::First;
-        } else if text[at..].starts_with("//") {
+        } else if bytes[at..].starts_with(b"//") {
             at += text[at..].find('\n').unwrap_or(text.len() - at);
         } else {
             match byte {

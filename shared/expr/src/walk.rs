@@ -1,23 +1,34 @@
 //! The walk over an expression's tree that finds what it reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::names::{FUNCTIONS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
-use crate::near::nearest;
+use crate::names::{FUNCTIONS, RESOURCE_FIELDS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
 use crate::path::{Access, Key, Path, step};
+use crate::pattern::PATTERN_HELP;
 use crate::tokens::{self, Name, Position};
 use crate::{
-    Expression, MAX_DEPTH, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN, Mistake, Reference, Source, Usage,
+    Expression, MAX_DEPTH, MAX_MISTAKES, MAX_NESTED_LOOPS, MAX_NODES, Mistake, PatternError, Reference,
+    Source, TextPattern, Usage, WorkBudget,
 };
 
+/// The name of `matches` with a pattern that was compiled. No text can call it.
+pub(super) const MATCHES: &str = "@matches";
+
 /// What `tree`, parsed from `text`, reads.
-pub(super) fn analyse(text: &str, tree: IdedExpr, scope: Scope) -> Result<Expression, Vec<Mistake>> {
-    shape(&tree)?;
+pub(super) fn analyse(
+    text: &str,
+    mut tree: IdedExpr,
+    scope: Scope,
+    budget: &WorkBudget,
+) -> Result<Expression, Vec<Mistake>> {
     let mut walk = Walk {
         text,
         scope,
+        budget,
+        patterns: BTreeMap::new(),
         names: tokens::names(text),
         bound: Vec::new(),
         loops: 0,
@@ -26,12 +37,52 @@ pub(super) fn analyse(text: &str, tree: IdedExpr, scope: Scope) -> Result<Expres
         mistakes: Vec::new(),
     };
     walk.expr(&tree, Usage::Whole);
+    let patterns = Arc::new(std::mem::take(&mut walk.patterns));
     let (references, mistakes) = walk.placed();
-    if mistakes.is_empty() { Ok(Expression { tree, references }) } else { Err(mistakes) }
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    if !patterns.is_empty() {
+        each_mut(&mut tree, &mut |expr| match expr {
+            Expr::Call(call) if call.func_name == "matches" => call.func_name = MATCHES.to_owned(),
+            _ => {}
+        });
+    }
+    Ok(Expression { tree, references, patterns })
+}
+
+/// Applies `change` to every part of a tree whose [`shape`] was checked.
+pub(super) fn each_mut(expr: &mut IdedExpr, change: &mut impl FnMut(&mut Expr)) {
+    change(&mut expr.expr);
+    match &mut expr.expr {
+        Expr::Call(call) => {
+            call.target
+                .as_deref_mut()
+                .into_iter()
+                .chain(&mut call.args)
+                .for_each(|part| each_mut(part, change));
+        }
+        Expr::Comprehension(c) => {
+            let parts =
+                [&mut c.iter_range, &mut c.accu_init, &mut c.loop_cond, &mut c.loop_step, &mut c.result];
+            parts.into_iter().for_each(|part| each_mut(part, change));
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(|element| each_mut(element, change)),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    each_mut(&mut entry.key, change);
+                    each_mut(&mut entry.value, change);
+                }
+            }
+        }
+        Expr::Select(select) => each_mut(&mut select.operand, change),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    }
 }
 
 /// Refuses trees that are too large to walk by recursion. Walks without recursion itself.
-fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
+pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
     let mut open = vec![(tree, 1)];
     let mut nodes = 0;
     while let Some((expr, depth)) = open.pop() {
@@ -97,6 +148,9 @@ pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
 struct Walk<'t> {
     text: &'t str,
     scope: Scope,
+    budget: &'t WorkBudget,
+    /// The patterns of `matches`, by their text.
+    patterns: BTreeMap<String, TextPattern>,
     names: Vec<Name<'t>>,
     /// Variables of the loops around.
     bound: Vec<String>,
@@ -168,27 +222,39 @@ impl Walk<'_> {
         call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
     }
 
-    /// A pattern is compiled each time that it is used, which takes time by what it says: it has to stand here, and be
-    /// small.
+    /// Compiles the pattern of `matches`: it has to be a literal, so that its work is known before anything runs.
     fn pattern(&mut self, call: &CallExpr) {
         let message = match call.args.last().map(|pattern| &pattern.expr) {
             Some(Expr::Literal(LiteralValue::String(pattern))) => {
-                match regex::RegexBuilder::new(pattern.inner()).size_limit(MAX_PATTERN).build() {
-                    Ok(_) => return,
-                    Err(regex::Error::CompiledTooBig(_)) => {
-                        format!(
-                            "the pattern of `matches` takes more than {MAX_PATTERN} bytes when it is compiled"
-                        )
+                match self.budget.pattern(pattern.inner()) {
+                    Ok(compiled) => {
+                        self.patterns.insert(pattern.inner().to_owned(), compiled);
+                        return;
                     }
-                    Err(_) => "the pattern of `matches` is no regular expression".to_owned(),
+                    Err(PatternError::Syntax(reason)) => {
+                        format!("the pattern of `matches` is not a regular expression: {reason}")
+                    }
+                    Err(error) => format!("the pattern of `matches` cannot be used: {error}"),
                 }
             }
             Some(_) => "the pattern of `matches` is computed".to_owned(),
             None => return,
         };
-        let help = Some("write it as a text, such as `\"^[a-z]+$\"`, with small numbers in `{…}`".to_owned());
+        let help = Some(format!("{PATTERN_HELP}; it is a literal, such as `\"^[a-z]+$\"`"));
         let offset = self.offset_of("matches");
-        self.mistakes.push((None, Mistake { code: "pattern", message, help, offset, length: 0 }));
+        self.mistake(None, Mistake { code: "pattern", message, help, offset, length: 0 });
+    }
+
+    /// Notes a mistake. An expression with more than [`MAX_MISTAKES`] is wrong, whatever the others are.
+    fn mistake(&mut self, root: Option<u64>, mistake: Mistake) {
+        if self.mistakes.len() < MAX_MISTAKES {
+            self.mistakes.push((root, mistake));
+        }
+    }
+
+    /// The nearest name, unless so much is wrong that nobody reads it.
+    fn near<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        if self.mistakes.len() < MAX_MISTAKES { self.budget.nearest(name, candidates) } else { None }
     }
 
     fn secret_ref(&mut self, call: &CallExpr) {
@@ -198,7 +264,7 @@ impl Walk<'_> {
                 let offset = self.offset_of("secretRef");
                 let message = "`secretRef` takes one output or param".to_owned();
                 let help = Some("such as `secretRef(units.database.outputs.dsn)`".to_owned());
-                self.mistakes.push((None, Mistake { code: "sensitive", message, help, offset, length: 0 }));
+                self.mistake(None, Mistake { code: "sensitive", message, help, offset, length: 0 });
             }
         }
     }
@@ -213,8 +279,7 @@ impl Walk<'_> {
             let message =
                 format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
-            self.mistakes
-                .push((None, Mistake { code: "expression-limit", message, help, offset: 0, length: 0 }));
+            self.mistake(None, Mistake { code: "expression-limit", message, help, offset: 0, length: 0 });
         }
         let parts = [
             &comprehension.accu_init,
@@ -235,7 +300,7 @@ impl Walk<'_> {
             return;
         };
         let steps = match root {
-            Root::Params | Root::Target => 1,
+            Root::Params | Root::Target | Root::Resource => 1,
             Root::Units | Root::Resources => 3,
             Root::Response | Root::Object | Root::Objects => 0,
         };
@@ -274,6 +339,14 @@ impl Walk<'_> {
                 }
                 Some(Source::Target(field.to_owned()))
             }
+            Root::Resource => {
+                let field = self.constant(path, 0, "resource.name")?;
+                if !RESOURCE_FIELDS.contains(&field) {
+                    self.unknown_field(at, name, field, &RESOURCE_FIELDS);
+                    return None;
+                }
+                Some(Source::Own(field.to_owned()))
+            }
             Root::Params => Some(Source::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
             Root::Units | Root::Resources => {
                 let (singular, shape) = match root {
@@ -284,7 +357,7 @@ impl Walk<'_> {
                 let second = self.constant(path, 1, shape)?;
                 if second != "outputs" {
                     let message = format!("a {singular} has only `outputs`, not `{second}`");
-                    let right = match nearest(second, ["outputs"]) {
+                    let right = match self.near(second, ["outputs"]) {
                         Some(_) => format!("{name}{}.outputs", step(&first)),
                         None => format!("{name}{}.outputs{}", step(&first), step(second)),
                     };
@@ -327,7 +400,7 @@ impl Walk<'_> {
                 "declare a param; the sandbox wires the other resource's output into it".to_owned(),
             ),
             Some(_) => (format!("`{name}` cannot be used here"), format!("here is {here}")),
-            None => match nearest(name, allowed.iter().copied()) {
+            None => match self.near(name, allowed.iter().copied()) {
                 Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),
                 None => (
                     format!("`{name}` is not known"),
@@ -339,7 +412,7 @@ impl Walk<'_> {
     }
 
     fn unknown_field(&mut self, at: u64, root: &str, field: &str, fields: &[&str]) {
-        let help = match nearest(field, fields.iter().copied()) {
+        let help = match self.near(field, fields.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
                 format!("there is {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))
@@ -351,13 +424,13 @@ impl Walk<'_> {
     fn unknown_function(&mut self, name: &str) {
         let plain = FUNCTIONS.iter().map(|function| function.rsplit('.').next().unwrap_or(function));
         let macros = ["has", "all", "exists", "exists_one", "map", "filter"];
-        let help = nearest(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
+        let help = self.near(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
         let message = match macros.contains(&name) {
             true => format!("`{name}` is not called like this"),
             false => format!("there is no function `{name}`"),
         };
         let offset = self.offset_of(name);
-        self.mistakes.push((None, Mistake { code: "unknown-function", message, help, offset, length: 0 }));
+        self.mistake(None, Mistake { code: "unknown-function", message, help, offset, length: 0 });
     }
 
     /// Whether this subtraction is a name with a dash in it; reports it if so.
@@ -393,12 +466,12 @@ impl Walk<'_> {
             offset,
             length: dashed.chars().count(),
         };
-        self.mistakes.push((None, mistake));
+        self.mistake(None, mistake);
         true
     }
 
     fn report(&mut self, root: u64, code: &'static str, message: String, help: Option<String>) {
-        self.mistakes.push((Some(root), Mistake { code, message, help, offset: 0, length: 0 }));
+        self.mistake(Some(root), Mistake { code, message, help, offset: 0, length: 0 });
     }
 
     fn offset_of(&self, name: &str) -> usize {

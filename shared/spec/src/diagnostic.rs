@@ -113,8 +113,19 @@ impl Diagnostic {
     /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most twelve.
     #[must_use]
     pub fn suggest<'a>(self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+        self.suggest_by(name, candidates, |name, candidates| nearest(name, candidates.iter().copied()))
+    }
+
+    /// [`Self::suggest`] with another search for the near name.
+    #[must_use]
+    pub(crate) fn suggest_by<'a>(
+        self,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+        near: impl FnOnce(&str, &[&'a str]) -> Option<&'a str>,
+    ) -> Self {
         let candidates: Vec<&str> = candidates.into_iter().collect();
-        if let Some(near) = nearest(name, candidates.iter().copied()) {
+        if let Some(near) = near(name, &candidates) {
             return self.help(format!("did you mean `{near}`?"));
         }
         if candidates.is_empty() {
@@ -252,6 +263,12 @@ impl Diagnostics {
             }
             _ => {}
         }
+    }
+
+    /// Returns whether further errors are left out.
+    pub fn is_full(&self) -> bool {
+        self.0.len() > MAX_TOLD
+            && self.0.iter().filter(|told| told.severity == Severity::Error).count() > MAX_TOLD
     }
 
     /// All of them.

@@ -47,7 +47,7 @@ impl Reader<'_> {
             "Sandbox" => Some(Kind::Sandbox),
             other => {
                 let wrong = self.wrong("unknown-kind", kind.at, format!("there is no kind `{other}`"));
-                self.note(wrong.suggest(other, KINDS));
+                self.note_near(wrong, other, KINDS);
                 None
             }
         }

@@ -119,7 +119,13 @@ fn unit_plan(
                 }
             }
             Source::Param(name) => {
-                for ((at, output), optional) in wires.param(number, name).into_iter().flatten() {
+                let wired = wires.param(number, name);
+                let steps = wired.map_or(0, |reads| reads.len() as u64).saturating_mul(wires::READ_STEPS);
+                let at = instance.given.get(name.as_str()).map(|given| given.at).unwrap_or_default();
+                if !report.spend(steps, at) {
+                    break;
+                }
+                for ((at, output), optional) in wired.into_iter().flatten() {
                     if at.moment > unit.moment {
                         report.push(too_early(report, instance, unit, name, *at));
                         break;

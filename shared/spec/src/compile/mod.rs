@@ -24,8 +24,10 @@ mod webhook;
 mod wires;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::expr::WorkBudget;
 use crate::model::{Plugin, Sandbox};
 use crate::plan::Plan;
 use k8s_apply::BuiltIn;
@@ -52,12 +54,25 @@ pub struct Bound<'a> {
 /// left out) to the plan that is frozen. Gives the plan and the warnings.
 ///
 /// # Errors
-/// Every semantic error of the sandbox and its plugins, in the order of files and places.
+/// Every semantic error of the sandbox and its plugins, in the order of files and places. One of them may be that it
+/// takes more work than [`DEFAULT_STEPS`](crate::expr::DEFAULT_STEPS).
 pub fn plan(
     sandbox: &Sandbox,
     plugins: &BTreeMap<String, Bound<'_>>,
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    let mut report = Report::new(&sandbox.source);
+    plan_within(sandbox, plugins, &Rc::default())
+}
+
+/// Compiles as [`plan`] does, within a budget of work.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_within(
+    sandbox: &Sandbox,
+    plugins: &BTreeMap<String, Bound<'_>>,
+    budget: &Rc<WorkBudget>,
+) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
+    let mut report = Report::new(&sandbox.source, budget);
     let mut warnings = Vec::new();
     let built_in = BuiltIn::of(&mut report, sandbox, plugins);
     let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
@@ -66,15 +81,15 @@ pub fn plan(
         sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);
         assemble::place(&mut report, sandbox, &mut instances);
     }
-    if report.found.has_errors() {
-        return Err(report.found.sorted());
+    if let Some(errors) = report.errors(sandbox.name.at) {
+        return Err(errors);
     }
-    let wires = Wires::new(&instances)?;
+    let wires = Wires::new(&mut report, sandbox.name.at, &instances)?;
     let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
     assemble::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
-    if report.found.has_errors() {
-        return Err(report.found.sorted());
+    if let Some(errors) = report.errors(sandbox.name.at) {
+        return Err(errors);
     }
     removal::add(&mut plan);
     assemble::order_teardown(&mut plan);
@@ -86,5 +101,13 @@ pub fn plan(
 /// # Errors
 /// Every semantic error, in the order of places.
 pub fn check_plugin(plugin: &Plugin) -> Result<Vec<Diagnostic>, Diagnostics> {
-    plugin::check(plugin).map(|checked| checked.warnings)
+    check_plugin_within(plugin, &Rc::default())
+}
+
+/// Checks as [`check_plugin`] does, within a budget of work.
+///
+/// # Errors
+/// As [`check_plugin`].
+pub fn check_plugin_within(plugin: &Plugin, budget: &Rc<WorkBudget>) -> Result<Vec<Diagnostic>, Diagnostics> {
+    plugin::check(plugin, budget).map(|checked| checked.warnings)
 }

@@ -1,9 +1,9 @@
 //! Parameters: what a plugin declares, and whether a value fits.
 
-use regex::Regex;
 use serde_json::Value;
 
 use super::reader::Report;
+use crate::expr::{PATTERN_HELP, PatternError, TextPattern, WorkBudget};
 use crate::model::{At, Param, ParamKind};
 
 /// The name of a type in documents.
@@ -35,11 +35,19 @@ pub(super) fn check_declaration(report: &mut Report, name: &At<String>, param: &
             format!("the minLength of `{named}` is above its maxLength"),
         ));
     }
-    if let Some(pattern) = &param.pattern
-        && let Err(reason) = matcher(&pattern.value)
-    {
-        let message = format!("the pattern of `{named}` is no regular expression: {reason}");
-        report.push(report.error("param", pattern.at, message));
+    if let Some(pattern) = &param.pattern {
+        match matcher(&report.budget, &pattern.value) {
+            Ok(_) => {}
+            Err(PatternError::NoBudget) => return report.exhausted(pattern.at),
+            Err(PatternError::Syntax(reason)) => {
+                let message = format!("the pattern of `{named}` is not a regular expression: {reason}");
+                report.push(report.error("param", pattern.at, message));
+            }
+            Err(error) => {
+                let message = format!("the pattern of `{named}` cannot be used: {error}");
+                report.push(report.error("param", pattern.at, message).help(PATTERN_HELP));
+            }
+        }
     }
     for value in &param.one_of {
         if let Err(wrong) = fits_kind(param.kind, value) {
@@ -51,13 +59,13 @@ pub(super) fn check_declaration(report: &mut Report, name: &At<String>, param: &
         let message = format!("`{named}` is sensitive, so it cannot have a default");
         let help = "whoever can read the plugin could read it; the sandbox gives a Secret: `{secret: NAME, key: KEY}`";
         report.push(report.error("sensitive", default.at, message).help(help));
-    } else if let Err(wrong) = fits(param, &default.value) {
+    } else if let Err(wrong) = fits(&report.budget, param, &default.value) {
         report.push(report.error("param", default.at, format!("the default of `{named}` {wrong}")));
     }
 }
 
 /// Why a value does not fit a param, as the rest of a sentence that begins with what it is.
-pub(super) fn fits(param: &Param, value: &Value) -> Result<(), String> {
+pub(super) fn fits(budget: &WorkBudget, param: &Param, value: &Value) -> Result<(), String> {
     fits_kind(param.kind, value)?;
     if !param.one_of.is_empty() && !param.one_of.contains(value) {
         let allowed: Vec<String> = param.one_of.iter().take(12).map(|v| format!("`{}`", shown(v))).collect();
@@ -79,12 +87,14 @@ pub(super) fn fits(param: &Param, value: &Value) -> Result<(), String> {
     if let Some(high) = param.max_length.filter(|high| length > *high) {
         return Err(format!("has to have at most {high} characters, not {length}"));
     }
-    if let Some(pattern) = &param.pattern
-        && matcher(&pattern.value).is_ok_and(|matcher| !matcher.is_match(text))
-    {
-        return Err(format!("has to match `{}`", pattern.value));
+    let Some(pattern) = &param.pattern else { return Ok(()) };
+    // What is wrong with the pattern itself has been reported.
+    let Ok(matcher) = matcher(budget, &pattern.value) else { return Ok(()) };
+    match budget.matches(&matcher, text) {
+        Some(true) => Ok(()),
+        Some(false) => Err(format!("has to match `{}`", pattern.value)),
+        None => Err(format!("takes too much work to match with `{}`", pattern.value)),
     }
-    Ok(())
 }
 
 fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {
@@ -111,11 +121,8 @@ fn shown(value: &Value) -> String {
 }
 
 /// The regular expression that the whole text has to match.
-fn matcher(pattern: &str) -> Result<Regex, String> {
-    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
-        let text = error.to_string();
-        text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
-    })
+fn matcher(budget: &WorkBudget, pattern: &str) -> Result<TextPattern, PatternError> {
+    budget.pattern(&format!("^(?:{pattern})$"))
 }
 
 #[cfg(test)]
@@ -125,12 +132,13 @@ mod tests {
 
     #[test]
     fn patterns_match_the_whole_text() {
-        let matcher_of = matcher("[a-z]+\"?\\.é|x").unwrap();
+        let budget = WorkBudget::default();
+        let matcher_of = matcher(&budget, "[a-z]+\"?\\.é|x").unwrap();
         assert_eq!(
             ["abc\".é", "x", "xx", "ab.é "].map(|t| matcher_of.is_match(t)),
             [true, true, false, false]
         );
-        assert!(matcher("(").is_err());
+        assert!(matcher(&budget, "(").is_err());
     }
 
     #[test]

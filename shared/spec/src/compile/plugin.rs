@@ -1,6 +1,7 @@
 //! Everything that one plugin can tell alone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use ebb_engine::MAX_UNITS;
 
@@ -11,10 +12,12 @@ use super::reader::{Report, Use};
 use super::sensitive::{self, Role, Sensitivity};
 use super::unit::{self, Unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{Scope, Source, Usage};
+use crate::expr::{Scope, Source, Usage, WorkBudget};
 use crate::model::{At, Dialect, Param, Plugin, Pos, WorkDoc};
 use crate::plan::{Moment, Template};
 
+/// Steps that a unit takes beside its expressions.
+const UNIT_STEPS: u64 = 40;
 /// Warnings of one kind that are told; a document with more of them has a reason.
 const MAX_WARNINGS: usize = 100;
 
@@ -40,10 +43,13 @@ pub(super) struct Public<'a> {
 }
 
 /// Checks a plugin.
-pub(super) fn check(plugin: &Plugin) -> Result<Checked<'_>, Diagnostics> {
-    let mut report = Report::new(&plugin.source);
+pub(super) fn check<'a>(plugin: &'a Plugin, budget: &Rc<WorkBudget>) -> Result<Checked<'a>, Diagnostics> {
+    let mut report = Report::new(&plugin.source, budget);
     let mut declared = BTreeMap::new();
     for (name, param) in &plugin.params {
+        if report.is_full() {
+            break;
+        }
         params::check_declaration(&mut report, name, param);
         if declared.insert(name.value.as_str(), param).is_some() {
             report.push(report.error("duplicate", name.at, format!("param `{}` is there twice", name.value)));
@@ -60,6 +66,9 @@ pub(super) fn check(plugin: &Plugin) -> Result<Checked<'_>, Diagnostics> {
             return Err(report.found);
         }
         for doc in &event.units {
+            if !report.spend(UNIT_STEPS, doc.name.at) {
+                break;
+            }
             if let Some(&first) = by_name.get(doc.name.value.as_str()) {
                 let message = format!("unit `{}` is there twice", doc.name.value);
                 let help = "a unit's name is unique over all events of its plugin";
@@ -83,9 +92,9 @@ pub(super) fn check(plugin: &Plugin) -> Result<Checked<'_>, Diagnostics> {
     checked.public_outputs(&mut report);
     checked.check_cycles(&mut report);
     checked.warn();
-    match report.found.has_errors() {
-        true => Err(report.found.sorted()),
-        false => Ok(checked),
+    match report.errors(plugin.name.at) {
+        Some(errors) => Err(errors),
+        None => Ok(checked),
     }
 }
 
@@ -116,14 +125,15 @@ impl<'a> Checked<'a> {
                 let diagnostic = report.error_in("unknown-param", &found.spot, message);
                 Err(match self.params.is_empty() {
                     true => diagnostic.help(format!("declare it: `params: {{{name}: {{type: string}}}}`")),
-                    false => diagnostic.suggest(name, self.params.keys().copied()),
+                    false => report.suggest(diagnostic, name, self.params.keys().copied()),
                 })
             }
             Source::Output { unit, output } => {
                 let Some(&producer) = self.by_name.get(unit.as_str()) else {
                     let message = format!("there is no unit `{unit}`");
                     let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
-                    return Err(report.error_in("unknown-unit", &found.spot, message).suggest(unit, names));
+                    let diagnostic = report.error_in("unknown-unit", &found.spot, message);
+                    return Err(report.suggest(diagnostic, unit, names));
                 };
                 let producer = &self.units[producer];
                 if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
@@ -135,7 +145,7 @@ impl<'a> Checked<'a> {
                         .related(producer.doc.name.at, "the unit");
                     return Err(match names.is_empty() {
                         true => diagnostic.help("it declares none"),
-                        false => diagnostic.suggest(output, names),
+                        false => report.suggest(diagnostic, output, names),
                     });
                 }
                 let Some(reader) = reader else { return Ok(()) };
@@ -164,6 +174,9 @@ impl<'a> Checked<'a> {
     fn check_uses(&mut self, report: &mut Report) {
         for unit in &self.units {
             for (role, found) in &unit.uses {
+                if report.is_full() {
+                    break;
+                }
                 match self.check_use(report, Some(unit), found) {
                     Ok(()) => sensitive::check(report, *role, found, self.sensitivity(&found.source)),
                     Err(diagnostic) => report.push(diagnostic),
@@ -192,6 +205,9 @@ impl<'a> Checked<'a> {
             let unit = &self.units[at];
             let mut after = Vec::new();
             for name in &unit.doc.after {
+                if report.is_full() {
+                    break;
+                }
                 let Some(first) = self.named(report, name) else { continue };
                 if first == at {
                     report.push(report.error("cycle", name.at, format!("`{}` waits for itself", name.value)));
@@ -231,7 +247,8 @@ impl<'a> Checked<'a> {
         if found.is_none() {
             let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
             let message = format!("there is no unit `{}`", name.value);
-            report.push(report.error("unknown-unit", name.at, message).suggest(&name.value, names));
+            let diagnostic = report.error("unknown-unit", name.at, message);
+            report.push(report.suggest(diagnostic, &name.value, names));
         }
         found
     }
@@ -266,6 +283,9 @@ impl<'a> Checked<'a> {
             let mut sensitivity = Sensitivity::Open;
             let mut teardown = None;
             for found in &uses {
+                if report.is_full() {
+                    break;
+                }
                 if let Err(diagnostic) = self.check_use(report, None, found) {
                     report.push(diagnostic);
                     continue;

@@ -1,19 +1,26 @@
 //! Texts of a document: their expressions, and what these use.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{self, Scope, Source, Usage};
+use crate::expr::{self, Scope, Source, Usage, WorkBudget};
 use crate::model::{At, Pos, SourceText, Text, Tree};
 use crate::plan::Template;
 use crate::template::{self, Piece, Unclosed};
+
+/// Bytes of a document in which one step looks for a place.
+const BYTES_PER_STEP: usize = 64;
+/// The code of the error that ends a compilation which takes too much work.
+pub(super) const WORK_LIMIT: &str = "work-limit";
 
 /// Collects what is wrong with one document.
 pub(super) struct Report {
     pub(super) source: Arc<SourceText>,
     pub(super) found: Diagnostics,
+    pub(super) budget: Rc<WorkBudget>,
 }
 
 /// Something that a text of a document reads.
@@ -41,8 +48,56 @@ impl Spot<'_> {
 }
 
 impl Report {
-    pub(super) fn new(source: &Arc<SourceText>) -> Self {
-        Self { source: Arc::clone(source), found: Diagnostics::new() }
+    pub(super) fn new(source: &Arc<SourceText>, budget: &Rc<WorkBudget>) -> Self {
+        Self { source: Arc::clone(source), found: Diagnostics::new(), budget: Rc::clone(budget) }
+    }
+
+    /// Returns whether what is still to be found would not be reported: there are enough errors, or no work is left.
+    pub(super) fn is_full(&self) -> bool {
+        self.found.is_full() || self.budget.is_exhausted()
+    }
+
+    /// Takes steps of the budget. Returns false if there are not so many, which is an error at this place.
+    pub(super) fn spend(&mut self, steps: u64, at: Pos) -> bool {
+        let before = self.budget.is_exhausted();
+        let allowed = self.budget.spend(steps);
+        if !allowed && !before {
+            self.exhausted(at);
+        }
+        allowed
+    }
+
+    /// Reports that the work up to this place is more than a document may take.
+    pub(super) fn exhausted(&mut self, at: Pos) {
+        let message = format!(
+            "up to here, compiling takes more than the limit of {} steps of work",
+            self.budget.limit()
+        );
+        let help = "use fewer or simpler patterns, expressions and references, or split the document";
+        self.push(self.error(WORK_LIMIT, at, message).help(help));
+    }
+
+    /// The errors so far, if there are any. Work that was not done for want of budget is one of them.
+    pub(super) fn errors(&mut self, at: Pos) -> Option<Diagnostics> {
+        if self.budget.is_exhausted() && !self.found.iter().any(|found| found.code == WORK_LIMIT) {
+            self.exhausted(at);
+        }
+        self.found.has_errors().then(|| std::mem::take(&mut self.found).sorted())
+    }
+
+    /// Names what was meant: the nearest candidate, or all of them.
+    pub(super) fn suggest<'c>(
+        &self,
+        diagnostic: Diagnostic,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'c str>,
+    ) -> Diagnostic {
+        if self.is_full() {
+            return diagnostic;
+        }
+        diagnostic.suggest_by(name, candidates, |name, candidates| {
+            self.budget.nearest(name, candidates.iter().copied())
+        })
     }
 
     /// Adds an error at a place; gives it for what is to be added.
@@ -57,7 +112,11 @@ impl Report {
         spot: &Spot<'_>,
         message: impl Into<String>,
     ) -> Diagnostic {
-        let diagnostic = Diagnostic::error(code, &self.source, spot.pos(&self.source), message);
+        // Looking for the place takes a walk over the document.
+        let looked =
+            !self.found.is_full() && self.budget.spend((self.source.text.len() / BYTES_PER_STEP) as u64);
+        let at = if looked { spot.pos(&self.source) } else { spot.at };
+        let diagnostic = Diagnostic::error(code, &self.source, at, message);
         if spot.length > 0 { diagnostic.length(spot.length) } else { diagnostic }
     }
 
@@ -206,7 +265,10 @@ impl Report {
         scope: Scope,
         uses: &mut Vec<Use<'a>>,
     ) {
-        match expr::parse(expression, scope) {
+        if self.is_full() {
+            return;
+        }
+        match expr::parse_within(expression, scope, &self.budget) {
             Ok(parsed) => uses.extend(parsed.references.into_iter().map(|reference| Use {
                 spot: Spot { text, at, offset: start + reference.offset, length: reference.length },
                 source: reference.source,
@@ -215,6 +277,11 @@ impl Report {
             })),
             Err(mistakes) => {
                 for mistake in mistakes {
+                    if mistake.code == WORK_LIMIT {
+                        let place = Spot { text, at, offset: start, length: 0 }.pos(&self.source);
+                        self.exhausted(place);
+                        continue;
+                    }
                     let spot = Spot { text, at, offset: start + mistake.offset, length: mistake.length };
                     let diagnostic = self.error_in(mistake.code, &spot, mistake.message);
                     self.push(match mistake.help {

@@ -81,7 +81,7 @@ pub(super) fn instances<'a>(
             continue;
         };
         let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| {
-            match plugin::check(bound.plugin) {
+            match plugin::check(bound.plugin, &report.budget) {
                 Ok(checked) => {
                     warnings.extend(checked.warnings.iter().cloned());
                     Some(Arc::new(checked))
@@ -120,7 +120,7 @@ fn given<'a>(
             if checked.plugin.dialect == Dialect::Ebb {
                 let message = format!("plugin `{}` has no param `{}`", checked.plugin.name.value, name.value);
                 let diagnostic = report.error("unknown-param", name.at, message);
-                report.push(diagnostic.suggest(&name.value, checked.params.keys().copied()));
+                report.push(report.suggest(diagnostic, &name.value, checked.params.keys().copied()));
             }
             continue;
         };
@@ -191,7 +191,7 @@ fn param_value<'a>(
     match template {
         Template::Literal(literal) => {
             let literal = converted(report, dialect, param.kind, literal, value.at);
-            if let Err(wrong) = params::fits(param, &literal) {
+            if let Err(wrong) = params::fits(&report.budget, param, &literal) {
                 let diagnostic = report.error("param-value", value.at, format!("`{named}` {wrong}"));
                 report.push(match (&literal, param.kind) {
                     (Value::String(text), ParamKind::Integer | ParamKind::Number)
@@ -204,7 +204,7 @@ fn param_value<'a>(
                     }
                     (Value::String(text), ParamKind::String) => {
                         let near = param.one_of.iter().filter_map(Value::as_str);
-                        match crate::expr::nearest(text, near) {
+                        match report.budget.nearest(text, near) {
                             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                             None => diagnostic,
                         }
@@ -271,6 +271,9 @@ pub(super) fn check_uses(
         for (name, given) in &instance.given {
             let param = instance.checked.params[name];
             for found in &given.uses {
+                if report.is_full() {
+                    return;
+                }
                 let sensitivity = check_use(report, sandbox, &by_name, found);
                 if sensitivity == Some(Sensitivity::Sensitive)
                     && !param.sensitive
@@ -287,16 +290,22 @@ pub(super) fn check_uses(
         }
     }
     for found in env {
+        if report.is_full() {
+            return;
+        }
         if let Some(sensitivity) = check_use(report, sandbox, &by_name, found) {
             sensitive::check(report, Role::Public, found, sensitivity);
         }
     }
     for consumer in &sandbox.consumers {
+        if report.is_full() {
+            return;
+        }
         if let Err(wrong) = output(sandbox, &by_name, &consumer.resource.value, &consumer.output.value) {
             let at = if wrong.part == Part::Resource { consumer.resource.at } else { consumer.output.at };
             let diagnostic = report.error(wrong.code(), at, wrong.message);
             let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
-            report.push(diagnostic.suggest(&wrong.name, names));
+            report.push(report.suggest(diagnostic, &wrong.name, names));
         }
     }
 }
@@ -314,7 +323,7 @@ fn check_use(
         Err(wrong) => {
             let diagnostic = report.error_in(wrong.code(), &found.spot, wrong.message);
             let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
-            report.push(diagnostic.suggest(&wrong.name, names));
+            report.push(report.suggest(diagnostic, &wrong.name, names));
             None
         }
     }

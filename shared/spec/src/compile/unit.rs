@@ -11,7 +11,6 @@ use super::places;
 use super::reader::{Report, Use};
 use super::sensitive::Role;
 use super::webhook;
-use crate::expr::nearest;
 use crate::expr::{self, Scope, Usage};
 use crate::model::{At, OutputFromDoc, Plugin, Pos, Text, Tree, UnitDoc, WorkDoc};
 use crate::plan::{Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, UnitPlan, Webhook, Work};
@@ -222,7 +221,8 @@ fn pod(
             let found = named(&name.value);
             if found.is_none() {
                 let message = format!("there is no runner `{}`", name.value);
-                report.push(report.error("unknown-runner", name.at, message).suggest(&name.value, names()));
+                let diagnostic = report.error("unknown-runner", name.at, message);
+                report.push(report.suggest(diagnostic, &name.value, names()));
             }
             found
         }
@@ -281,7 +281,7 @@ fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
         if !status && !RETRY_CLASSES.contains(&class.value.as_str()) {
             let message = format!("`{}` is no failure that can be tried again", class.value);
             let diagnostic = report.error("retry", class.at, message);
-            report.push(match nearest(&class.value, RETRY_CLASSES) {
+            report.push(match report.budget.nearest(&class.value, RETRY_CLASSES) {
                 Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                 None => diagnostic.help(format!(
                     "there is {}, and a status such as 503",
@@ -340,7 +340,7 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
     if let Some(namespace) = get(&metadata, "namespace") {
         let mut used = Vec::new();
         // What is wrong with the text itself is reported with the rest of the manifest.
-        Report::new(&report.source).strings(&namespace, Scope::Plugin, &mut used);
+        Report::new(&report.source, &report.budget).strings(&namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::Source::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
             report.push(

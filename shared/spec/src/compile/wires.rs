@@ -3,10 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::order::{self, Step};
+use super::reader::Report;
 use super::sandbox::Instance;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::Source;
+use crate::model::Pos;
 use crate::plan::UnitAt;
+
+/// Steps that noting a read takes.
+pub(super) const READ_STEPS: u64 = 6;
 
 /// Outputs that something reads, each with whether it may be missing.
 pub(super) type Reads = BTreeMap<(UnitAt, String), bool>;
@@ -35,8 +40,12 @@ impl<'a> Wires<'a> {
     /// Follows all wires.
     ///
     /// # Errors
-    /// Values that depend on each other in a cycle.
-    pub(super) fn new(instances: &'a [Instance<'a>]) -> Result<Self, Diagnostic> {
+    /// Values that depend on each other in a cycle; more reads than the budget suffices for.
+    pub(super) fn new(
+        report: &mut Report,
+        whole: Pos,
+        instances: &'a [Instance<'a>],
+    ) -> Result<Self, Diagnostics> {
         let by_name: HashMap<&str, usize> = instances.iter().enumerate().map(|(n, i)| (i.name, n)).collect();
         let mut nodes = HashMap::new();
         let mut list = Vec::new();
@@ -75,11 +84,15 @@ impl<'a> Wires<'a> {
         let targets: Vec<Vec<usize>> =
             inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
         if let Some(cycle) = order::cycle(&targets) {
-            return Err(cycle_of_values(instances, &list, &cycle));
+            return Err(cycle_of_values(instances, &list, &cycle).into());
         }
         let mut wires = Self { nodes, reads: own };
         for at in order_of(&targets) {
             for &(target, optional) in &inner[at] {
+                let steps = (wires.reads[target].len() as u64).saturating_mul(READ_STEPS);
+                if !report.spend(steps, place(instances, list[at]).unwrap_or(whole)) {
+                    return Err(std::mem::take(&mut report.found).sorted());
+                }
                 let found: Vec<_> =
                     wires.reads[target].iter().map(|(key, optional)| (key.clone(), *optional)).collect();
                 for ((unit, output), inner) in found {
@@ -98,6 +111,14 @@ impl<'a> Wires<'a> {
     /// What a public output of a resource reads.
     pub(super) fn output(&self, resource: usize, name: &'a str) -> Option<&Reads> {
         self.reads.get(*self.nodes.get(&Node::Output(resource, name))?)
+    }
+}
+
+/// Where a param is given; an output has no place in the sandbox.
+fn place(instances: &[Instance<'_>], node: Node<'_>) -> Option<Pos> {
+    match node {
+        Node::Param(resource, name) => instances[resource].given.get(name).map(|given| given.at),
+        Node::Output(..) => None,
     }
 }
 

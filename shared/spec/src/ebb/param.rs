@@ -94,7 +94,7 @@ fn kind(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<ParamKind> {
     let found = KINDS.iter().find(|(name, _)| *name == text.value).map(|(_, kind)| *kind);
     if found.is_none() {
         let wrong = reader.wrong("unknown-value", text.at, format!("there is no type `{}`", text.value));
-        reader.note(wrong.suggest(&text.value, KINDS.iter().map(|(name, _)| *name)));
+        reader.note_near(wrong, &text.value, KINDS.iter().map(|(name, _)| *name));
     }
     found
 }
@@ -142,7 +142,7 @@ fn one_of(
         let names: Vec<_> =
             values.iter().map(|value| value.as_str().map_or(value.to_string(), str::to_owned)).collect();
         let written = default.value.as_str().map_or(default.value.to_string(), str::to_owned);
-        reader.note(wrong.suggest(&written, names.iter().map(String::as_str)));
+        reader.note_near(wrong, &written, names.iter().map(String::as_str));
     }
     values
 }

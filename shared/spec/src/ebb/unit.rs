@@ -129,7 +129,7 @@ fn class(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<At<String>>
     let status = text.len() == 3 && text.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
     if !status && !CLASSES.contains(&text.as_str()) {
         let wrong = reader.wrong("unknown-value", node.at, format!("there is no failure class `{text}`"));
-        reader.note(wrong.suggest(&text, CLASSES));
+        reader.note_near(wrong, &text, CLASSES);
         return None;
     }
     Some(At { value: text, at: node.at })
@@ -163,7 +163,7 @@ fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
     {
         let wrong =
             reader.wrong("unknown-value", method.at, format!("there is no method `{}`", method.value));
-        reader.note(wrong.suggest(&method.value, METHODS));
+        reader.note_near(wrong, &method.value, METHODS);
     }
     let mut headers = Vec::new();
     if let Some(node) = webhook.get("headers") {

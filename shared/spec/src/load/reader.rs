@@ -80,6 +80,18 @@ impl<'a> Reader<'a> {
         self.found.push(diagnostic);
     }
 
+    /// Notes what is wrong with a name, with the name that was meant. The search takes time, so it is made only for what
+    /// is reported.
+    pub(crate) fn note_near<'n>(
+        &mut self,
+        diagnostic: Diagnostic,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'n str>,
+    ) {
+        let diagnostic = if self.found.is_full() { diagnostic } else { diagnostic.suggest(name, candidates) };
+        self.note(diagnostic);
+    }
+
     /// A mapping that has no other keys than these.
     pub(crate) fn map<'n>(&mut self, node: &'n Node, path: &str, keys: &[&str]) -> Option<Map<'n>> {
         let map = self.any_map(node, path)?;
@@ -105,7 +117,7 @@ impl<'a> Reader<'a> {
                 _ => {
                     let wrong =
                         self.wrong("unknown-key", key.at, format!("there is no key `{}` {place}", key.name));
-                    self.note(wrong.suggest(&key.name, keys.iter().copied()));
+                    self.note_near(wrong, &key.name, keys.iter().copied());
                 }
             }
         }

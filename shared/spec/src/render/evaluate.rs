@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::RenderError;
 use crate::expr::convert::Made;
-use crate::expr::{self, Expression, Failure, MAX_COST, Scope};
+use crate::expr::{self, Expression, Failure, MAX_COST, Scope, WorkBudget};
 use crate::plan::{OutputFrom, Plan, Template, UnitAt, Work};
 use crate::template::{self, Piece};
 
@@ -39,17 +39,19 @@ impl Compiled {
     /// # Errors
     /// [`RenderError::Plan`] for a plan that this crate did not make.
     pub fn new(plan: &Plan) -> Result<Self, RenderError> {
+        // Whatever is in a plan was within its document's budget.
+        let budget = WorkBudget::unlimited();
         let mut compiled = Self { texts: HashMap::new(), expressions: HashMap::new(), units: HashMap::new() };
         for (name, resource) in &plan.resources {
             for (param, value) in &resource.params {
-                compiled.template(value, &format!("param `{param}` of `{name}`"))?;
+                compiled.template(value, &format!("param `{param}` of `{name}`"), &budget)?;
             }
             for (output, public) in &resource.outputs {
-                compiled.template(&public.value, &format!("output `{output}` of `{name}`"))?;
+                compiled.template(&public.value, &format!("output `{output}` of `{name}`"), &budget)?;
             }
         }
         for (name, value) in &plan.env {
-            compiled.template(value, &format!("env `{name}`"))?;
+            compiled.template(value, &format!("env `{name}`"), &budget)?;
         }
         for event in &plan.events {
             for (number, unit) in event.units.iter().enumerate() {
@@ -61,25 +63,28 @@ impl Compiled {
                     OutputFrom::File(_) => None,
                 });
                 for text in unit.when.iter().chain(outputs) {
-                    compiled.expression(text, place)?;
+                    compiled.expression(text, place, &budget)?;
                 }
                 for input in &unit.inputs {
-                    compiled.template(&input.value, place)?;
+                    compiled.template(&input.value, place, &budget)?;
                 }
                 match &unit.work {
                     Work::Pod(_) | Work::Removal => {}
                     Work::Webhook(webhook) => {
-                        compiled.template(&webhook.url, place)?;
-                        webhook.headers.values().try_for_each(|value| compiled.template(value, place))?;
-                        webhook.body.iter().try_for_each(|body| compiled.tree(body, place))?;
+                        compiled.template(&webhook.url, place, &budget)?;
+                        webhook
+                            .headers
+                            .values()
+                            .try_for_each(|value| compiled.template(value, place, &budget))?;
+                        webhook.body.iter().try_for_each(|body| compiled.tree(body, place, &budget))?;
                     }
                     Work::Object(object) => {
-                        compiled.tree(&object.manifest, place)?;
+                        compiled.tree(&object.manifest, place, &budget)?;
                         object
                             .ready
                             .iter()
                             .chain(&object.fail)
-                            .try_for_each(|text| compiled.expression(text, place))?;
+                            .try_for_each(|text| compiled.expression(text, place, &budget))?;
                     }
                 }
             }
@@ -87,24 +92,24 @@ impl Compiled {
         Ok(compiled)
     }
 
-    fn template(&mut self, template: &Template, place: &str) -> Result<(), RenderError> {
+    fn template(&mut self, template: &Template, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
         match template {
             Template::Literal(_) | Template::Secret { .. } => Ok(()),
-            Template::Text(text) => self.text(text, place),
-            Template::Tree(tree) => self.tree(tree, place),
+            Template::Text(text) => self.text(text, place, budget),
+            Template::Tree(tree) => self.tree(tree, place, budget),
         }
     }
 
-    fn tree(&mut self, tree: &Json, place: &str) -> Result<(), RenderError> {
+    fn tree(&mut self, tree: &Json, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
         match tree {
-            Json::String(text) => self.text(text, place),
-            Json::Array(items) => items.iter().try_for_each(|item| self.tree(item, place)),
-            Json::Object(map) => map.values().try_for_each(|value| self.tree(value, place)),
+            Json::String(text) => self.text(text, place, budget),
+            Json::Array(items) => items.iter().try_for_each(|item| self.tree(item, place, budget)),
+            Json::Object(map) => map.values().try_for_each(|value| self.tree(value, place, budget)),
             _ => Ok(()),
         }
     }
 
-    fn text(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
+    fn text(&mut self, text: &str, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
         if !text.contains('$') || self.texts.contains_key(text) {
             return Ok(());
         }
@@ -113,16 +118,16 @@ impl Compiled {
             .into_iter()
             .map(|piece| match piece {
                 Piece::Literal(text) => Ok(Part::Literal(text)),
-                Piece::Expression { text, .. } => parse(&text, place).map(Part::Expression),
+                Piece::Expression { text, .. } => parse(&text, place, budget).map(Part::Expression),
             })
             .collect();
         self.texts.insert(text.to_owned(), parts?);
         Ok(())
     }
 
-    fn expression(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
+    fn expression(&mut self, text: &str, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
         if !self.expressions.contains_key(text) {
-            self.expressions.insert(text.to_owned(), parse(text, place)?);
+            self.expressions.insert(text.to_owned(), parse(text, place, budget)?);
         }
         Ok(())
     }
@@ -156,8 +161,8 @@ impl Compiled {
     }
 }
 
-fn parse(text: &str, place: &str) -> Result<Expression, RenderError> {
-    expr::parse(text, Scope::Plan).map_err(|mistakes| {
+fn parse(text: &str, place: &str, budget: &WorkBudget) -> Result<Expression, RenderError> {
+    expr::parse_within(text, Scope::Plan, budget).map_err(|mistakes| {
         wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default())
     })
 }

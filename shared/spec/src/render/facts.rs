@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sha2::{Digest as _, Sha256};
+
 /// What is known of a target when its units are rendered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -23,7 +25,39 @@ pub struct Facts {
     pub labels: BTreeMap<String, String>,
 }
 
+/// Characters of a resource's name in its key.
+const KEY_NAME: usize = 20;
+/// Characters of a digest in a resource's key.
+const KEY_DIGEST: usize = 16;
+
 impl Facts {
+    /// The value of `resource.FIELD` for one resource of the target.
+    pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
+        match field {
+            "name" => Some(resource.into()),
+            "key" => Some(self.resource_key(resource).into()),
+            _ => None,
+        }
+    }
+
+    /// The key of a resource: `[a-z][a-z0-9]*`, at most 36 characters, the same for every unit and attempt. It begins with
+    /// what fits of the resource's name and ends with a digest of the target's key and the whole name, so that it differs
+    /// between the resources of a target and between targets.
+    fn resource_key(&self, resource: &str) -> String {
+        let named = resource.bytes().map(|byte| byte.to_ascii_lowercase());
+        let named = named.filter(u8::is_ascii_alphanumeric).skip_while(u8::is_ascii_digit);
+        let mut key: String = named.take(KEY_NAME).map(char::from).collect();
+        if key.is_empty() {
+            key.push('r');
+        }
+        let parts = ["resource key", &self.key, resource];
+        let digest = parts.iter().fold(Sha256::new(), |digest, part| {
+            digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+        });
+        let hex = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        key.extend(hex.chars().take(KEY_DIGEST));
+        key
+    }
     /// The value of `target.FIELD`; `None` for a field that is not set.
     pub(crate) fn field(&self, field: &str) -> Option<serde_json::Value> {
         match field {

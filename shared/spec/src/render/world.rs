@@ -75,6 +75,15 @@ impl<'a> World<'a> {
             Source::Target(field) => {
                 return Ok(self.facts.field(field).map_or(Found::Nothing, |v| Found::Value(Value::Json(v))));
             }
+            Source::Own(field) => {
+                return Ok(match (self.unknowns, self.facts.own(self.resource, field)) {
+                    (Unknowns::Shown, Some(_)) if field == "key" => {
+                        Found::Placeholder(format!("{}.key", self.resource))
+                    }
+                    (_, Some(value)) => Found::Value(Value::Json(value)),
+                    (_, None) => Found::Nothing,
+                });
+            }
             Source::Response | Source::Object | Source::Objects => return Ok(Found::Nothing),
             Source::Output { unit, output } => return Ok(self.output(unit, output)),
             Source::Param(name) => {
@@ -372,6 +381,7 @@ fn path(source: &Source) -> Vec<&str> {
         Source::Output { unit, output } => vec!["units", unit, "outputs", output],
         Source::Resource { resource, output } => vec!["resources", resource, "outputs", output],
         Source::Target(field) => vec!["target", field],
+        Source::Own(field) => vec!["resource", field],
         Source::Response => vec!["response"],
         Source::Object => vec!["object"],
         Source::Objects => vec!["objects"],

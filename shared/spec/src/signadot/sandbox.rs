@@ -138,7 +138,7 @@ fn ttl(reader: &mut Reader<'_>, spec: &Map<'_>, offsets: &[&str]) -> Option<u64>
     {
         let wrong =
             reader.wrong("unknown-value", offset.at, format!("`offsetFrom` cannot be `{}`", offset.value));
-        reader.note(wrong.suggest(&offset.value, offsets.iter().copied()));
+        reader.note_near(wrong, &offset.value, offsets.iter().copied());
     }
     let duration = reader.required_string(&map, "duration")?;
     reader.signadot_duration(&duration)

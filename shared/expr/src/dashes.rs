@@ -1,0 +1,94 @@
+//! Names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would read as subtractions.
+//!
+//! What follows `units.`, `resources.`, `params.` and `outputs.` is the name of something in a document, and such names
+//! have dashes. Each is given another name of the same length before CEL reads it, so that places stay where they are,
+//! and gets its own back afterwards. A subtraction has blanks around it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
+
+use crate::names::Root;
+use crate::tokens::{self, Position};
+use crate::walk::each_mut;
+
+/// What stands for a dash; the first one that gives a name which is not there yet.
+const FILLERS: &str = "_0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// A text without dashes in names, and the names that they stand for.
+pub(crate) struct Dashes {
+    pub(crate) text: String,
+    names: BTreeMap<String, String>,
+}
+
+impl Dashes {
+    /// Replaces the dashes in the names of a text.
+    pub(crate) fn replaced(text: &str) -> Self {
+        let mut replaced = Self { text: text.to_owned(), names: BTreeMap::new() };
+        if !text.contains('-') {
+            return replaced;
+        }
+        let found = tokens::names(text);
+        let mut taken: BTreeSet<String> = found.iter().map(|name| name.text.to_owned()).collect();
+        let mut stand_in: BTreeMap<&str, String> = BTreeMap::new();
+        // A dash has cut names in pieces, which are not looked at again.
+        let mut read = 0;
+        let mut before: Option<(usize, &str)> = None;
+        for name in &found {
+            if name.offset < read {
+                continue;
+            }
+            read = name.offset + name.text.len();
+            let follows = before.is_some_and(|(end, last)| {
+                let between = &text[end..name.offset];
+                let named = match last {
+                    "outputs" => true,
+                    root => matches!(Root::named(root), Some(Root::Units | Root::Resources | Root::Params)),
+                };
+                named
+                    && between.bytes().all(|byte| byte == b'.' || byte == b'?' || byte.is_ascii_whitespace())
+            });
+            if name.position == Position::AfterDot
+                && follows
+                && let Some(dashed) = tokens::dashed(text, name.offset)
+            {
+                let other = stand_in.entry(dashed).or_insert_with(|| {
+                    let mut tries = FILLERS.chars().map(|filler| dashed.replace('-', &filler.to_string()));
+                    let other = tries.find(|other| !taken.contains(other)).unwrap_or_default();
+                    taken.insert(other.clone());
+                    other
+                });
+                if other.len() == dashed.len() {
+                    read = name.offset + dashed.len();
+                    replaced.text.replace_range(name.offset..read, other);
+                    replaced.names.insert(other.clone(), dashed.to_owned());
+                }
+            }
+            before = Some((read, &text[name.offset..read]));
+        }
+        replaced
+    }
+
+    /// Gives the names in a tree their dashes back.
+    pub(crate) fn restore(&self, tree: &mut IdedExpr) {
+        if self.names.is_empty() {
+            return;
+        }
+        each_mut(tree, &mut |expr| match expr {
+            Expr::Select(select) => {
+                if let Some(name) = self.names.get(&select.field) {
+                    select.field.clone_from(name);
+                }
+            }
+            Expr::Call(call) if call.func_name == operators::OPT_SELECT => {
+                if let Some(Expr::Literal(LiteralValue::String(field))) =
+                    call.args.get_mut(1).map(|field| &mut field.expr)
+                    && let Some(name) = self.names.get(field.inner())
+                {
+                    *field = name.clone().into();
+                }
+            }
+            _ => {}
+        });
+    }
+}
