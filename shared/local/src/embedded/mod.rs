@@ -3,6 +3,7 @@
 //! The AWS SDKs talk to them as they are; only their HTTP client is another one, which calls the emulator instead of
 //! a network. What was answered survives a killed process, but not necessarily a power failure.
 
+mod access;
 mod bucket;
 mod server;
 mod table;

@@ -1,10 +1,11 @@
 //! The emulated S3 on a port of this machine, for programs of others such as `curl`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use axum::extract::Request;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::uri::Authority;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use s3s::service::S3Service;
@@ -60,11 +61,26 @@ impl Drop for S3Server {
 }
 
 async fn respond(service: &S3Service, mut request: Request) -> Response {
+    if !names_loopback(&request) {
+        let text = "this S3 endpoint answers requests to 127.0.0.1, [::1] and localhost alone\n";
+        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
+    }
     unsign(&mut request);
     match service.call(request.map(s3s::Body::http_body_unsync)).await {
         Ok(response) => response.map(axum::body::Body::new),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}")).into_response(),
     }
+}
+
+/// Returns whether the request names the loopback interface as its host. A web page whose name leads there names its own
+/// host, and must not reach the endpoint through a browser.
+fn names_loopback(request: &Request) -> bool {
+    let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
+    let host = request.uri().authority().map(Authority::as_str).or(header);
+    let Some(Ok(authority)) = host.map(str::parse::<Authority>) else { return false };
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Takes the signature off a request whose body can be read without it.

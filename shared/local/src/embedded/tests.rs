@@ -172,6 +172,84 @@ async fn scripts_speak_to_the_server_with_curl() {
 }
 
 #[tokio::test]
+async fn keys_stay_below_their_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start(folder.path(), 0).await.unwrap();
+    let endpoint = server.endpoint();
+    for bucket in ["one", "two"] {
+        assert_eq!(curl(&["-X", "PUT", &format!("{endpoint}/{bucket}")]).await.0, 200);
+    }
+    let secret = format!("{endpoint}/two/secret");
+    assert_eq!(curl(&["-X", "PUT", "--data-binary", "canary", &secret]).await.0, 200);
+    for key in ["../two/secret", "a/../../two/secret", "%2E%2E/two/secret", "./../two/secret", "/two/secret"]
+    {
+        let url = format!("{endpoint}/one/{key}");
+        for request in [&["-X", "GET"][..], &["-X", "PUT", "--data-binary", "taken"], &["-X", "DELETE"]] {
+            let (status, body) = curl(&[request, &["--path-as-is", &url]].concat()).await;
+            assert_eq!((status, body.contains("InvalidArgument")), (400, true), "{key}: {body}");
+        }
+        let source = format!("x-amz-copy-source: /one/{key}");
+        let (status, body) = curl(&["-X", "PUT", "-H", &source, &format!("{endpoint}/one/copy")]).await;
+        assert_eq!(status, 400, "{key}: {body}");
+    }
+    let delete = "<Delete><Object><Key>../two/secret</Key></Object></Delete>";
+    let (status, body) =
+        curl(&["-X", "POST", "--data-binary", delete, &format!("{endpoint}/one?delete")]).await;
+    assert_eq!(status, 400, "{body}");
+    assert_eq!(curl(&[&secret]).await, (200, "canary".to_owned()));
+}
+
+#[tokio::test]
+async fn bodies_with_other_digests_are_not_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start(folder.path(), 0).await.unwrap();
+    let bucket = format!("{}/one", server.endpoint());
+    assert_eq!(curl(&["-X", "PUT", &bucket]).await.0, 200);
+    let url = format!("{bucket}/object");
+    let put = async |header: &str, body: &str| {
+        curl(&["-X", "PUT", "-H", header, "--data-binary", body, &url]).await
+    };
+    // Of "hello", by `openssl dgst -binary` and base64.
+    let digests = [
+        "content-md5: XUFAKrxLKna5cZ2REBfFkg==",
+        "x-amz-checksum-sha256: LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=",
+        "x-amz-checksum-sha1: qvTGHdzF6KLavt4PO0gs2a6pQ00=",
+    ];
+    for digest in digests {
+        let (status, body) = put(digest, "other").await;
+        assert_eq!((status, body.contains("BadDigest")), (400, true), "{digest}: {body}");
+        assert_eq!(curl(&[&url]).await.0, 404, "{digest}");
+    }
+    for digest in digests {
+        assert_eq!(put(digest, "hello").await.0, 200, "{digest}");
+        assert_eq!(curl(&[&url]).await, (200, "hello".to_owned()));
+        assert_eq!(put(digest, "other").await.0, 400);
+        assert_eq!(curl(&[&url]).await, (200, "hello".to_owned()), "the former object stays");
+        assert_eq!(curl(&["-X", "DELETE", &url]).await.0, 204);
+    }
+    let (status, body) = put("content-md5: aGVsbG8=", "hello").await;
+    assert_eq!((status, body.contains("InvalidDigest")), (400, true), "{body}");
+}
+
+#[tokio::test]
+async fn pages_of_a_browser_do_not_reach_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start(folder.path(), 0).await.unwrap();
+    let bucket = format!("{}/one", server.endpoint());
+    for (host, status) in
+        [("evil.test", 421), ("127.0.0.1.evil.test", 421), ("localhost:1", 200), ("[::1]", 200)]
+    {
+        let header = format!("host: {host}");
+        let found = curl(&["-X", "PUT", "-H", &header, &format!("{bucket}-{status}-{}", host.len())]).await;
+        assert_eq!(found.0, status, "{host}: {}", found.1);
+    }
+    assert_eq!(curl(&["-X", "PUT", &bucket]).await.0, 200);
+    let (status, body) = curl(&["-F", "key=form", "-F", "file=hello", &bucket]).await;
+    assert_eq!(status, 501, "{body}");
+    assert_eq!(curl(&[&format!("{bucket}/form")]).await.0, 404);
+}
+
+#[tokio::test]
 async fn a_taken_port_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
