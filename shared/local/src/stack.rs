@@ -34,6 +34,8 @@ pub use units::{Relays, Units};
 
 /// Name of the table.
 const TABLE: &str = "ebb";
+/// The folder of the embedded table, in that of all state.
+const TABLE_FOLDER: &str = "table";
 /// Name of our own bucket.
 const BUCKET: &str = "ebb";
 /// How often the index is asked for what is due. The queue wakes what is due sooner.
@@ -94,6 +96,18 @@ pub enum StackError {
     /// Keys that cannot be read or made.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The table of a folder that was in use is empty.
+    #[error(
+        "{} is empty, and {} was in use: put back a copy of the file. To start without the sandboxes that were there, \
+         remove the folder; what they have created stays, and has to be removed by hand",
+        table.display(), state.display()
+    )]
+    Emptied {
+        /// The file.
+        table: PathBuf,
+        /// The folder.
+        state: PathBuf,
+    },
     /// An embedded part does not start.
     #[error("{what} does not start: {reason}")]
     Part {
@@ -142,6 +156,9 @@ impl Stack {
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
         let url = format!("http://{address}");
 
+        if last.is_some() && settings.dynamodb.is_none() {
+            check_table(state)?;
+        }
         let dynamo = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = Bucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
         make_bucket(&bucket).await?;
@@ -278,10 +295,17 @@ fn reaching(listen: IpAddr) -> Result<Client, Box<dyn std::error::Error + Send +
     Ok(Client::new(Policy::with_loopback().and_networks(&format!("{listen}/{whole}"))?)?)
 }
 
+/// Refuses the empty table of a folder whose last start was completed: it would count as a new one.
+fn check_table(state: &Path) -> Result<(), StackError> {
+    let table = Table::file(&state.join(TABLE_FOLDER));
+    let is_empty = table.metadata().is_ok_and(|found| found.len() == 0);
+    if is_empty { Err(StackError::Emptied { table, state: state.to_owned() }) } else { Ok(()) }
+}
+
 /// The table, made if it was not there.
 async fn table(settings: &Settings) -> Result<Dynamo, Box<dyn std::error::Error + Send + Sync>> {
     let (client, name) = match &settings.dynamodb {
-        None => (Table::open(&settings.state.join("table"))?, TABLE),
+        None => (Table::open(&settings.state.join(TABLE_FOLDER))?, TABLE),
         Some(external) => (Table::at(&external.endpoint), external.table.as_str()),
     };
     ebb_store::table::create(&client, name).await?;

@@ -25,6 +25,18 @@ pub enum EmbeddedError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// The file of the tables cannot be read.
+    #[error(
+        "{} is damaged ({reason}). Put back a copy of it, or recover what can be read: \
+         sqlite3 {} .recover | sqlite3 recovered.sqlite, and put that in its place",
+        file.display(), file.display()
+    )]
+    Damaged {
+        /// Which.
+        file: std::path::PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
     /// The emulator refused.
     #[error("{what}: {reason}")]
     Refused {

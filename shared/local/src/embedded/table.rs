@@ -1,6 +1,6 @@
 //! DynamoDB in this process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
@@ -27,10 +27,11 @@ impl Table {
     /// `ebb_store::table::create`.
     ///
     /// # Errors
-    /// The folder cannot be written, or holds something else.
+    /// The folder cannot be written, or the file in it is damaged or something else.
     pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
         make_folder(folder)?;
-        let file = folder.join("table.sqlite");
+        let file = Self::file(folder);
+        check(&file)?;
         let refused = |reason: DynoxideError| EmbeddedError::Refused {
             what: format!("table in {}", file.display()),
             reason: reason.to_string(),
@@ -40,6 +41,11 @@ impl Table {
         // forced to the disk.
         database.disable_bulk_loading().map_err(refused)?;
         Ok(Self::client(database))
+    }
+
+    /// Returns the file of the tables kept in `folder`.
+    pub fn file(folder: &Path) -> PathBuf {
+        folder.join("table.sqlite")
     }
 
     /// A client of tables that live as long as it does.
@@ -63,6 +69,24 @@ impl Table {
         let connector = SharedHttpConnector::new(Connector { database });
         let config = config("http://dynamodb.local");
         Client::from_conf(config.http_client(http_client_fn(move |_, _| connector.clone())).build())
+    }
+}
+
+/// Has SQLite look at every page of the file, if there is one: a damaged page would fail each request that meets it, and
+/// look like a fault that passes.
+fn check(file: &Path) -> Result<(), EmbeddedError> {
+    let is_empty = file.metadata().map_or(true, |found| found.len() == 0);
+    if is_empty {
+        return Ok(());
+    }
+    let damaged = |reason: String| EmbeddedError::Damaged { file: file.to_owned(), reason };
+    let first_problem = || -> rusqlite::Result<String> {
+        rusqlite::Connection::open(file)?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+    };
+    match first_problem() {
+        Ok(answer) if answer == "ok" => Ok(()),
+        Ok(problem) => Err(damaged(problem)),
+        Err(error) => Err(damaged(error.to_string())),
     }
 }
 

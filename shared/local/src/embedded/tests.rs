@@ -63,6 +63,32 @@ async fn a_table_is_there_again_when_its_folder_is_opened_again() {
 }
 
 #[tokio::test]
+async fn a_damaged_table_is_named_with_its_recovery() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Table::open(folder.path()).unwrap();
+    create_table(&client).await;
+    for number in 0..200 {
+        add(&client, &format!("{number}{}", "x".repeat(500)), number).await;
+    }
+    drop(client);
+    let file = Table::file(folder.path());
+    // Into the file itself, from the log that is beside it.
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(connection);
+    let mut bytes = std::fs::read(&file).unwrap();
+    assert!(bytes.len() > 100_000);
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 20_000].fill(0xa5);
+    std::fs::write(&file, bytes).unwrap();
+    let error = Table::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("table.sqlite is damaged (") && error.contains(".recover"), "{error}");
+    std::fs::write(&file, "something else, and longer than the header of a database: ".repeat(10)).unwrap();
+    let error = Table::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("table.sqlite is damaged (file is not a database)"), "{error}");
+}
+
+#[tokio::test]
 async fn a_table_in_memory_is_its_own() {
     let (one, two) = (Table::memory().unwrap(), Table::memory().unwrap());
     create_table(&one).await;
