@@ -153,6 +153,8 @@ pub struct UnitDoc {
     pub after: Vec<At<String>>,
     /// Units of earlier events that it takes away. `None`: inferred from what it reads.
     pub undoes: Option<Vec<At<String>>>,
+    /// Nothing that it makes has to be undone: `cleanup: none`.
+    pub leaves_nothing: bool,
     /// Inputs in the order of the document.
     pub inputs: Vec<InputDoc>,
     /// Outputs in the order of the document.
@@ -348,6 +350,13 @@ pub struct RouteGroup {
     pub expanded: String,
     /// Cluster; `None`: all.
     pub cluster: Option<String>,
-    /// Milliseconds from what the document's `offsetFrom` says.
+    /// Milliseconds after creation, if `ttl_from` does not say otherwise.
     pub ttl_ms: Option<u64>,
+    /// What `ttl` counts from, with its place; without `offsetFrom` that is [`Self::NO_MATCHED_SANDBOXES`].
+    pub ttl_from: Option<At<String>>,
+}
+
+impl RouteGroup {
+    /// The `offsetFrom` that counts from when no sandbox matches the route group.
+    pub const NO_MATCHED_SANDBOXES: &'static str = "noMatchedSandboxes";
 }

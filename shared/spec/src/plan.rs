@@ -305,7 +305,7 @@ pub struct Retry {
     pub backoff_ms: u64,
     /// Milliseconds; no wait is longer.
     pub max_backoff_ms: u64,
-    /// Which failures are tried again: `timeout`, `5xx`, `429`, `408`, `connect`, `exit`, `lost`, an exact status such as
+    /// Which failures are tried again: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exact status such as
     /// `503`. Empty: all that can pass by themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,

@@ -60,6 +60,17 @@ pub(super) fn named<'a>(
     }
 }
 
+/// The cluster that a unit of a resource names, as far as it is one; `None`: the target's.
+pub(super) fn known(instance: &Instance<'_>, unit: &Unit<'_>) -> Option<String> {
+    match unit.cluster.as_ref()? {
+        Cluster::Named(name) => Some(name.clone()),
+        Cluster::Param(name) => match &instance.given.get(name.as_str())?.value {
+            Template::Literal(Value::String(name)) => Some(name.clone()),
+            _ => None,
+        },
+    }
+}
+
 /// The cluster that a unit of a resource names; `None`: the target's.
 pub(super) fn of(report: &mut Report, instance: &Instance<'_>, unit: &Unit<'_>) -> Option<String> {
     let name = match unit.cluster.as_ref()? {

@@ -28,7 +28,22 @@ pub const MAX_INPUTS: usize = 100;
 pub const MAX_RESOURCES: usize = 500;
 
 /// The failure classes that `retry.on` can name, beside an exact status from 400 to 599.
-pub const RETRY_CLASSES: [&str; 7] = ["timeout", "5xx", "429", "408", "connect", "exit", "lost"];
+pub const RETRY_CLASSES: [&str; 14] = [
+    "timeout",
+    "5xx",
+    "4xx",
+    "429",
+    "408",
+    "connect",
+    "exit",
+    "lost",
+    "failed",
+    "imagePull",
+    "unschedulable",
+    "evicted",
+    "quota",
+    "outOfMemory",
+];
 
 /// The name of an event in documents.
 pub fn event_name(moment: Moment) -> &'static str {

@@ -127,6 +127,7 @@ fn unit(at: Pos, manifest: At<Tree>, ready: Option<At<Text>>) -> UnitDoc {
         when: None,
         after: Vec::new(),
         undoes: None,
+        leaves_nothing: false,
         inputs: Vec::new(),
         outputs: Vec::new(),
         timeout_ms: None,

@@ -15,8 +15,10 @@ mod places;
 mod plugin;
 mod reader;
 mod removal;
+mod route_group;
 mod sandbox;
 mod sensitive;
+mod shared_keys;
 mod teardown;
 mod unit;
 mod version;
@@ -37,6 +39,8 @@ use wires::Wires;
 pub use canonical::{PLAN_VERSION, PlanError};
 pub use edges::{Edge, Why, edges};
 pub use k8s_apply::is_built_in;
+pub use params::kind_name;
+pub use route_group::check_route_group;
 pub use version::resolve_version;
 
 /// The plugin that a resource is bound to.
@@ -80,6 +84,7 @@ pub fn plan_within(
     if instances.len() == sandbox.resources.len() {
         sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);
         assemble::place(&mut report, sandbox, &mut instances);
+        shared_keys::check(&mut report, sandbox, &instances, &mut warnings);
     }
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);

@@ -7,7 +7,7 @@ use crate::expr::{PATTERN_HELP, PatternError, TextPattern, WorkBudget};
 use crate::model::{At, Param, ParamKind};
 
 /// The name of a type in documents.
-pub(super) fn kind_name(kind: ParamKind) -> &'static str {
+pub fn kind_name(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::String => "string",
         ParamKind::Integer => "integer",

@@ -10,11 +10,13 @@ use super::order::{self, Step};
 use super::params;
 use super::reader::{Report, Use};
 use super::sensitive::{self, Role, Sensitivity};
+use super::shared_keys;
 use super::unit::{self, Unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{Scope, Source, Usage, WorkBudget};
 use crate::model::{At, Dialect, Param, Plugin, Pos, WorkDoc};
 use crate::plan::{Moment, Template};
+use crate::template;
 
 /// Steps that a unit takes beside its expressions.
 const UNIT_STEPS: u64 = 40;
@@ -92,6 +94,8 @@ pub(super) fn check<'a>(plugin: &'a Plugin, budget: &Rc<WorkBudget>) -> Result<C
     checked.public_outputs(&mut report);
     checked.check_cycles(&mut report);
     checked.warn();
+    let shared = shared_keys::warn(&report, &checked);
+    checked.warnings.extend(shared.into_iter().take(MAX_WARNINGS));
     match report.errors(plugin.name.at) {
         Some(errors) => Err(errors),
         None => Ok(checked),
@@ -396,6 +400,20 @@ impl<'a> Checked<'a> {
                     );
                 }
             }
+            if let WorkDoc::Pod { script, .. } = &unit.doc.work
+                && self.plugin.dialect == Dialect::Ebb
+                && let Some(offset) = templated(&script.value)
+            {
+                let place = At { value: script.value.as_str(), at: script.at };
+                let at = template::place(&self.plugin.source, &place, offset);
+                let message = format!(
+                    "the script of `{name}` has a `${{…}}` that stays as it is: scripts are not templated"
+                );
+                let help = "declare an input with this value, and read its variable";
+                warnings.push(
+                    Diagnostic::warning("script-template", &self.plugin.source, at, message).help(help),
+                );
+            }
             let elsewhere = unit.undoes.iter().map(|&undone| &self.units[undone]).find(|undone| {
                 unit.plan.work.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
             });
@@ -413,9 +431,15 @@ impl<'a> Checked<'a> {
             let makes = matches!(unit.doc.work, WorkDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
             // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
             let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
-            if makes && !unknown && unit.moment <= Moment::AfterReady && !undone.contains(&at) {
+            if makes
+                && !unit.doc.leaves_nothing
+                && !unknown
+                && unit.moment <= Moment::AfterReady
+                && !undone.contains(&at)
+            {
                 let message = format!("nothing takes away what `{name}` makes");
-                let help = format!("add a unit to postStop with `undoes: {name}`");
+                let help =
+                    format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
                 warnings.push(
                     Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help),
                 );
@@ -423,6 +447,15 @@ impl<'a> Checked<'a> {
         }
         self.warnings = warnings;
     }
+}
+
+/// The byte of a script where an expression of ours begins that its author takes for a template.
+fn templated(script: &str) -> Option<usize> {
+    let roots = ["units", "params", "target", "resource"];
+    let begins = |rest: &str| {
+        roots.iter().any(|root| rest.strip_prefix(root).is_some_and(|rest| rest.starts_with('.')))
+    };
+    script.match_indices("${").map(|(at, _)| at).find(|at| begins(script[at + 2..].trim_start()))
 }
 
 #[derive(Clone, Copy)]

@@ -1,14 +1,18 @@
 //! Units: what they run, read and give.
 
 use super::inner;
+use crate::compile::defaults::{MAX_ATTEMPTS, RETRY_CLASSES};
 use crate::load::names::Shape;
 use crate::load::reader::{Map, Reader};
 use crate::load::yaml::{Node, Value};
 use crate::model::{At, InputDoc, OutputDoc, OutputFromDoc, Pos, RetryDoc, UnitDoc, WorkDoc};
 
-pub(crate) const KEYS: [&str; 11] = [
-    "pod", "webhook", "object", "cluster", "when", "after", "undoes", "timeout", "retry", "inputs", "outputs",
+pub(crate) const KEYS: [&str; 12] = [
+    "pod", "webhook", "object", "cluster", "when", "after", "undoes", "cleanup", "timeout", "retry",
+    "inputs", "outputs",
 ];
+/// What `cleanup` can be.
+const CLEANUP: [&str; 1] = ["none"];
 pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
 pub(crate) const POD: [&str; 2] = ["runner", "script"];
 pub(crate) const WEBHOOK: [&str; 4] = ["url", "method", "headers", "body"];
@@ -18,9 +22,6 @@ pub(crate) const OUTPUT: [&str; 5] = ["file", "value", "secret", "sensitive", "d
 pub(crate) const SECRET: [&str; 2] = ["name", "key"];
 pub(crate) const RETRY: [&str; 4] = ["attempts", "backoff", "maxBackoff", "on"];
 const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
-const CLASSES: [&str; 7] = ["timeout", "5xx", "429", "408", "connect", "exit", "lost"];
-/// The most tries of a unit.
-const MAX_ATTEMPTS: u64 = 1000;
 
 /// `timeout` and `retry` of a unit, or of `defaults`.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,7 @@ pub(super) fn unit(
     let when = map.get("when").and_then(|node| reader.text(node, &map.below("when")));
     let after = map.get("after").map(|node| reader.names(node, &map.below("after"))).unwrap_or_default();
     let undoes = map.get("undoes").map(|node| reader.names(node, &map.below("undoes")));
+    let leaves_nothing = cleanup(reader, &map);
     let own = limits(reader, &map);
     let kind = kind(reader, &map, &name);
     let inputs = inputs(reader, &map, kind);
@@ -57,11 +59,23 @@ pub(super) fn unit(
         when,
         after,
         undoes,
+        leaves_nothing,
         inputs,
         outputs,
         timeout_ms: own.timeout_ms.or(defaults.timeout_ms),
         retry: merged(own.retry, defaults.retry.as_ref()),
     })
+}
+
+/// Whether nothing that the unit makes has to be undone.
+fn cleanup(reader: &mut Reader<'_>, map: &Map<'_>) -> bool {
+    let Some(text) = reader.optional_string(map, "cleanup") else { return false };
+    let known = CLEANUP.contains(&text.value.as_str());
+    if !known {
+        let wrong = reader.wrong("unknown-value", text.at, format!("`cleanup` cannot be `{}`", text.value));
+        reader.note_near(wrong, &text.value, CLEANUP);
+    }
+    known
 }
 
 /// The one kind that the unit has.
@@ -98,7 +112,8 @@ pub(super) fn limits(reader: &mut Reader<'_>, map: &Map<'_>) -> Limits {
 
 fn retry(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<RetryDoc> {
     let map = reader.map(node, path, &RETRY)?;
-    let attempts = reader.integer(&map, "attempts", 1, MAX_ATTEMPTS).and_then(|n| u32::try_from(n).ok());
+    let attempts =
+        reader.integer(&map, "attempts", 1, u64::from(MAX_ATTEMPTS)).and_then(|n| u32::try_from(n).ok());
     let backoff_ms = map.get("backoff").and_then(|node| reader.duration(node, &map.below("backoff")));
     let max_backoff_ms =
         map.get("maxBackoff").and_then(|node| reader.duration(node, &map.below("maxBackoff")));
@@ -127,9 +142,9 @@ fn class(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<At<String>>
         }
     };
     let status = text.len() == 3 && text.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
-    if !status && !CLASSES.contains(&text.as_str()) {
+    if !status && !RETRY_CLASSES.contains(&text.as_str()) {
         let wrong = reader.wrong("unknown-value", node.at, format!("there is no failure class `{text}`"));
-        reader.note_near(wrong, &text, CLASSES);
+        reader.note_near(wrong, &text, RETRY_CLASSES);
         return None;
     }
     Some(At { value: text, at: node.at })

@@ -230,7 +230,12 @@ impl Reader<'_> {
         };
         let found = duration(&text, &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)]);
         if found.is_none() {
-            let wrong = self.wrong_at("bad-duration", node, format!("`{text}` is no duration"));
+            let zero = text.trim_start_matches('0').starts_with(|c: char| c.is_ascii_alphabetic())
+                && text.starts_with('0');
+            let wrong = match zero {
+                true => self.wrong_at("bad-duration", node, format!("`{path}` must be above 0")),
+                false => self.wrong_at("bad-duration", node, format!("`{text}` is not a duration")),
+            };
             self.note(wrong.help(example));
         }
         found
@@ -241,7 +246,8 @@ impl Reader<'_> {
         let units = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
         let found = duration(&text.value, &units);
         if found.is_none() {
-            let wrong = self.wrong("bad-duration", text.at, format!("`{}` is no duration", text.value));
+            let wrong =
+                self.wrong("bad-duration", text.at, format!("`{}` is not a duration above 0", text.value));
             self.note(wrong.help("a whole number with its unit: 30m, 4h, 2d or 1w"));
         }
         found

@@ -191,6 +191,9 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
                 Some(line) if line.contains('@') && message.contains('@') => {
                     found.help("quote a value that begins with `@`: \"@{…}\"")
                 }
+                Some(line) if unquoted(line) => {
+                    found.help("inside `{…}` and `[…]` a value with `${…}` needs quotes: \"${…}\"")
+                }
                 Some(line) if line.trim_start().starts_with('\t') || line.contains('\t') => {
                     found.help("indent with blanks, not with tabs")
                 }
@@ -198,6 +201,12 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
             }
         }
     }
+}
+
+/// Whether a `${` stands unquoted in a mapping or list of one line, where its brace ends the mapping.
+fn unquoted(line: &str) -> bool {
+    let before = |at: usize| line[..at].trim_end().ends_with([':', ',', '[']);
+    line.contains(['{', '[']) && line.match_indices("${").any(|(at, _)| before(at))
 }
 
 /// What limit was met, in words.

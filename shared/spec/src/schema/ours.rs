@@ -127,13 +127,14 @@ struct Duration(#[schemars(regex(pattern = r"^([0-9]+(ms|s|m|h|d)|.*@\{.+\}.*)$"
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 struct Retry {
     /// Tries in all.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = 100))]
     attempts: Option<u32>,
     /// The bound of the first wait; it doubles with each try.
     backoff: Option<Duration>,
     /// The bound of every wait.
     max_backoff: Option<Duration>,
-    /// Which failures are tried again: `timeout`, `5xx`, `429`, `408`, `connect`, `exit`, `lost`, an HTTP status.
+    /// Which failures are tried again: `timeout`, `5xx`, `4xx`, `connect`, `exit`, `lost`, `failed`, `imagePull`,
+    /// `unschedulable`, `evicted`, `quota`, `outOfMemory`, an HTTP status.
     on: Option<Vec<FailureClass>>,
 }
 
@@ -164,6 +165,8 @@ struct Unit {
     after: Option<Names>,
     /// Units of earlier events that this one takes away; left out, it follows from what it reads.
     undoes: Option<Names>,
+    /// `none`: nothing that it makes has to be undone.
+    cleanup: Option<Cleanup>,
     /// How long one try may take.
     timeout: Option<Duration>,
     /// When and how often it is tried again.
@@ -172,6 +175,13 @@ struct Unit {
     inputs: Option<BTreeMap<String, Input>>,
     /// What it gives, by name.
     outputs: Option<BTreeMap<String, Output>>,
+}
+
+/// What has to be undone of a unit.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+enum Cleanup {
+    None,
 }
 
 /// One name or several.

@@ -128,6 +128,7 @@ fn unit(
         when: None,
         after: Vec::new(),
         undoes: None,
+        leaves_nothing: false,
         inputs,
         outputs,
         timeout_ms: None,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::diagnostic::Diagnostic;
 use crate::load::names::Shape;
 use crate::load::reader::{Map, Reader, below};
 use crate::load::yaml::{Node, Value};
@@ -34,7 +35,7 @@ pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String
     let cluster = reader.required_string(&spec, "cluster");
     reader.optional_string(&spec, "description");
     let labels = labels(reader, &spec);
-    let ttl_ms = ttl(reader, &spec, &["createdAt", "updatedAt"]);
+    let (ttl_ms, _) = ttl(reader, &spec, &["createdAt", "updatedAt"]);
     for list in ["forks", "local", "virtual", "middleware", "endpoints"] {
         if let Some(node) = spec.get(list) {
             reader.list(node, &spec.below(list));
@@ -86,13 +87,15 @@ pub(crate) fn route_group(reader: &mut Reader<'_>, document: &Node, expanded: St
             }
         }
     }
-    let ttl_ms = ttl(reader, &spec, &["noMatchedSandboxes", "createdAt", "updatedAt"]);
+    let (ttl_ms, ttl_from) =
+        ttl(reader, &spec, &[RouteGroup::NO_MATCHED_SANDBOXES, "createdAt", "updatedAt"]);
     Some(RouteGroup {
         source: reader.source.clone(),
         name,
         expanded,
         cluster: cluster.map(|cluster| cluster.value),
         ttl_ms,
+        ttl_from,
     })
 }
 
@@ -130,18 +133,29 @@ fn labels(reader: &mut Reader<'_>, spec: &Map<'_>) -> BTreeMap<String, String> {
     labels
 }
 
-fn ttl(reader: &mut Reader<'_>, spec: &Map<'_>, offsets: &[&str]) -> Option<u64> {
-    let node = spec.get("ttl")?;
-    let map = reader.map(node, &spec.below("ttl"), &TTL)?;
-    if let Some(offset) = reader.optional_string(&map, "offsetFrom")
-        && !offsets.contains(&offset.value.as_str())
-    {
-        let wrong =
-            reader.wrong("unknown-value", offset.at, format!("`offsetFrom` cannot be `{}`", offset.value));
-        reader.note_near(wrong, &offset.value, offsets.iter().copied());
+/// `ttl` in milliseconds, and what it counts from: `offsetFrom`, or the first of `offsets`.
+fn ttl(reader: &mut Reader<'_>, spec: &Map<'_>, offsets: &[&str]) -> (Option<u64>, Option<At<String>>) {
+    let Some(node) = spec.get("ttl") else { return (None, None) };
+    let Some(map) = reader.map(node, &spec.below("ttl"), &TTL) else { return (None, None) };
+    let offset = reader.optional_string(&map, "offsetFrom");
+    match &offset {
+        Some(offset) if !offsets.contains(&offset.value.as_str()) => {
+            let message = format!("`offsetFrom` cannot be `{}`", offset.value);
+            let wrong = reader.wrong("unknown-value", offset.at, message);
+            reader.note_near(wrong, &offset.value, offsets.iter().copied());
+        }
+        Some(offset) if offset.value == "updatedAt" => {
+            let message = "`updatedAt` is taken as `createdAt`";
+            let warning = Diagnostic::warning("ttl-offset", reader.source, offset.at, message);
+            reader
+                .note(warning.help("the time to live is set when the target is created and stays as it is"));
+        }
+        _ => {}
     }
-    let duration = reader.required_string(&map, "duration")?;
-    reader.signadot_duration(&duration)
+    let first = offsets.first().map_or_else(String::new, |offset| (*offset).to_owned());
+    let from = offset.unwrap_or(At { value: first, at: node.at });
+    let duration = reader.required_string(&map, "duration");
+    (duration.and_then(|duration| reader.signadot_duration(&duration)), Some(from))
 }
 
 fn resources(reader: &mut Reader<'_>, spec: &Map<'_>) -> Vec<ResourceDoc> {

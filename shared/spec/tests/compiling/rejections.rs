@@ -298,3 +298,85 @@ fn k8s_apply() {
         ],
     );
 }
+
+/// Two resources of one plugin, bound twice with the params of `first` and `second`.
+fn twice(plugin: &str, first: &str, second: &str) -> String {
+    let sandbox = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  orders: {{plugin: p{first}}}\n  users: {{plugin: p{second}}}\n"
+    );
+    match compiled(&sandbox, &[&format!("{HEAD}{plugin}")]) {
+        Ok((_, warnings)) => format!("accepted\n{}", drawn(&warnings)),
+        Err(errors) => drawn(&errors),
+    }
+}
+
+#[test]
+fn names_that_two_resources_share() {
+    let object = |name: &str| {
+        format!(
+            "params: {{a: {{type: string, default: x}}}}\npreStart:\n  o: {{object: {{manifest: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: \"{name}\"}}}}}}}}\n"
+        )
+    };
+    let hook = |body: &str| {
+        format!(
+            "params: {{a: {{type: string, default: x}}}}\npreStart:\n  h: {{webhook: {{url: \"https://e.example.org/\", body: {body}}}}}\n"
+        )
+    };
+    let script = |text: &str| {
+        format!(
+            "preStart:\n  s: {{cleanup: none, pod: {{script: \"#!/bin/sh\\n{text}\"}}, inputs: {{k: \"${{target.key}}\"}}}}\n"
+        )
+    };
+    let mut text = String::new();
+    for (plugin, first, second) in [
+        (object("page-${target.key}"), "", ""),
+        (object("page-${target.key}-${params.a}"), "", ", params: {a: y}"),
+        (object("page-${params.a}"), ", params: {a: y}", ", params: {a: y}"),
+        (object("page-${resource.key}"), "", ""),
+        (object("${resource.name}-${target.key}"), "", ""),
+        (hook("{key: \"${target.key}\"}"), "", ""),
+        (hook("{key: \"${target.key}\", a: \"${params.a}\"}"), "", ", params: {a: y}"),
+        (hook("{key: \"${resource.key}\", of: \"${target.key}\"}"), "", ""),
+        (script("make $K"), "", ""),
+        (script("make $EBB_KEY"), "", ""),
+    ] {
+        text += &format!("{}\n{}\n", plugin.lines().last().unwrap(), twice(&plugin, first, second));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn scripts_that_look_like_templates() {
+    plugin(
+        "script_templates",
+        &[
+            "preStart:\n  a:\n    cleanup: none\n    pod:\n      script: |\n        #!/bin/sh\n        echo ${HOME} ${params:-x}\n        echo ${units.b.outputs.o}\n",
+            "preStart:\n  a: {cleanup: none, pod: {script: \"#!/bin/sh\\necho ${target} ${units_}\"}}\n",
+        ],
+    );
+}
+
+#[test]
+fn work_that_exceeds_the_budget() {
+    let patterns = |count: usize, pattern: &str| {
+        let params: String = (0..count)
+            .map(|n| format!("  p{n}: {{type: string, required: false, pattern: '{pattern}x{n}'}}\n"))
+            .collect();
+        format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
+    };
+    let too_large = checked(&patterns(1, r"\w{900}"));
+    assert_eq!(
+        too_large.iter().map(Diagnostic::plain).collect::<Vec<_>>(),
+        [
+            "plugin.yaml:6:48: error[param]: the pattern of `p0` cannot be used: it takes more than 65536 bytes when it is compiled"
+        ]
+    );
+    assert_eq!(checked(&patterns(20, r"(?i)[ -\x{10FFFF}]")), []);
+    let exhausted = checked(&patterns(60, r"(?i)[ -\x{10FFFF}]"));
+    let exhausted: Vec<String> = exhausted.iter().map(Diagnostic::plain).collect();
+    assert_eq!(exhausted.len(), 1, "{exhausted:?}");
+    assert!(
+        exhausted[0].starts_with("plugin.yaml:") && exhausted[0].contains("error[work-limit]: up to here"),
+        "{exhausted:?}"
+    );
+}

@@ -345,3 +345,31 @@ fn drawings_differ_in_ink_only() {
     assert_eq!(none, None);
     assert_eq!(ebb_spec::expr::nearest("queue_url", ["queue-name", "queue-url"]), Some("queue-url"));
 }
+
+#[test]
+fn templates_without_quotes() {
+    refused(
+        "unquoted_template",
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {x: {type: string}}\npreStart:\n  u: {webhook: {url: \"https://e.example.org\", body: {key: ${params.x}}}}\n",
+    );
+}
+
+#[test]
+fn a_route_group_does_not_end_while_sandboxes_match_it() {
+    let group = |ttl: &str| {
+        let text = format!(
+            "name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  ttl: {{duration: 1d{ttl}}}\n"
+        );
+        match load::document("g.yaml", &text, &load::NoFiles, &Vars::none()).unwrap() {
+            load::Document::RouteGroup(group) => group,
+            other => panic!("{other:?}"),
+        }
+    };
+    for ttl in ["", ", offsetFrom: noMatchedSandboxes"] {
+        let refused = ebb_spec::compile::check_route_group(&group(ttl)).unwrap_err();
+        let told: Vec<&str> = refused.iter().map(|found| found.code).collect();
+        assert_eq!(told, ["ttl-offset"]);
+        assert!(refused.iter().all(|found| found.at.is_some()), "{refused}");
+    }
+    assert_eq!(ebb_spec::compile::check_route_group(&group(", offsetFrom: createdAt")), Ok(()));
+}

@@ -1,0 +1,19 @@
+//! What a route group asks for that is not done.
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::model::RouteGroup;
+
+/// Checks that a route group can be a target.
+///
+/// # Errors
+/// A `ttl` that counts from the end of the last matching sandbox: no platform reports which sandboxes match, so the route
+/// group would end while some do.
+pub fn check_route_group(group: &RouteGroup) -> Result<(), Diagnostics> {
+    let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == RouteGroup::NO_MATCHED_SANDBOXES)
+    else {
+        return Ok(());
+    };
+    let message = "this `ttl` counts from when no sandbox matches the route group, which is not known here";
+    let help = "write `offsetFrom: createdAt`, or leave `ttl` out";
+    Err(Diagnostic::error("ttl-offset", &group.source, from.at, message).help(help).into())
+}

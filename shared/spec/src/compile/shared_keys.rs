@@ -1,0 +1,256 @@
+//! Things that two resources of one target would make under the same name.
+//!
+//! `target.key` is the same for all resources of a target. A name that is made of it, of literals and of params with the
+//! same values is therefore the same in two resources; one with `resource.key` or `resource.name` is not. What depends on
+//! an output or on a computed param is not decided here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::plugin::Checked;
+use super::reader::Report;
+use super::sandbox::Instance;
+use super::unit::Unit;
+use crate::diagnostic::Diagnostic;
+use crate::expr::{self, Scope, Source};
+use crate::model::Sandbox;
+use crate::plan::{Moment, Object, Template, Webhook, Work};
+use crate::template::{self, Piece};
+
+const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the resources of a sandbox";
+/// Variables of a script that differ between the resources of a target.
+const OWN_VARIABLES: [&str; 4] = ["EBB_KEY", "EBB_IDEMPOTENCY_KEY", "EBB_RESOURCE", "SIGNADOT_RESOURCE_NAME"];
+
+/// What a unit makes, as far as it is known before the target exists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity {
+    /// The words for a message.
+    noun: String,
+    /// Everything that tells it apart.
+    parts: Vec<String>,
+}
+
+/// Refuses a sandbox in which two resources make the same thing.
+pub(super) fn check(
+    report: &mut Report,
+    sandbox: &Sandbox,
+    instances: &[Instance<'_>],
+    warnings: &mut Vec<Diagnostic>,
+) {
+    let mut bound: BTreeMap<&str, usize> = BTreeMap::new();
+    for instance in instances {
+        *bound.entry(instance.bound.digest).or_default() += 1;
+    }
+    let mut made: BTreeMap<Identity, (usize, &str)> = BTreeMap::new();
+    for (number, instance) in instances.iter().enumerate() {
+        let twice = bound.get(instance.bound.digest).is_some_and(|count| *count > 1);
+        for unit in instance.checked.units.iter().filter(|unit| unit.moment <= Moment::AfterReady) {
+            if report.is_full() {
+                return;
+            }
+            let script = matches!(unit.plan.work, Work::Pod(_));
+            for identity in identities(report, instance, unit, twice) {
+                let noun = identity.noun.clone();
+                let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
+                let (Some(here), Some(there)) = (sandbox.resources.get(number), sandbox.resources.get(first))
+                else {
+                    continue;
+                };
+                if first == number {
+                    continue;
+                }
+                let message = format!(
+                    "`{}/{other}` and `{}/{}` {noun}",
+                    there.name.value, here.name.value, unit.plan.key
+                );
+                let found = match script {
+                    true => Diagnostic::warning("shared-key", &report.source, here.name.at, message),
+                    false => report.error("shared-key", here.name.at, message),
+                };
+                let found = found.related(there.name.at, "the other resource").help(HELP);
+                match script {
+                    true => warnings.push(found),
+                    false => report.push(found),
+                }
+            }
+        }
+    }
+}
+
+fn identities(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, twice: bool) -> Vec<Identity> {
+    match &unit.plan.work {
+        Work::Object(object) => objects(report, instance, unit, object),
+        Work::Webhook(webhook) if twice => request(report, instance, unit, webhook).into_iter().collect(),
+        Work::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
+            script(report, instance, unit).into_iter().collect()
+        }
+        Work::Webhook(_) | Work::Pod(_) | Work::Removal => Vec::new(),
+    }
+}
+
+/// The objects of a unit whose names are known.
+fn objects(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, object: &Object) -> Vec<Identity> {
+    let known = |value: &Value| match value {
+        Value::String(text) => Fixed::of(report, Some(instance), text).map(|fixed| fixed.text),
+        _ => None,
+    };
+    let cluster = super::clusters::known(instance, unit).unwrap_or_default();
+    manifests(object)
+        .iter()
+        .filter_map(|manifest| {
+            let metadata = &manifest["metadata"];
+            let (kind, name) = (manifest["kind"].as_str()?, known(&metadata["name"])?);
+            let namespace = match &metadata["namespace"] {
+                Value::Null => String::new(),
+                other => known(other)?,
+            };
+            let noun = format!("would both make the {kind} `{name}`");
+            let group =
+                manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+            Some(Identity { noun, parts: vec![group.to_owned(), namespace, cluster.clone()] })
+        })
+        .collect()
+}
+
+fn manifests(object: &Object) -> &[Value] {
+    match &object.manifest {
+        Value::Array(manifests) => manifests,
+        one => std::slice::from_ref(one),
+    }
+}
+
+/// A request that names the target, if all of it is known.
+fn request(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, webhook: &Webhook) -> Option<Identity> {
+    let mut all = Fixed::default();
+    all.template(report, instance, &webhook.url)?;
+    webhook.headers.values().try_for_each(|value| all.template(report, instance, value))?;
+    webhook.body.iter().try_for_each(|body| all.tree(report, instance, body))?;
+    unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
+    let noun = "would send the same request, with the same key".to_owned();
+    let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
+    all.names_target.then_some(Identity { noun, parts })
+}
+
+/// The inputs of a script that names the target, if all of them are known.
+fn script(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>) -> Option<Identity> {
+    let mut all = Fixed::default();
+    unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
+    let noun = "run the same script with the same key".to_owned();
+    let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
+    all.names_target.then_some(Identity { noun, parts })
+}
+
+/// A text without what is computed from outputs: references to the target stay as they are written.
+#[derive(Clone, Debug, Default)]
+struct Fixed {
+    text: String,
+    names_target: bool,
+}
+
+impl Fixed {
+    /// The text as it is in a resource. Without a resource, params count as known.
+    fn of(report: &Report, instance: Option<&Instance<'_>>, text: &str) -> Option<Self> {
+        let mut fixed = Self::default();
+        for piece in template::split(text).ok()? {
+            match piece {
+                Piece::Literal(text) => fixed.text.push_str(&text),
+                Piece::Expression { text, .. } => fixed.expression(report, instance, &text)?,
+            }
+        }
+        Some(fixed)
+    }
+
+    fn expression(&mut self, report: &Report, instance: Option<&Instance<'_>>, text: &str) -> Option<()> {
+        let parsed = expr::parse_within(text, Scope::Plugin, &report.budget).ok()?;
+        let mut params = BTreeSet::new();
+        for reference in &parsed.references {
+            match &reference.source {
+                Source::Target(field) => {
+                    self.names_target |= ["key", "name", "uid"].contains(&field.as_str());
+                }
+                Source::Param(name) => {
+                    let Some(instance) = instance else { continue };
+                    match instance.given.get(name.as_str()).map(|given| &given.value) {
+                        Some(Template::Literal(value)) => params.insert((name.clone(), value.to_string())),
+                        Some(_) => return None,
+                        None => params.insert((name.clone(), String::new())),
+                    };
+                }
+                _ => return None,
+            }
+        }
+        // One param alone reads better as its value.
+        match (parsed.whole(), params.first()) {
+            (Some(_), Some((_, value))) => self.text.push_str(value.trim_matches('"')),
+            (_, None) => self.text.push_str(&format!("${{{text}}}")),
+            _ => self.text.push_str(&format!("${{{text}}} {params:?}")),
+        }
+        Some(())
+    }
+
+    fn template(&mut self, report: &Report, instance: &Instance<'_>, template: &Template) -> Option<()> {
+        match template {
+            Template::Literal(value) => self.push(&value.to_string()),
+            Template::Secret { name, key } => self.push(&format!("{name}/{key}")),
+            Template::Text(text) => self.add(Self::of(report, Some(instance), text)?),
+            Template::Tree(tree) => self.tree(report, instance, tree)?,
+        }
+        Some(())
+    }
+
+    fn tree(&mut self, report: &Report, instance: &Instance<'_>, tree: &Value) -> Option<()> {
+        match tree {
+            Value::String(text) => self.add(Self::of(report, Some(instance), text)?),
+            Value::Array(items) => items.iter().try_for_each(|item| self.tree(report, instance, item))?,
+            Value::Object(map) => {
+                for (key, value) in map {
+                    self.push(key);
+                    self.tree(report, instance, value)?;
+                }
+            }
+            scalar => self.push(&scalar.to_string()),
+        }
+        Some(())
+    }
+
+    fn add(&mut self, other: Self) {
+        self.push(&other.text);
+        self.names_target |= other.names_target;
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        // Two texts are never read as one.
+        self.text.push('\0');
+    }
+}
+
+/// Warns of the names in a plugin that two of its resources in one sandbox would share.
+pub(super) fn warn(report: &Report, checked: &Checked<'_>) -> Vec<Diagnostic> {
+    let mut warnings = Vec::new();
+    for unit in checked.units.iter().filter(|unit| unit.moment <= Moment::AfterReady) {
+        let what = match &unit.plan.work {
+            Work::Object(object) => manifests(object).iter().find_map(|manifest| {
+                let name = manifest["metadata"]["name"].as_str()?;
+                let shared = Fixed::of(report, None, name).is_some_and(|fixed| fixed.names_target);
+                shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))
+            }),
+            Work::Webhook(_) => {
+                let keyed = |source: &Source| matches!(source, Source::Target(field) if field == "key");
+                let own = |source: &Source| matches!(source, Source::Own(_));
+                let reads =
+                    |of: &dyn Fn(&Source) -> bool| unit.uses.iter().any(|(_, found)| of(&found.source));
+                (reads(&keyed) && !reads(&own)).then(|| "the same `${target.key}`".to_owned())
+            }
+            Work::Pod(_) | Work::Removal => None,
+        };
+        if let Some(what) = what {
+            let name = &unit.doc.name;
+            let message =
+                format!("two resources of this plugin in one sandbox would share {what} of `{}`", name.value);
+            warnings.push(Diagnostic::warning("shared-key", &report.source, name.at, message).help(HELP));
+        }
+    }
+    warnings
+}
