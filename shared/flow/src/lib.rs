@@ -23,6 +23,7 @@ pub mod http;
 pub mod inputs;
 mod objects;
 pub mod observe;
+mod offload;
 pub mod orphans;
 pub mod outcome;
 pub mod ports;

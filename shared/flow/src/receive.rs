@@ -9,7 +9,7 @@ use ebb_spec::compile::{self, Bound, resolve_version};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin, RouteGroup, Sandbox};
-use ebb_store::{ReadPlugins, StoreError, TargetHead, Transition, Waiting};
+use ebb_store::{ReadPlugins, TargetHead, Transition, Waiting};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
@@ -19,6 +19,7 @@ use crate::drive::drive;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish;
+use crate::offload::offload;
 use crate::settle;
 use crate::tell;
 
@@ -198,13 +199,17 @@ async fn compile(
         Ok(compiled) => compiled,
         Err(errors) => return Ok(Err(NotTaken::Document(errors))),
     };
-    let digest = plan.digest();
-    env.store.put_plan(&digest, plan.to_json().as_bytes()).await?;
+    let (plan, digest, json) = offload(move || {
+        let (digest, json) = (plan.digest(), plan.to_json());
+        (plan, digest, json)
+    })
+    .await?;
+    env.store.put_plan(&digest, json.as_bytes()).await?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.dedup();
-    let loaded = Arc::new(Loaded::of(plan, &digest)?);
+    let loaded = Arc::new(offload(move || Loaded::of(plan, &digest)).await??);
     env.remember_plan(&loaded);
     Ok(Ok(Compiled { loaded, plugins: names }))
 }
@@ -218,10 +223,15 @@ pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
     document: &str,
-) -> Result<Result<(ebb_spec::plan::Plan, Vec<Diagnostic>), Diagnostics>, StoreError> {
-    let sandbox = match load::document("document", document, &NoFiles, &Vars::none()) {
+) -> Result<Result<(ebb_spec::plan::Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
+    let text = document.to_owned();
+    let loaded = offload(move || load::document("document", &text, &NoFiles, &Vars::none())).await?;
+    let sandbox = match loaded {
         Ok(Document::Sandbox(sandbox)) => sandbox,
-        Ok(Document::RouteGroup(group)) => target_of(group),
+        Ok(Document::RouteGroup(group)) => match compile::check_route_group(&group) {
+            Ok(()) => target_of(group),
+            Err(errors) => return Ok(Err(errors)),
+        },
         Ok(Document::Plugin(plugin)) => {
             let text = "this is a plugin; the document of a lifecycle webhook is the target's";
             return Ok(Err(Diagnostic::error("not-a-target", &plugin.source, None, text).into()));
@@ -237,11 +247,16 @@ pub async fn compile_document(
     if errors.has_errors() {
         return Ok(Err(errors.sorted()));
     }
-    let bound: BTreeMap<String, Bound<'_>> = found
-        .iter()
-        .map(|(resource, (plugin, version, digest))| (resource.clone(), Bound { plugin, version, digest }))
-        .collect();
-    Ok(compile::plan(&sandbox, &bound))
+    let compiled = offload(move || {
+        let bound: BTreeMap<String, Bound<'_>> = found
+            .iter()
+            .map(|(resource, (plugin, version, digest))| {
+                (resource.clone(), Bound { plugin, version, digest })
+            })
+            .collect();
+        compile::plan(&sandbox, &bound)
+    });
+    compiled.await
 }
 
 /// A route group is a target that has no resources of its own.
@@ -267,7 +282,7 @@ type Found = BTreeMap<String, (Plugin, semver::Version, String)>;
 async fn find_plugins(
     plugins: &dyn ReadPlugins,
     sandbox: &Sandbox,
-) -> Result<(Found, Diagnostics), StoreError> {
+) -> Result<(Found, Diagnostics), FlowError> {
     let mut found = Found::new();
     let mut errors = Diagnostics::new();
     for resource in &sandbox.resources {
@@ -283,8 +298,12 @@ async fn find_plugins(
             let text = format!("no plugin {:?} is published", name.value);
             let published = plugins.list_plugins().await?;
             let names = published.iter().map(|item| item.name.as_str());
-            let help = "publish it first: ebb plugin apply -f FILE";
-            errors.push(wrong("unknown-plugin", text).help(help).suggest(&name.value, names));
+            let publish = "publish it: ebb plugin apply -f FILE";
+            let help = match ebb_spec::expr::nearest(&name.value, names) {
+                Some(near) => format!("did you mean `{near}`? If not, {publish}"),
+                None => publish.to_owned(),
+            };
+            errors.push(wrong("unknown-plugin", text).help(help));
             continue;
         }
         let Some(version) = resolve_version(resource.version.as_ref(), &versions) else {
@@ -301,7 +320,8 @@ async fn find_plugins(
             continue;
         };
         let stored = format!("{}@{version}", name.value);
-        match load::plugins(&stored, &item.document, &NoFiles, &Vars::none()) {
+        let (source, text) = (stored.clone(), item.document);
+        match offload(move || load::plugins(&source, &text, &NoFiles, &Vars::none())).await? {
             Ok(mut list) if list.len() == 1 => {
                 let plugin = list.remove(0);
                 found.insert(resource.name.value.clone(), (plugin, version.clone(), item.digest));

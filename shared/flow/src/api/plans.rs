@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::env::{ApiStore, Loaded};
 use crate::error::FlowError;
 use crate::http::HttpProblem;
+use crate::offload::offload;
 use crate::receive::compile_document;
 
 /// Compiles a document with the published plugins and shows the plan.
@@ -22,7 +23,9 @@ pub async fn preview(
     store: &dyn ApiStore,
     document: &str,
 ) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
-    let name = match load::document("document", document, &NoFiles, &Vars::none()) {
+    let text = document.to_owned();
+    let loaded = offload(move || load::document("document", &text, &NoFiles, &Vars::none())).await?;
+    let name = match loaded {
         Ok(Document::Sandbox(sandbox)) => sandbox.name.value,
         Ok(Document::RouteGroup(group)) => group.name.value,
         Ok(Document::Plugin(plugin)) => plugin.name.value,
@@ -31,7 +34,8 @@ pub async fn preview(
     match compile_document(store, &name, document).await? {
         Ok((plan, warnings)) => {
             let warnings = warnings.iter().map(HttpProblem::document_error).collect();
-            Ok(Ok(PlanPreview { warnings, ..show(&name, plan)? }))
+            let shown = offload(move || show(&name, plan)).await??;
+            Ok(Ok(PlanPreview { warnings, ..shown }))
         }
         Err(errors) => Ok(Err(errors)),
     }

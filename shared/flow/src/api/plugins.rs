@@ -4,13 +4,14 @@ use ebb_engine::{TargetPhase, Timestamp};
 use ebb_spec::compile;
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, NoFiles, Vars};
-use ebb_spec::model::Dialect;
+use ebb_spec::model::{Dialect, Plugin};
 use ebb_store::{ListTargets, PluginItem, ReadPlugins};
 use ebb_wire::api::{PluginDetail, PluginInfo, PluginUse};
 use ebb_wire::time::rfc3339;
 
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
+use crate::offload::offload;
 
 /// Targets per page when holders of a version are looked for.
 const PAGE: usize = 100;
@@ -74,26 +75,11 @@ pub async fn publish(
     document: &str,
     now: Timestamp,
 ) -> Result<Result<PluginInfo, NotPublished>, FlowError> {
-    let mut list = match load::plugins("document", document, &NoFiles, &Vars::none()) {
-        Ok(list) => list,
+    let text = document.to_owned();
+    let plugin = match offload(move || one_plugin(&text)).await? {
+        Ok(plugin) => plugin,
         Err(errors) => return Ok(Err(NotPublished::Document(errors))),
     };
-    let plugin = match (list.pop(), list.last()) {
-        (Some(plugin), None) => plugin,
-        (Some(plugin), Some(_)) => {
-            let text = "publish one plugin at a time";
-            let error = Diagnostic::error("several-documents", &plugin.source, None, text);
-            return Ok(Err(NotPublished::Document(error.into())));
-        }
-        (None, _) => {
-            let source = ebb_spec::model::SourceText::new("document", document);
-            let error = Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document");
-            return Ok(Err(NotPublished::Document(error.into())));
-        }
-    };
-    if let Err(errors) = compile::check_plugin(&plugin) {
-        return Ok(Err(NotPublished::Document(errors)));
-    }
     let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
     let dialect = match plugin.dialect {
         Dialect::Signadot => "signadot",
@@ -112,6 +98,26 @@ pub async fn publish(
     }
     let text = format!("plugin {}@{} exists already: versions are immutable", item.name, item.version);
     Ok(Err(NotPublished::Exists(text)))
+}
+
+/// The only plugin of a document, checked.
+fn one_plugin(document: &str) -> Result<Plugin, Diagnostics> {
+    let mut list = load::plugins("document", document, &NoFiles, &Vars::none())?;
+    let plugin = match (list.pop(), list.last()) {
+        (Some(plugin), None) => plugin,
+        (Some(plugin), Some(_)) => {
+            let text = "publish one plugin at a time";
+            return Err(Diagnostic::error("several-documents", &plugin.source, None, text).into());
+        }
+        (None, _) => {
+            let source = ebb_spec::model::SourceText::new("document", document);
+            return Err(
+                Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document").into()
+            );
+        }
+    };
+    compile::check_plugin(&plugin)?;
+    Ok(plugin)
 }
 
 /// The version that a text means: itself, or for `latest` the highest one.
