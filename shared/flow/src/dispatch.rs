@@ -194,8 +194,11 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         true => stable_key(&life, resource, name),
         false => stable_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
     };
+    // What made the thing may have died before it could say what the thing is called: its undo is given the same key.
+    let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
+    let (key_resource, key_unit) = undone.map_or((resource, name), |undone| key_parts(&undone.key));
     let mut pairs = vec![
-        ("EBB_KEY", unit_key(&life, resource, name)),
+        ("EBB_KEY", unit_key(&life, key_resource, key_unit)),
         ("EBB_IDEMPOTENCY_KEY", stable),
         ("EBB_ATTEMPT", this.attempt.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
@@ -210,11 +213,8 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
-    // What made the thing may have died before it could say what the thing is called.
-    if let Some(undone) = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at)) {
-        let (resource, name) = key_parts(&undone.key);
-        pairs.push(("EBB_UNDOES_KEY", unit_key(&life, resource, name)));
-        pairs.push(("EBB_UNDOES_IDEMPOTENCY_KEY", stable_key(&life, resource, name)));
+    if undone.is_some() {
+        pairs.push(("EBB_UNDOES_IDEMPOTENCY_KEY", stable_key(&life, key_resource, key_unit)));
     }
     pairs.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -193,7 +193,7 @@ fn script(
         namespace: pod.namespace,
         pod_template: pod.pod_template,
         text: pod.script,
-        env: environment(&unit, &plan.events[event].event),
+        env: environment(&unit, unit.undoes.first().and_then(|&at| plan.unit(at)), &plan.events[event].event),
         inputs: inputs.into_iter().map(script_input).collect(),
         outputs: unit
             .outputs
@@ -236,11 +236,13 @@ fn key() -> String {
 }
 
 /// The variables that a script finds in every run.
-fn environment(unit: &UnitPlan, event: &str) -> Vec<(String, String)> {
+fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, event: &str) -> Vec<(String, String)> {
     let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
+    // An undo has the key of what it undoes.
+    let (key_resource, key_unit) = undone.unwrap_or(unit).key.split_once('/').unwrap_or(("", name));
     let key = key();
     let pairs = [
-        ("EBB_KEY", id::unit_key(&key, resource, name)),
+        ("EBB_KEY", id::unit_key(&key, key_resource, key_unit)),
         ("EBB_ATTEMPT", "1".to_owned()),
         ("EBB_EVENT", event.to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
