@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use ebb_spec::diagnostic::Diagnostics;
-use ebb_spec::load::{self, Document, Folder, Vars};
+use ebb_spec::load::{self, Document, Folder, MAX_DOCUMENT, Vars};
 use ebb_spec::model::{Plugin, RouteGroup, Sandbox};
 
 use crate::exit::Trouble;
@@ -49,17 +49,17 @@ impl Source {
     /// Reads a file; `-` is standard input.
     pub(crate) fn read(path: &Path) -> Result<Self, Trouble> {
         if path == Path::new("-") {
-            let mut bytes = Vec::new();
-            std::io::stdin()
-                .read_to_end(&mut bytes)
+            let bytes = bounded("<stdin>", std::io::stdin())?
                 .map_err(|error| Trouble::broken("standard input cannot be read").because(&error))?;
             return Self::new("<stdin>".to_owned(), bytes, PathBuf::from("."));
         }
-        let bytes = fs::read(path).map_err(|error| {
+        let unreadable = |error: std::io::Error| {
             Trouble::broken(format!("{} cannot be read", path.display()))
                 .because(&error)
                 .next("check the path")
-        })?;
+        };
+        let file = fs::File::open(path).map_err(unreadable)?;
+        let bytes = bounded(&path.display().to_string(), file)?.map_err(unreadable)?;
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
@@ -84,6 +84,17 @@ impl Source {
         warn(&loaded.warnings);
         Ok(loaded.documents)
     }
+}
+
+/// Reads all of a file that can be a document. A device may have no end.
+fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>, Trouble> {
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes);
+    if bytes.len() > MAX_DOCUMENT {
+        return Err(Trouble::failed(format!("{name} has more than {MAX_DOCUMENT} bytes"))
+            .next("load large data in a script instead of embedding it"));
+    }
+    Ok(read.map(|_| bytes))
 }
 
 /// Tells warnings.

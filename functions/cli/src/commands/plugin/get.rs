@@ -1,5 +1,7 @@
 //! `ebb plugin get`.
 
+use ebb_spec::compile;
+use ebb_spec::load::{self, NoFiles, Vars};
 use ebb_wire::api::PluginDetail;
 
 use super::Named;
@@ -43,6 +45,7 @@ fn text(detail: &PluginDetail) -> String {
         info.dialect,
         info.digest,
     );
+    let head = head + &interface(&detail.document);
     if detail.in_use.is_empty() {
         return head;
     }
@@ -51,6 +54,47 @@ fn text(detail: &PluginDetail) -> String {
         .iter()
         .map(|held| [held.resource.clone(), held.target.clone(), held.cluster.clone().unwrap_or_default()]);
     format!("{head}\n{}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
+}
+
+/// What a plugin takes and gives, with the descriptions of its document.
+fn interface(document: &str) -> String {
+    let Ok(plugins) = load::plugins("document", document, &NoFiles, &Vars::none()) else {
+        return String::new();
+    };
+    let Some(plugin) = plugins.first() else { return String::new() };
+    let described = |text: &Option<String>| text.as_deref().map(one_line).unwrap_or_default();
+    let mut text = String::new();
+    if let Some(description) = &plugin.description {
+        text += &format!("About:    {}\n", one_line(description));
+    }
+    let params = plugin.params.iter().map(|(name, param)| {
+        let default = match &param.default {
+            Some(default) => default.value.to_string(),
+            None if param.optional => "optional".to_owned(),
+            None => "required".to_owned(),
+        };
+        let sensitive = if param.sensitive { "sensitive " } else { "" };
+        let kind = format!("{sensitive}{}", compile::kind_name(param.kind));
+        [name.value.clone(), kind, default, described(&param.description)]
+    });
+    if !plugin.params.is_empty() {
+        text += &format!("\n{}", output::table(&["PARAM", "TYPE", "DEFAULT", "DESCRIPTION"], params));
+    }
+    let outputs = plugin.outputs.iter().map(|(name, _)| {
+        let made = plugin.events.iter().flat_map(|event| &event.units).flat_map(|unit| &unit.outputs);
+        let last = name.value.rsplit('.').next().unwrap_or_default();
+        let description =
+            made.filter(|output| output.name.value == last).find_map(|output| output.description.as_ref());
+        [name.value.clone(), described(&description.cloned())]
+    });
+    if !plugin.outputs.is_empty() {
+        text += &format!("\n{}", output::table(&["OUTPUT", "DESCRIPTION"], outputs));
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const PLACE: &str = "NAME";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// What the plugin is called; without a version it begins at 0.1.0
-    #[arg(value_name = "NAME[@VERSION]")]
+    #[arg(value_name = "NAME[@VERSION]", value_parser = definition)]
     name: Named,
     /// In Signadot's format
     #[arg(long)]
@@ -50,6 +50,16 @@ impl Args {
                 Err(Trouble::broken(format!("{} cannot be written", path.display())).because(&error))
             }
         }
+    }
+}
+
+/// The name of a plugin that is defined: `latest` only refers to a version.
+fn definition(text: &str) -> Result<Named, String> {
+    match text.split_once('@') {
+        Some((name, "latest")) => Err(format!(
+            "`@latest` is not a version, it only refers to one; write `{name}@1.0.0`, or `{name}`"
+        )),
+        _ => text.parse(),
     }
 }
 

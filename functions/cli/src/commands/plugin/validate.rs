@@ -104,11 +104,17 @@ fn check(source: &Source, vars: &Vars) -> Result<Diagnostics, Diagnostics> {
     let loaded = load::documents(&source.name, &source.text, &source.folder, vars)?;
     let mut found = loaded.warnings;
     for document in &loaded.documents {
-        if let Document::Plugin(plugin) = document {
-            match compile::check_plugin(plugin) {
+        match document {
+            Document::Plugin(plugin) => match compile::check_plugin(plugin) {
                 Ok(warnings) => found.extend(warnings),
                 Err(errors) => found.extend(errors),
+            },
+            Document::RouteGroup(group) => {
+                if let Err(errors) = compile::check_route_group(group) {
+                    found.extend(errors);
+                }
             }
+            Document::Sandbox(_) => {}
         }
     }
     found.or(()).map(|((), warnings)| warnings)
