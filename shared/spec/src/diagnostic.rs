@@ -153,7 +153,7 @@ impl Diagnostic {
 
     /// `file:line:column: error[code]: message`, one line, without the help.
     pub fn plain(&self) -> String {
-        let place = match self.at {
+        let place = match self.at.map(|at| self.source.author(at)) {
             Some(at) => format!("{}:{}:{}", self.source.name, at.line, at.column),
             None => self.source.name.clone(),
         };

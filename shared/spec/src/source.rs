@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use miette::{MietteError, SourceCode, SourceSpan, SpanContents};
 
+use crate::load::lines;
 use crate::model::{Pos, SourceText};
 
 impl SourceText {
@@ -15,7 +16,15 @@ impl SourceText {
         let ends = text.match_indices(['\n', '\r']).map(|(end, _)| end + 1);
         let starts = ends.filter(|&start| !text[start - 1..].starts_with("\r\n"));
         let starts = std::iter::once(0).chain(starts).collect();
-        Arc::new(Self { name: name.into(), text, starts })
+        let runs = lines::runs(&text);
+        Arc::new(Self { name: name.into(), text, starts, runs })
+    }
+
+    /// Returns the place in the file of the document's author. It is the same unless the document was written again
+    /// before it was stored.
+    pub fn author(&self, at: Pos) -> Pos {
+        let after = self.runs.partition_point(|run| run.begins() <= at.line);
+        after.checked_sub(1).and_then(|last| self.runs.get(last)).map_or(at, |run| run.place(at))
     }
 
     /// All lines without their ends.

@@ -35,13 +35,14 @@ impl HttpProblem {
 
     /// An error or warning of a document, on the wire.
     pub fn document_error(diagnostic: &Diagnostic) -> DocumentError {
+        let place = diagnostic.at.map(|at| diagnostic.source.author(at));
         DocumentError {
             file: diagnostic.source.name.clone(),
             code: diagnostic.code.to_owned(),
             message: diagnostic.message.clone(),
             help: diagnostic.help.clone(),
-            line: diagnostic.at.map(|at| at.line),
-            column: diagnostic.at.map(|at| at.column),
+            line: place.map(|at| at.line),
+            column: place.map(|at| at.column),
         }
     }
 }

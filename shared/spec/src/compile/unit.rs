@@ -157,8 +157,8 @@ pub(super) fn compile<'a>(
     });
     let outputs = outputs.collect();
 
-    let source =
-        Source { file: report.source.name.clone(), line: doc.name.at.line, column: doc.name.at.column };
+    let place = report.source.author(doc.name.at);
+    let source = Source { file: report.source.name.clone(), line: place.line, column: place.column };
     let default = if matches!(work, Work::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
     let plan = UnitPlan {
         key: doc.name.value.clone(),

@@ -17,9 +17,11 @@ pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, Reference, ReferenceError, version}
 pub use vars::{VarError, Vars};
 pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 
+pub(crate) use lines::LineRun;
 pub(crate) use vars::is_variable;
 
 mod files;
+pub(crate) mod lines;
 pub(crate) mod names;
 mod overlay;
 pub(crate) mod reader;
@@ -155,7 +157,7 @@ fn read(
 /// The document as YAML that reads as the same again.
 fn written(reader: &mut Reader<'_>, node: &Node) -> String {
     match yaml::write(node) {
-        Ok(text) => text,
+        Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
             let wrong =
                 reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}"));
@@ -278,12 +280,13 @@ pub fn names(source_name: &str, text: &str, vars: &Vars) -> Result<Vec<Reference
     found.or(names).map(|(names, _)| names)
 }
 
-/// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`Plugin::expanded`].
+/// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`Plugin::expanded`], without the line that says
+/// where its lines come from.
 pub fn digest(plugin: &Plugin) -> String {
     use sha2::Digest as _;
     use std::fmt::Write as _;
     let mut text = String::from("sha256:");
-    for byte in sha2::Sha256::digest(plugin.expanded.as_bytes()) {
+    for byte in sha2::Sha256::digest(lines::body(&plugin.expanded).as_bytes()) {
         // Writing to a String does not fail.
         let _ = write!(text, "{byte:02x}");
     }

@@ -274,3 +274,27 @@ fn documents_may_be_as_large_as_the_limit_of_units() {
     let plugin = load::plugins("large", &text, &NoFiles, &Vars::none()).unwrap().remove(0);
     assert_eq!(plugin.events[0].units.len(), 10_001);
 }
+
+#[test]
+fn places_are_those_of_the_authors_file() {
+    let text = "# A comment.\n\napiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners:\n  # Another one.\n  sh: {image: '@{team}'}\n\npreStart:\n  first: {pod: {script: '#!/bin/sh'}}\n\n  second:\n    pod:\n      script: |\n        #!/bin/sh\n        true\n    outputs: {o: {file: /o}}\n";
+    let load =
+        |name: &str, text: &str, vars: &Vars| load::plugins(name, text, &NoFiles, vars).unwrap().remove(0);
+    let written = load("plugin.yaml", text, &Vars::parse(["team=a"]).unwrap());
+    let stored = load("p@1.0.0", &written.expanded, &Vars::none());
+    assert_ne!(written.expanded, text, "it was written again");
+    assert_eq!(stored.expanded, written.expanded);
+    for (one, two) in written.events[0].units.iter().zip(&stored.events[0].units) {
+        assert_eq!(stored.source.author(two.name.at), one.name.at, "{}", written.expanded);
+        assert_ne!(two.name.at, one.name.at, "the lines are others");
+    }
+    let warned = ebb_spec::compile::check_plugin(&stored).unwrap();
+    let warned: Vec<String> = warned.iter().map(ebb_spec::diagnostic::Diagnostic::plain).collect();
+    assert!(
+        warned.iter().all(|warned| warned.starts_with("p@1.0.0:13:") || warned.starts_with("p@1.0.0:18:")),
+        "{warned:?}"
+    );
+    let other = text.replace("# A comment.\n", "");
+    let other = load("plugin.yaml", &other, &Vars::parse(["team=a"]).unwrap());
+    assert_eq!(load::digest(&other), load::digest(&written), "comments do not change what is published");
+}

@@ -1,0 +1,101 @@
+//! Which line of its author's file a line of a stored document comes from.
+//!
+//! A document with `@{…}` in it, or one of several in a file, is written again before it is stored, so its lines are
+//! others. What they were stands in a comment in the first line: for each run of lines its first one, the author's, and by
+//! how many columns the author's begin farther right. Digests do not count that line.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::load::yaml::{self, Node, Value};
+use crate::model::{Pos, SourceText};
+
+/// What the first line begins with.
+const HEADER: &str = "# ebb:lines ";
+/// The most runs that are kept; what comes after them is told by the last one.
+const MAX_RUNS: usize = 10_000;
+
+/// The beginning of lines that stand together in the author's file too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineRun {
+    own: u32,
+    author: u32,
+    shift: i64,
+}
+
+impl LineRun {
+    /// The first line.
+    pub(crate) fn begins(self) -> u32 {
+        self.own
+    }
+
+    /// Where a place at or after its first line stands in the author's file.
+    pub(crate) fn place(self, at: Pos) -> Pos {
+        let line = self.author.saturating_add(at.line.saturating_sub(self.own));
+        let column = u32::try_from((i64::from(at.column) + self.shift).max(1)).unwrap_or(u32::MAX);
+        Pos { line, column }
+    }
+}
+
+/// The runs that the first line of a text names, if it does.
+pub(crate) fn runs(text: &str) -> Vec<LineRun> {
+    let Some(header) = text.lines().next().and_then(|line| line.strip_prefix(HEADER)) else {
+        return Vec::new();
+    };
+    let run = |text: &str| {
+        let mut parts = text.split(':');
+        let own = parts.next()?.parse().ok()?;
+        let author = parts.next()?.parse().ok()?;
+        Some(LineRun { own, author, shift: parts.next()?.parse().ok()? })
+    };
+    header.split(',').take(MAX_RUNS).map_while(run).collect()
+}
+
+/// The text without that line.
+pub(crate) fn body(text: &str) -> &str {
+    match text.strip_prefix(HEADER) {
+        Some(rest) => rest.split_once('\n').map_or("", |(_, body)| body),
+        None => text,
+    }
+}
+
+/// A document as it was written again, with that line in front.
+pub(crate) fn mapped(source: &Arc<SourceText>, node: &Node, text: String) -> String {
+    let below = SourceText::new("stored", format!("#\n{text}"));
+    let Some(again) = yaml::parse(&below).ok().and_then(|mut documents| documents.pop()) else { return text };
+    let mut places = BTreeMap::new();
+    pair(source, node, &again, &mut places);
+    let mut runs: Vec<LineRun> = Vec::new();
+    for (own, (column, author)) in places {
+        let shift = i64::from(author.column) - i64::from(column);
+        let known = runs.last().map(|run| run.place(Pos { line: own, column }));
+        if known != Some(author) && runs.len() < MAX_RUNS {
+            runs.push(LineRun { own, author: author.line, shift });
+        }
+    }
+    let runs: Vec<String> =
+        runs.iter().map(|run| format!("{}:{}:{}", run.own, run.author, run.shift)).collect();
+    let header = format!("{HEADER}{}\n", runs.join(","));
+    // A document that can be stored without its lines is stored without them.
+    if header.len() + text.len() > yaml::MAX_DOCUMENT { text } else { header + &text }
+}
+
+/// Notes the author's place of the first thing in each line.
+fn pair(source: &SourceText, author: &Node, own: &Node, places: &mut BTreeMap<u32, (u32, Pos)>) {
+    match (&author.value, &own.value) {
+        (Value::Map(first), Value::Map(second)) => {
+            for ((key, value), (own_key, own_value)) in first.iter().zip(second) {
+                places.entry(own_key.at.line).or_insert((own_key.at.column, source.author(key.at)));
+                pair(source, value, own_value, places);
+            }
+        }
+        (Value::List(first), Value::List(second)) => {
+            for (item, own_item) in first.iter().zip(second) {
+                pair(source, item, own_item, places);
+            }
+        }
+        _ => {
+            places.entry(own.at.line).or_insert((own.at.column, source.author(author.at)));
+        }
+    }
+}
