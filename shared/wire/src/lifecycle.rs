@@ -126,13 +126,16 @@ impl Lifecycle {
     pub const MAX_KIND: usize = 63;
     /// Characters of a name.
     pub const MAX_NAME: usize = 253;
+    /// Bytes of a name. The table keeps each byte of what is no ASCII as three, and takes 1,024 for a key of an index.
+    pub const MAX_NAME_BYTES: usize = 300;
     /// Characters of a uid.
     pub const MAX_UID: usize = 128;
     /// Characters of a routing key.
     pub const MAX_ROUTING_KEY: usize = 128;
 
-    /// Checks every field but the document, which is parsed elsewhere. Texts are counted in characters and hold no
-    /// control characters, no slash and no #, for they become parts of keys and paths.
+    /// Checks every field but the document, which is parsed elsewhere. Texts are counted in characters. They become parts of
+    /// keys and of paths, which gateways decode before they pass them on: they hold nothing that a path takes for something
+    /// else.
     pub fn validate(&self) -> Result<(), Invalid> {
         let kind = self.kind.as_bytes();
         let letters = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
@@ -146,6 +149,10 @@ impl Lifecycle {
             return Err(Invalid { field: "kind", problem });
         }
         plain_text("name", &self.name, Self::MAX_NAME)?;
+        if self.name.len() > Self::MAX_NAME_BYTES {
+            let problem = format!("is longer than {} bytes of UTF-8", Self::MAX_NAME_BYTES);
+            return Err(Invalid { field: "name", problem });
+        }
         plain_text("uid", &self.uid, Self::MAX_UID)?;
         if let Some(key) = &self.routing_key {
             plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
@@ -158,15 +165,52 @@ impl Lifecycle {
     }
 }
 
+/// What ends a segment of a path, or is decoded in it.
+const UNSAFE: [char; 5] = ['/', '#', '%', '?', '\\'];
+
 fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
     let problem = if text.is_empty() {
         "is empty".to_owned()
     } else if text.chars().count() > most {
         format!("is longer than {most} characters")
-    } else if text.chars().any(|c| c.is_control() || c == '/' || c == '#' || c.is_whitespace()) {
-        "holds white space, control characters, / or #: leave them out".to_owned()
+    } else if text.chars().any(|c| c.is_control() || c.is_whitespace() || UNSAFE.contains(&c)) {
+        "holds white space, a control character or one of / # % ? \\: leave them out".to_owned()
+    } else if matches!(text, "." | "..") {
+        format!("is {text:?}, which is a folder in a path: expected another text")
     } else {
         return Ok(());
     };
     Err(Invalid { field, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(name: &str) -> Option<String> {
+        let event = Lifecycle {
+            kind: "sandbox".to_owned(),
+            name: name.to_owned(),
+            uid: "u".to_owned(),
+            generation: 1,
+            document: None,
+            routing_key: None,
+        };
+        event.validate().err().map(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn names_that_no_key_or_path_can_have_are_refused() {
+        for name in ["a/b", "a#b", "a%41", "a?b", "a\\b", "a b", "a\nb"] {
+            assert!(problem(name).unwrap().contains("one of / # % ? \\: leave them out"), "{name}");
+        }
+        for name in [".", ".."] {
+            assert!(problem(name).unwrap().contains("a folder in a path"), "{name}");
+        }
+        assert_eq!(problem("...").or_else(|| problem("a.b-c_d~e:f@g!\"")), None);
+        // 75 characters of four bytes.
+        assert_eq!(problem(&"\u{1f40b}".repeat(75)), None);
+        assert_eq!(problem(&"\u{1f40b}".repeat(76)).unwrap(), "name is longer than 300 bytes of UTF-8");
+        assert_eq!(problem(&"a".repeat(254)).unwrap(), "name is longer than 253 characters");
+    }
 }

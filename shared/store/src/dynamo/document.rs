@@ -83,6 +83,9 @@ impl Dynamo {
     }
 
     pub(crate) async fn list_version_items(&self, name: &str) -> Stored<Vec<PluginItem>> {
+        if !key::can_be(&key::plugin(name), "") {
+            return Ok(Vec::new());
+        }
         let mut query = self
             .client
             .query()

@@ -15,6 +15,15 @@ pub(crate) const HEAD: &str = "h";
 /// Index shards of what is due.
 pub(crate) const DUE_SHARDS: u8 = 16;
 
+/// Bytes of the longest partition key and of the longest sort key that DynamoDB has.
+const PARTITION_BYTES: usize = 2048;
+const SORT_BYTES: usize = 1024;
+
+/// Returns whether an item may have this key. DynamoDB refuses to look for another one.
+pub(crate) fn can_be(partition: &str, sort: &str) -> bool {
+    partition.len() <= PARTITION_BYTES && sort.len() <= SORT_BYTES
+}
+
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }

@@ -94,6 +94,9 @@ impl Dynamo {
 
     /// One item, strongly consistent.
     async fn get(&self, partition: &str, sort: &str) -> Stored<Option<Item>> {
+        if !key::can_be(partition, sort) {
+            return Ok(None);
+        }
         let request = self
             .client
             .get_item()

@@ -154,7 +154,9 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             an_item_of_400_kib_is_kept_and_a_byte_more_refused,
             too_large_a_change_is_refused_and_changes_nothing,
             too_large_a_target_is_refused_alone_and_in_a_transaction,
-            the_largest_that_we_make_has_room;
+            the_largest_that_we_make_has_room,
+            keys_that_no_item_can_have_are_not_there,
+            the_longest_names_of_targets_are_keys;
         strong:
             reads_of_the_table_are_strong,
             a_write_is_read_at_once_by_everybody;

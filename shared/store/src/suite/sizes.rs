@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
-use ebb_wire::engine::{Attempt, Change, Late, Patch, SHARD, Shard, Unit};
+use ebb_wire::engine::{Attempt, Change, Late, Patch, SHARD, Shard, Timestamp, Unit};
 use ebb_wire::id::digest;
+use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::limits::OUTPUTS_INLINE;
 use ebb_wire::record::{Kept, TryResult, Verdict};
 use ebb_wire::value::Value;
@@ -10,8 +11,9 @@ use super::world::{World, new_run, result, target, written};
 use crate::dynamo::Body;
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
-    MoveTarget as _, PatchRun as _, Plans as _, PluginItem, Put, PutResult as _, ReadPlugins as _,
-    ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition, WritePlugins as _,
+    ListTargets as _, MoveTarget as _, PatchRun as _, Plans as _, PluginItem, Put, PutResult as _,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition,
+    WritePlugins as _,
 };
 
 /// The table's limit of an item, in bytes.
@@ -105,4 +107,40 @@ pub(super) async fn the_largest_that_we_make_has_room(world: World) {
         assert!(world.store.put_plugin(&plugin).await.unwrap());
         assert_eq!(world.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));
     }
+}
+
+pub(super) async fn keys_that_no_item_can_have_are_not_there(world: World) {
+    for name in ["x".repeat(2048), "\u{1f40b}".repeat(253)] {
+        assert_eq!(world.store.read_target("sandbox", &name).await.unwrap(), None);
+        assert_eq!(world.store.list_versions(&name).await.unwrap(), []);
+        assert_eq!(world.store.get_plugin(&name, "1.0.0").await.unwrap(), None);
+    }
+    assert_eq!(world.store.get_plugin("a", &"1".repeat(1025)).await.unwrap(), None);
+}
+
+/// The table keeps characters that are not ASCII in more bytes than they have.
+pub(super) async fn the_longest_names_of_targets_are_keys(world: World) {
+    let kind = "k".repeat(Lifecycle::MAX_KIND);
+    let longest = |character: char| {
+        let fit = Lifecycle::MAX_NAME_BYTES / character.len_utf8();
+        character.to_string().repeat(fit.min(Lifecycle::MAX_NAME))
+    };
+    for character in ['a', '!', '\u{e4}', '\u{20ac}', '\u{1f40b}'] {
+        let name = longest(character);
+        let event = Lifecycle {
+            kind: kind.clone(),
+            name: name.clone(),
+            uid: "\u{1f40b}".repeat(Lifecycle::MAX_UID),
+            generation: 1,
+            document: None,
+            routing_key: None,
+        };
+        event.validate().unwrap();
+        world.put(target(&kind, &name)).await;
+        world.store.put_tombstone(&event.uid, Timestamp(1)).await.unwrap();
+        assert!(world.store.is_tombstoned(&event.uid).await.unwrap());
+        let longer = Lifecycle { name: format!("{name}{character}"), ..event };
+        longer.validate().unwrap_err();
+    }
+    assert_eq!(world.store.list_targets(Some(&kind), None, 100).await.unwrap().len(), 5);
 }

@@ -289,7 +289,11 @@ proptest! {
     }
 
     #[test]
-    fn what_was_sent_is_what_is_read(name in "[^/#\\s\\p{C}]{1,60}", uid in "[a-z0-9-]{1,128}", generation in 1u64..) {
+    fn what_was_sent_is_what_is_read(
+        name in "[^./#%?\\\\\\s\\p{C}][^/#%?\\\\\\s\\p{C}]{0,59}",
+        uid in "[a-z0-9-]{1,128}",
+        generation in 1u64..,
+    ) {
         let data = Lifecycle { name, uid, generation, ..data() };
         let (content_type, body) = lifecycle("e", "s", Asked::Updated, TIME, &data);
         let read = parse(&headers(&[("content-type", content_type)]), &body);
