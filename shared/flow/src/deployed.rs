@@ -134,7 +134,8 @@ impl Deployed {
     /// Makes the clients. No request is sent.
     fn of(Source { config, variables }: &Source) -> Result<Self, DeployedError> {
         let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
-        let bucket = Bucket::new(aws_sdk_s3::Client::new(config), variables.required("EBB_BUCKET")?);
+        let bucket =
+            Bucket::new(aws_sdk_s3::Client::new(&aws::patient(config)), variables.required("EBB_BUCKET")?);
         let store = Arc::new(Store::new(dynamo, bucket));
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);

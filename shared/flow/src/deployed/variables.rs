@@ -36,7 +36,9 @@ impl Variables {
     /// It cannot be read, or is not what is expected.
     pub(super) async fn read(config: &SdkConfig) -> Result<Self, DeployedError> {
         let Ok(name) = Self::default().required(SECRETS) else { return Ok(Self::default()) };
-        let asked = aws_sdk_secretsmanager::Client::new(config).get_secret_value().secret_id(&name);
+        let asked = aws_sdk_secretsmanager::Client::new(&super::aws::patient(config))
+            .get_secret_value()
+            .secret_id(&name);
         let answer = asked.send().await.map_err(|error| DeployedError::Secret {
             reason: DisplayErrorContext(&error).to_string(),
             name,
