@@ -13,6 +13,9 @@ use crate::tree;
 /// The functions by the names of their resources.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
+/// What stands for nothing where a condition does not hold.
+const NOTHING: &str = "AWS::NoValue";
+
 pub(crate) fn template() -> Value {
     serde_saphyr::from_str(&tree::read("template.yaml")).unwrap()
 }
@@ -42,7 +45,7 @@ pub(crate) fn allowed(template: &Value, function: &str) -> Rights {
     let role = properties(template, &format!("{function}Role"));
     assert_eq!(properties(template, function)["Role"], format!("{function}Role.Arn"));
     assert_eq!(properties(template, function)["Policies"], Value::Null, "{function}");
-    assert_eq!(role["ManagedPolicyArns"], Value::Null, "{function}");
+    assert_eq!(role["ManagedPolicyArns"], json!(["InNetwork", ["NetworkPolicy"], NOTHING]), "{function}");
     let mut rights = Rights::new();
     for statement in role["Policies"]
         .as_array()
@@ -137,8 +140,16 @@ async fn the_table_is_that_of_the_store() {
                 .to_string()
         })
         .collect();
-    let declared = table["GlobalSecondaryIndexes"].as_array().unwrap().iter();
-    assert_eq!(declared.map(Value::to_string).collect::<BTreeSet<_>>(), indexes);
+    let mut declared = table["GlobalSecondaryIndexes"].as_array().unwrap().clone();
+    let limits: Vec<_> = declared
+        .iter_mut()
+        .map(|index| index.as_object_mut().unwrap().remove("OnDemandThroughput"))
+        .collect();
+    assert_eq!(declared.iter().map(Value::to_string).collect::<BTreeSet<_>>(), indexes);
+    // A loop is bounded by more than the bill.
+    let bounded = json!({"MaxReadRequestUnits": "MaxReadUnits", "MaxWriteRequestUnits": "MaxWriteUnits"});
+    assert_eq!(table["OnDemandThroughput"], bounded);
+    assert!(limits.iter().all(|limit| limit.as_ref() == Some(&bounded)), "{limits:?}");
     assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": TableSpec::TTL, "Enabled": true}));
 }
 
@@ -244,4 +255,59 @@ fn every_documented_route_leads_to_its_function() {
             assert_eq!(route.map(|(_, function)| *function), Some(expected), "{exact}");
         }
     }
+}
+
+/// What Lambda needs to put functions into a VPC is allowed to it alone, and only if there is a VPC.
+#[test]
+fn functions_join_a_network_that_they_are_given() {
+    let template = template();
+    let network = json!({"SubnetIds": "SubnetIds", "SecurityGroupIds": "SecurityGroupIds"});
+    assert_eq!(template["Globals"]["Function"]["VpcConfig"], json!(["InNetwork", network, NOTHING]));
+    assert_eq!(template["Conditions"]["InNetwork"], json!([[["", "SubnetIds"], ""]]));
+    for name in ["SubnetIds", "SecurityGroupIds"] {
+        let parameter = &template["Parameters"][name];
+        assert_eq!((&parameter["Type"], &parameter["Default"]), (&json!("CommaDelimitedList"), &json!("")));
+    }
+    assert_eq!(template["Resources"]["NetworkPolicy"]["Condition"], "InNetwork");
+    let policy = &properties(&template, "NetworkPolicy")["PolicyDocument"]["Statement"];
+    let [shown, made, denied] = &policy.as_array().unwrap()[..] else { panic!("{policy}") };
+    let allows = |statement: &Value, operations: &[&str]| {
+        let expected: Vec<String> = operations.iter().map(|operation| format!("ec2:{operation}")).collect();
+        assert_eq!((&statement["Effect"], &statement["Action"]), (&json!("Allow"), &json!(expected)));
+    };
+    allows(shown, &["DescribeNetworkInterfaces", "DescribeSubnets"]);
+    let addresses = ["AssignPrivateIpAddresses", "UnassignPrivateIpAddresses"];
+    allows(made, &[&["CreateNetworkInterface", "DeleteNetworkInterface"][..], &addresses[..]].concat());
+    // The key is there when the code of a function asks.
+    let of_functions = json!({"Null": {"lambda:SourceFunctionArn": "false"}});
+    assert_eq!((&denied["Effect"], &denied["Action"]), (&json!("Deny"), &json!("ec2:*")));
+    assert_eq!(denied["Condition"], of_functions);
+}
+
+#[test]
+fn memory_and_concurrency_are_parameters() {
+    let template = template();
+    let default = |name: &str| template["Parameters"][name]["Default"].as_u64();
+    for function in FUNCTIONS {
+        let of = properties(&template, function);
+        assert_eq!(of["MemorySize"], format!("{function}Memory"));
+        assert_eq!(default(&format!("{function}Memory")), Some(256));
+        let (reserves, concurrency) = (format!("Reserves{function}"), format!("{function}Concurrency"));
+        assert_eq!(of["ReservedConcurrentExecutions"], json!([reserves, concurrency, NOTHING]));
+        assert_eq!(template["Conditions"][&reserves], json!([[concurrency, 0]]));
+        // What is reserved for one is taken from all others of the account: by default nothing is.
+        assert_eq!(default(&concurrency), Some(0));
+    }
+    let queue = &properties(&template, "Sweep")["Events"]["Wakeup"]["Properties"];
+    assert_eq!(queue["ScalingConfig"], json!({"MaximumConcurrency": "WakeupConcurrency"}));
+    // AWS takes no less than 2.
+    assert_eq!(template["Parameters"]["WakeupConcurrency"]["MinValue"], 2);
+}
+
+/// Elsewhere each log of API Gateway takes room in the account's resource policy for logs, which has 5,120 bytes.
+#[test]
+fn the_entrys_log_is_a_vended_one() {
+    let template = template();
+    let name = properties(&template, "EntryLog")["LogGroupName"].as_str().unwrap();
+    assert!(name.starts_with("/aws/vendedlogs/"), "{name}");
 }

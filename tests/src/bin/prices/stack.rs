@@ -19,11 +19,12 @@ impl Stack {
     /// It is no template, or has not what is paid for.
     pub(crate) fn read(template: &str) -> anyhow::Result<Self> {
         let template: Value = serde_saphyr::from_str(template).context("template.yaml")?;
-        let memory = template["Globals"]["Function"]["MemorySize"].as_f64().context("no MemorySize")?;
+        let memory = template["Parameters"]["CompleteMemory"]["Default"].as_f64().context("no CompleteMemory")?;
         let resources = template["Resources"].as_object().context("no Resources")?;
         let of = |kind: &'static str| resources.values().filter(move |it| it["Type"] == kind);
-        let own = of("AWS::Serverless::Function").any(|it| !it["Properties"]["MemorySize"].is_null());
-        ensure!(!own, "a function has a MemorySize of its own, which is not counted here");
+        let others = ["ReceiveMemory", "ApiMemory", "SweepMemory"];
+        let same = others.iter().all(|name| template["Parameters"][*name]["Default"].as_f64() == Some(memory));
+        ensure!(same, "functions differ in memory, which is not counted here");
         let metrics = |alarm: &Value| match alarm["Properties"]["Metrics"].as_array() {
             Some(metrics) => metrics.iter().filter(|it| it["MetricStat"].is_object()).count(),
             None => 1,
