@@ -31,7 +31,7 @@ use crate::system::{SystemClock, SystemRandom};
 use current::Current;
 use variables::Variables;
 
-pub use lambda::log;
+pub use lambda::{log, log_to};
 pub use sweep::Sweep;
 pub use variables::SECRET;
 
@@ -71,6 +71,8 @@ pub enum DeployedError {
 struct Source {
     config: SdkConfig,
     variables: Variables,
+    /// The host at which the first event came in, if it was a request.
+    host: Option<String>,
 }
 
 impl PartialEq for Source {
@@ -82,10 +84,10 @@ impl PartialEq for Source {
 
 impl Source {
     /// Reads the environment. One request is sent, if a secret is named.
-    async fn read() -> Result<Self, DeployedError> {
+    async fn read(host: Option<String>) -> Result<Self, DeployedError> {
         let config = aws::config()?;
         let variables = Variables::read(&config).await?;
-        Ok(Self { config, variables })
+        Ok(Self { config, variables, host })
     }
 }
 
@@ -101,8 +103,9 @@ struct Deployed {
 /// The routes of a function. Its surroundings are made when the first request comes. What is wrong with them is logged, and
 /// answered with 503; the next request has them made again.
 ///
-/// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has;
-/// `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
+/// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has. Without
+/// `EBB_CALLBACK_URL` callbacks come to the host of the first request: a function that has a URL of its own cannot have it in
+/// its configuration. `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
 /// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
 /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
 /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
@@ -114,8 +117,9 @@ pub fn router(routes: fn(Server) -> Router) -> Router {
     Router::new().fallback(move |request: Request| {
         let current = Arc::clone(&current);
         async move {
-            let made =
-                current.get(Instant::now(), Source::read, |source| Ok(Deployed::of(source)?.router(routes)));
+            let host = lambda::host(&request);
+            let read = || Source::read(host.clone());
+            let made = current.get(Instant::now(), read, |source| Ok(Deployed::of(source)?.router(routes)));
             match made.await {
                 Ok(router) => router.oneshot(request).await.into_response(),
                 Err(error) => refused(&error),
@@ -132,7 +136,7 @@ fn refused(error: &DeployedError) -> Response {
 
 impl Deployed {
     /// Makes the clients. No request is sent.
-    fn of(Source { config, variables }: &Source) -> Result<Self, DeployedError> {
+    fn of(Source { config, variables, host }: &Source) -> Result<Self, DeployedError> {
         let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
         let bucket =
             Bucket::new(aws_sdk_s3::Client::new(&aws::patient(config)), variables.required("EBB_BUCKET")?);
@@ -140,7 +144,7 @@ impl Deployed {
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
         let outside = Arc::new(Client::new(Policy::public())?);
-        let settings = settings(variables)?;
+        let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let inside = Arc::new(Client::new(relays(variables)?)?);
         let clusters = Arc::new(clusters(variables)?);
@@ -171,10 +175,10 @@ impl Deployed {
     }
 }
 
-fn settings(variables: &Variables) -> Result<Settings, DeployedError> {
+fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, DeployedError> {
     let platform = variables.optional("EBB_PLATFORM_URL");
     Ok(Settings {
-        callback_url: variables.required("EBB_CALLBACK_URL")?,
+        callback_url: callback_url(variables, host)?,
         source: variables.required("EBB_SOURCE")?,
         platform_url: Some(platform).filter(|url| !url.is_empty()),
         platform_secret: variables.parsed("EBB_PLATFORM_SECRET", Secret::parse)?,
@@ -191,6 +195,12 @@ fn settings(variables: &Variables) -> Result<Settings, DeployedError> {
         sends: 50,
         budget: Duration::from_secs(3),
     })
+}
+
+/// Returns where callbacks go: `EBB_CALLBACK_URL`, else this function.
+fn callback_url(variables: &Variables, host: Option<&str>) -> Result<String, DeployedError> {
+    let own = |missing| host.map(|host| format!("https://{host}/v1/callbacks")).ok_or(missing);
+    variables.required("EBB_CALLBACK_URL").or_else(own)
 }
 
 fn telemetry(variables: &Variables) -> Result<Telemetry, DeployedError> {
@@ -242,6 +252,14 @@ mod tests {
     use axum::body::{Body, to_bytes};
 
     use super::*;
+
+    #[test]
+    fn callbacks_come_to_the_function_itself_without_another_url() {
+        let url = callback_url(&Variables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
+        assert_eq!(url, "https://abc.lambda-url.us-east-1.on.aws/v1/callbacks");
+        let missing = callback_url(&Variables::default(), None).unwrap_err();
+        assert!(matches!(missing, DeployedError::Missing("EBB_CALLBACK_URL")), "{missing}");
+    }
 
     /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
     #[tokio::test]

@@ -350,7 +350,8 @@ async fn call(
     Ok(Sent::ended(ended))
 }
 
-/// Records that a receiver will call back, and has `sweep` look when its time is up.
+/// Records that a receiver will call back. A unit whose time is up before `sweep` may look at its run has a hint; any other
+/// one is found by when its run is due, which costs no message for each unit.
 ///
 /// # Errors
 /// The store's.
@@ -360,9 +361,10 @@ pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> 
     }
     let note = Note::Accepted(env.now());
     env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
-    // Only a hint: `sweep` wakes often enough to find the deadline by itself, somewhat later.
-    let delay = Duration::from_millis(unit.timeout_ms).min(Duration::from_secs(900));
-    env.queue.send(Message::unit(&run.id, this.unit, this.attempt), delay).await;
+    if unit.timeout_ms < env.settings.first_look.0 {
+        let delay = Duration::from_millis(unit.timeout_ms);
+        env.queue.send(Message::unit(&run.id, this.unit, this.attempt), delay).await;
+    }
     Ok(())
 }
 

@@ -169,15 +169,15 @@ async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progre
     }
 }
 
+/// Logs what goes well at debug: the figures of the invocation count it.
 fn log(sent: &Sent) {
-    let answer = match &sent.ended {
-        None => "no result yet",
-        Some(crate::outcome::Ended::Succeeded(_)) => "succeeded",
-        Some(crate::outcome::Ended::Skipped(_)) => "skipped",
-        Some(crate::outcome::Ended::Failed(_)) => "failed",
-        Some(crate::outcome::Ended::Cancelled(_)) => "cancelled",
-    };
-    tracing::info!("{answer}");
+    match &sent.ended {
+        None => tracing::debug!("no result yet"),
+        Some(crate::outcome::Ended::Succeeded(_)) => tracing::debug!("succeeded"),
+        Some(crate::outcome::Ended::Skipped(_)) => tracing::debug!("skipped"),
+        Some(crate::outcome::Ended::Failed(_)) => tracing::info!("failed"),
+        Some(crate::outcome::Ended::Cancelled(_)) => tracing::info!("cancelled"),
+    }
 }
 
 /// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only.

@@ -43,10 +43,19 @@ struct Invocation {
     /// When what it is about has come in.
     began: Timestamp,
     figures: Mutex<Figures>,
+    /// The run that it moves on, and the unit that a callback is about.
+    subject: Mutex<Subject>,
     /// When tries were begun, as far as it is known.
     begun: Mutex<HashMap<(RunId, Unit, Attempt), Timestamp>>,
     /// `None`: nobody collects spans.
     trace: Option<Mutex<Trace>>,
+}
+
+/// What an invocation is about, for its figures.
+#[derive(Clone, Debug, Default)]
+struct Subject {
+    run: Option<String>,
+    unit: Option<String>,
 }
 
 impl Invocation {
@@ -58,7 +67,7 @@ impl Invocation {
     fn print(&self) {
         let figures = std::mem::take(&mut *self.figures());
         if let Some(lines) = &self.lines {
-            lines.print(&figures, self.function, &self.request);
+            lines.print(&figures, self.function, &self.request, &lock(&self.subject));
         }
     }
 
@@ -101,11 +110,18 @@ pub(crate) fn event<'a>(kind: &str, name: &str, parents: impl IntoIterator<Item 
 /// A callback has come whose token is authentic, for a try that was sent at `sent`.
 pub(crate) fn callback(run: &Run, this: Try, sent: Timestamp) {
     begun(&run.id, this, sent);
+    let unit = run.unit(this.unit).map(|unit| unit.key.clone());
+    let subject = Subject { run: Some(run.id.to_string()), unit };
+    let _ = INVOCATION.try_with(|invocation| *lock(&invocation.subject) = subject);
     trace(|trace| trace.callback(run, this));
 }
 
 /// This invocation moves a run on.
 pub(crate) fn drives(run: &RunId) {
+    // The first one: runs that follow it begin with its end.
+    let _ = INVOCATION.try_with(|invocation| {
+        lock(&invocation.subject).run.get_or_insert_with(|| run.to_string());
+    });
     trace(|trace| trace.drives(run));
 }
 

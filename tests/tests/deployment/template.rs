@@ -304,6 +304,38 @@ fn memory_and_concurrency_are_parameters() {
     assert_eq!(template["Parameters"]["WakeupConcurrency"]["MinValue"], 2);
 }
 
+/// One function has a URL of its own, if that is asked for; pages of browsers may not call it.
+#[test]
+fn callbacks_come_in_where_the_parameter_says() {
+    let template = template();
+    assert_eq!(template["Conditions"]["ByFunctionUrl"], json!(["EntryPoint", "FunctionUrl"]));
+    assert_eq!(template["Parameters"]["EntryPoint"]["Default"], "HttpApi");
+    let conditional = |name: &str| {
+        assert_eq!(template["Resources"][name]["Condition"], "ByFunctionUrl", "{name}");
+        properties(&template, name)
+    };
+    assert_eq!(
+        *conditional("CompleteUrl"),
+        json!({"TargetFunctionArn": "Complete.Arn", "AuthType": "NONE"}),
+        "signatures and tokens are proven inside"
+    );
+    assert_eq!(conditional("CompleteUrlPermission")["Action"], "lambda:InvokeFunctionUrl");
+    assert_eq!(conditional("CompleteUrlInvocation")["Action"], "lambda:InvokeFunction");
+    let urls = template["Resources"].as_object().unwrap().values();
+    assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 1);
+    let (own, base) = ("${CompleteUrl.FunctionUrl}v1/callbacks", "${Base}/v1/callbacks");
+    let entry = json!([base, {"Base": ["HasUrl", "Url", "Entry.ApiEndpoint"]}]);
+    let variable = |place: &Value| place["Environment"]["Variables"]["EBB_CALLBACK_URL"].clone();
+    let expected = json!(["ByFunctionUrl", own, entry]);
+    assert_eq!(variable(&template["Globals"]["Function"]), expected);
+    assert_eq!(template["Outputs"]["CallbackUrl"]["Value"], expected);
+    // It cannot name itself, and learns its URL from the events.
+    assert_eq!(variable(properties(&template, "Complete")), json!(["ByFunctionUrl", "", entry]));
+    for function in ["Receive", "Sweep", "Api"] {
+        assert_eq!(variable(properties(&template, function)), Value::Null, "{function}");
+    }
+}
+
 /// Elsewhere each log of API Gateway takes room in the account's resource policy for logs, which has 5,120 bytes.
 #[test]
 fn the_entrys_log_is_a_vended_one() {

@@ -19,6 +19,14 @@ pub fn log() {
     lines(EnvFilter::from_default_env(), std::io::stdout).init();
 }
 
+/// Has the lines that `filter` chooses, written as `RUST_LOG` is, printed to `to` as a function prints them.
+pub fn log_to<W>(filter: &str, to: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    lines(EnvFilter::new(filter), to).init();
+}
+
 fn lines<W>(filter: EnvFilter, to: W) -> impl tracing::Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -26,6 +34,14 @@ where
     let lines = json_subscriber::layer().with_writer(to);
     let lines = lines.with_current_span(false).flatten_span_list_on_top_level(true);
     tracing_subscriber::registry().with(filter).with(lines)
+}
+
+/// Returns the host that a request was sent to, as API Gateway or the function's URL says: the sender cannot choose it.
+pub(super) fn host(request: &Request) -> Option<String> {
+    match request.request_context_ref() {
+        Some(RequestContext::ApiGatewayV2(context)) => context.domain_name.clone(),
+        _ => None,
+    }
 }
 
 /// A request of API Gateway, as Lambda has passed it on.
@@ -52,6 +68,70 @@ mod tests {
 
     use super::*;
     use crate::observe::{Function, Telemetry};
+
+    /// What Lambda passes on of a request, be it from API Gateway or from a function's URL. `path` is decoded.
+    fn request(path: &str, host: &str) -> Request {
+        let event = json!({
+            "version": "2.0",
+            "routeKey": "$default",
+            "rawPath": path,
+            "rawQueryString": "",
+            // The sender says this.
+            "headers": {"host": "elsewhere.test", "x-forwarded-proto": "https"},
+            "requestContext": {
+                "accountId": "anonymous",
+                "apiId": "abc",
+                "domainName": host,
+                "domainPrefix": "abc",
+                "http": {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "203.0.113.1"},
+                "requestId": "r-1",
+                "routeKey": "$default",
+                "stage": "$default",
+                "time": "22/Nov/2026:10:00:00 +0000",
+                "timeEpoch": 1_795_305_600_000_u64,
+            },
+            "isBase64Encoded": false,
+        });
+        let request = lambda_http::request::from_str(&event.to_string()).unwrap();
+        request.map(|_| axum::body::Body::empty())
+    }
+
+    #[test]
+    fn a_request_to_a_functions_url_is_one() {
+        let host_of_ours = "abc.lambda-url.us-east-1.on.aws";
+        let request = request("/v1/callbacks", host_of_ours);
+        assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/v1/callbacks"));
+        assert_eq!(host(&request).as_deref(), Some(host_of_ours));
+        assert_eq!(came(&request).at, Some(Timestamp(1_795_305_600_000)));
+    }
+
+    /// The gateway decodes the path before it passes a request on.
+    #[test]
+    fn names_that_are_taken_are_the_same_behind_the_gateway() {
+        let mut taken = 0;
+        for character in (' '..='\u{17f}').chain(['\u{20ac}', '\u{1f40b}']) {
+            for name in
+                [format!("a{character}b"), format!("a{character}41"), format!("{character}{character}")]
+            {
+                let event = ebb_wire::lifecycle::Lifecycle {
+                    kind: "sandbox".to_owned(),
+                    name: name.clone(),
+                    uid: "u".to_owned(),
+                    generation: 1,
+                    document: None,
+                    routing_key: None,
+                };
+                if event.validate().is_err() {
+                    continue;
+                }
+                taken += 1;
+                let request = request(&format!("/v1/targets/sandbox/{name}/why"), "ebb.test");
+                let path = percent_encoding::percent_decode_str(request.uri().path()).decode_utf8().unwrap();
+                assert_eq!(path, format!("/v1/targets/sandbox/{name}/why"));
+            }
+        }
+        assert!(taken > 500, "{taken}");
+    }
 
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);

@@ -31,8 +31,10 @@ impl Sweep {
         event: Value,
         request: String,
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
-        let deployed =
-            self.0.get(Instant::now(), Source::read, |source| Deployed::of(source).map(Arc::new)).await?;
+        let deployed = self
+            .0
+            .get(Instant::now(), || Source::read(None), |source| Deployed::of(source).map(Arc::new))
+            .await?;
         let came = Came { request, at: None };
         let look = Box::pin(deployed.look(event));
         Ok(Box::pin(deployed.telemetry.invoke(Function::Sweep, came, look)).await?)
@@ -63,7 +65,7 @@ impl Deployed {
             return Ok(json!({ "givenUp": true }));
         };
         let Swept { looked, failed, late_ms } = swept?;
-        tracing::info!(looked, failed, late_ms, "swept");
+        tracing::debug!(looked, failed, late_ms, "swept");
         let left = GIVEN_UP.saturating_sub(begun.elapsed());
         match timeout(left, Box::pin(crate::orphans::round(env, store))).await {
             Ok(Ok(_)) => {}

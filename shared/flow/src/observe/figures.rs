@@ -8,8 +8,8 @@ use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
 use metrique_writer::{Entry, EntryWriter, Unit};
 use metrique_writer_format_emf::Emf;
 
-use super::End;
 use super::telemetry::Function;
+use super::{End, Subject};
 
 /// Values of one figure that CloudWatch takes of a line (*Embedded metric format specification*).
 const VALUES: usize = 100;
@@ -98,13 +98,20 @@ impl Figures {
         ]
     }
 
-    /// The lines, each with its end; nothing where there is nothing to tell. Function and request are fields and no
+    /// The lines, each with its end; nothing where there is nothing to tell. Function, request, run and unit are fields and no
     /// dimensions: each figure costs once.
-    pub(super) fn lines(&self, namespace: &str, function: Function, request: &str, now: u64) -> Vec<u8> {
+    pub(super) fn lines(
+        &self,
+        namespace: &str,
+        function: Function,
+        request: &str,
+        subject: &Subject,
+        now: u64,
+    ) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut emf = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
         for part in 0.. {
-            let line = Line { figures: self, part, function: function.name(), request, now };
+            let line = Line { figures: self, part, function: function.name(), request, subject, now };
             if line.is_empty() {
                 break;
             }
@@ -123,6 +130,7 @@ struct Line<'a> {
     part: usize,
     function: &'static str,
     request: &'a str,
+    subject: &'a Subject,
     now: u64,
 }
 
@@ -148,6 +156,11 @@ impl Entry for Line<'_> {
         writer.value("function", self.function);
         if !self.request.is_empty() {
             writer.value("request", self.request);
+        }
+        for (name, about) in [("run", &self.subject.run), ("unit", &self.subject.unit)] {
+            if let Some(about) = about {
+                writer.value(name, about.as_str());
+            }
         }
         for (name, count) in self.counts() {
             writer.value(name, &Figure(&[count], Unit::Count));
@@ -181,7 +194,8 @@ mod tests {
         figures.sends(Function::Complete, 30);
         figures.ended(End::Completed, Some(250));
         figures.ended(End::Completed, Some(900));
-        let line = figures.lines("Ebb/test", Function::Complete, "r-1", 1_700_000_000_123);
+        let subject = Subject { run: Some("k-1-pre-start".to_owned()), unit: Some("r/make".to_owned()) };
+        let line = figures.lines("Ebb/test", Function::Complete, "r-1", &subject, 1_700_000_000_123);
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         let line: Json = serde_json::from_slice(&line).unwrap();
         let about = &line["_aws"]["CloudWatchMetrics"][0];
@@ -195,6 +209,8 @@ mod tests {
         for (name, expected) in [
             ("function", json!("complete")),
             ("request", json!("r-1")),
+            ("run", json!("k-1-pre-start")),
+            ("unit", json!("r/make")),
             ("Dispatched", json!(2)),
             ("Late", json!(0)),
             ("NextDispatch", json!(12)),
@@ -212,7 +228,7 @@ mod tests {
     fn no_line_has_more_values_than_are_taken() {
         let mut figures = Figures::default();
         (0..250).for_each(|took| figures.ended(End::Completed, Some(took)));
-        let lines = figures.lines("Ebb/test", Function::Sweep, "r-1", 1);
+        let lines = figures.lines("Ebb/test", Function::Sweep, "r-1", &Subject::default(), 1);
         let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines: Vec<Json> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
         let values = lines.iter().map(|line| line["UnitTime"]["Values"].as_array().unwrap().len());
@@ -222,6 +238,8 @@ mod tests {
 
     #[test]
     fn an_invocation_without_figures_says_nothing() {
-        assert!(Figures::default().lines("Ebb/test", Function::Api, "r-1", 0).is_empty());
+        assert!(
+            Figures::default().lines("Ebb/test", Function::Api, "r-1", &Subject::default(), 0).is_empty()
+        );
     }
 }

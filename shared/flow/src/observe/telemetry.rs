@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 use super::collector::{Collector, CollectorError, Open};
 use super::figures::Figures;
 use super::trace::Trace;
-use super::{INVOCATION, Invocation, lock};
+use super::{INVOCATION, Invocation, Subject, lock};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 
@@ -67,8 +67,8 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Prints the figures of an invocation.
-    pub(super) fn print(&self, figures: &Figures, function: Function, request: &str) {
-        let lines = figures.lines(&self.namespace, function, request, SystemClock.now().0);
+    pub(super) fn print(&self, figures: &Figures, function: Function, request: &str, subject: &Subject) {
+        let lines = figures.lines(&self.namespace, function, request, subject, SystemClock.now().0);
         let mut to = lock(&self.to);
         if let Err(error) = to.write_all(&lines).and_then(|()| to.flush()) {
             tracing::warn!(%error, "figures were not written");
@@ -111,6 +111,7 @@ impl Telemetry {
             lines: self.figures.clone(),
             began: at.map_or(now, |at| at.min(now)),
             figures: Mutex::default(),
+            subject: Mutex::default(),
             begun: Mutex::default(),
             trace: self.collector.is_some().then(|| Mutex::new(Trace::new())),
         });

@@ -24,6 +24,13 @@ impl Machine {
     }
 }
 
+/// Where callbacks come in, the parameter `EntryPoint`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryPoint {
+    HttpApi,
+    FunctionUrl,
+}
+
 /// Sent, received, deleted.
 const REQUESTS_OF_A_MESSAGE: f64 = 3.0;
 /// Minutes of 30 days.
@@ -50,19 +57,24 @@ impl Bill<'_> {
     }
 
     /// How much of which price a life needs.
-    fn lines(&self, machine: Machine) -> [(&'static str, f64); 9] {
+    fn lines(&self, machine: Machine, entry: EntryPoint) -> [(&'static str, f64); 9] {
         let life = self.life;
         let invocations = life.invocations() as f64;
+        let at_the_entry = match entry {
+            EntryPoint::HttpApi => life.webhooks + life.callbacks,
+            EntryPoint::FunctionUrl => life.webhooks,
+        };
+        let log_bytes = life.log_bytes as f64 + at_the_entry as f64 * self.stack.entry_line as f64;
         [
             ("dynamodb-write", life.write_units),
             ("dynamodb-read", life.read_units),
             ("lambda-request", invocations),
             (machine.price(), self.gb_seconds(invocations)),
-            ("http-api", life.requests as f64),
+            ("http-api", at_the_entry as f64),
             ("sqs", REQUESTS_OF_A_MESSAGE * life.messages as f64),
             ("s3-put", life.puts as f64),
             ("s3-get", life.gets as f64),
-            ("logs", invocations * f64::from(self.arguments.log_bytes)),
+            ("logs", log_bytes),
         ]
     }
 
@@ -70,8 +82,8 @@ impl Bill<'_> {
     ///
     /// # Errors
     /// A price is missing.
-    pub(crate) fn life(&self, machine: Machine) -> anyhow::Result<f64> {
-        self.lines(machine).into_iter().map(|(name, amount)| self.list.cost(name, amount)).sum()
+    pub(crate) fn life(&self, machine: Machine, entry: EntryPoint) -> anyhow::Result<f64> {
+        self.lines(machine, entry).into_iter().map(|(name, amount)| self.list.cost(name, amount)).sum()
     }
 
     /// Dollars of 30 days, and those of it which are to be paid whether or not anything runs. Sandboxes come so often that
@@ -92,12 +104,12 @@ impl Bill<'_> {
             ("dynamodb-write", MINUTES),
             ("dynamodb-read", MINUTES * self.life.idle_read_units),
             ("sqs", MINUTES * POLLS),
-            ("logs", MINUTES * f64::from(self.arguments.log_bytes)),
+            ("logs", MINUTES * self.life.idle_log_bytes as f64),
         ];
         let costs = fixed.into_iter().map(|(name, amount)| self.list.cost(name, amount));
         let fixed = costs.sum::<anyhow::Result<f64>>()?;
         let figures = self.list.cost("figure", (FIGURES.len() - IDLE_FIGURES) as f64)?;
-        let lives = DAYS * f64::from(self.arguments.sandboxes) * self.life(machine)?;
+        let lives = DAYS * f64::from(self.arguments.sandboxes) * self.life(machine, EntryPoint::HttpApi)?;
         Ok((fixed + figures + lives, fixed))
     }
 
@@ -108,7 +120,7 @@ impl Bill<'_> {
     pub(crate) fn per_unit(&self) -> anyhow::Result<String> {
         let units = self.life.units as f64;
         let mut rows = vec![];
-        for (name, amount) in self.lines(Machine::X86) {
+        for (name, amount) in self.lines(Machine::X86, EntryPoint::HttpApi) {
             let cost = self.list.cost(name, amount / units * MILLION)?;
             let unit = self.list.unit(name)?;
             rows.push(vec![name.to_owned(), format!("{amount:.3} {unit}"), format!("{cost:.2}")]);
@@ -116,11 +128,11 @@ impl Bill<'_> {
         let List { read, region, .. } = self.list;
         let (all, unchecked, unseen) = self.list.doubts();
         let memory = self.stack.memory;
-        let Arguments { units: made, took_ms, log_bytes, .. } = self.arguments;
+        let Arguments { units: made, took_ms, .. } = self.arguments;
         let head = format!(
             "list prices of {region}, read {read} (of {all}, {unchecked} not on AWS's own pages, {unseen} of these nowhere)\n\
              a sandbox of {made} units, which call back, and {made} that take away what these make\n\
-             assumed: {took_ms} ms and {log_bytes} bytes of logs for an invocation, of {memory} GB\n\n"
+             assumed: {took_ms} ms for an invocation, of {memory} GB; all parameters as they are by default\n\n"
         );
         let (table, bucket) = self.life.stays;
         let stays =

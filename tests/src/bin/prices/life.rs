@@ -12,11 +12,13 @@ use aws_sdk_s3::error::BoxError;
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::complete::Taken;
+use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::{Env, Warm};
 use ebb_local::embedded::{Bucket, Table};
 use ebb_outbound::{Call, CallError, Request, Response};
 use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store, TableSpec, item_size};
+use ebb_tests::lines::Lines;
 use ebb_tests::still::{Messages, Numbers, Time};
 use ebb_tests::surroundings::{self, NoCluster};
 use ebb_wire::cloudevents::Asked;
@@ -47,8 +49,14 @@ pub(crate) struct Life {
     pub(crate) gets: u64,
     /// Messages to the queue; each is dealt with by an invocation.
     pub(crate) messages: u64,
-    /// Requests that come in.
-    pub(crate) requests: u64,
+    /// Webhooks of the platform that come in.
+    pub(crate) webhooks: u64,
+    /// Callbacks of units that come in.
+    pub(crate) callbacks: u64,
+    /// Bytes that the functions print.
+    pub(crate) log_bytes: usize,
+    /// Bytes that they print in a minute in which nothing is due.
+    pub(crate) idle_log_bytes: usize,
     /// Read units of a minute in which nothing is due.
     pub(crate) idle_read_units: f64,
     /// Bytes that stay for good when it is over: in the table what has no time to live, and in the bucket.
@@ -58,7 +66,7 @@ pub(crate) struct Life {
 impl Life {
     /// Invocations of functions.
     pub(crate) fn invocations(&self) -> u64 {
-        self.requests + self.messages
+        self.webhooks + self.callbacks + self.messages
     }
 }
 
@@ -117,14 +125,25 @@ struct World {
     servers: Servers,
     unit_ms: u64,
     dealt_with: u64,
-    requests: u64,
+    webhooks: u64,
+    callbacks: u64,
+    telemetry: Telemetry,
+}
+
+/// Lambda's id of an invocation has as many characters.
+fn came() -> Came {
+    Came { request: UID.to_owned(), at: None }
 }
 
 /// Counts a life.
 ///
 /// # Errors
 /// What keeps it from its end.
-pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
+pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Result<Life> {
+    let lines = Lines::default();
+    let printed = lines.clone();
+    ebb_flow::deployed::log_to(filter, move || printed.clone());
+    let telemetry = Telemetry::default().with_figures(&format!("Ebb/{NAME_OF_ALL}"), Box::new(lines.clone()));
     let folder = tempfile::tempdir()?;
     let (dynamo, objects) = (Table::memory()?, Objects::default());
     ebb_store::table::create(&dynamo, NAME_OF_ALL).await?;
@@ -158,12 +177,16 @@ pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
     if let Err(refused) = published {
         bail!("the plugin is refused: {refused:?}");
     }
-    ebb_flow::sweep::sweep(&sweep, store.as_ref()).await?;
+    let before = lines.text().len();
+    let idle = Box::pin(ebb_flow::sweep::sweep(&sweep, store.as_ref()));
+    telemetry.invoke(Function::Sweep, came(), idle).await?;
     let idle_read_units = meter.take().read_units;
+    let begun = lines.text().len();
+    let idle_log_bytes = begun - before;
     let published_bytes = in_bucket(&s3).await?;
     objects.puts.store(0, Ordering::Relaxed);
     let unit_ms = u64::from(arguments.unit_seconds) * 1_000;
-    let (plugins, store, dealt_with, requests) = (store.clone(), unmetered, 0, 0);
+    let (plugins, store, dealt_with) = (store.clone(), unmetered, 0);
     let mut world = World {
         receive,
         complete,
@@ -175,7 +198,9 @@ pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
         servers,
         unit_ms,
         dealt_with,
-        requests,
+        webhooks: 0,
+        callbacks: 0,
+        telemetry,
     };
     for (asked, phase) in [(Asked::Created, TargetPhase::Ready), (Asked::Deleted, TargetPhase::Gone)] {
         world.ask(asked).await?;
@@ -195,7 +220,10 @@ pub(crate) async fn counted(arguments: &Arguments) -> anyhow::Result<Life> {
         puts,
         gets,
         messages: world.dealt_with,
-        requests: world.requests,
+        webhooks: world.webhooks,
+        callbacks: world.callbacks,
+        log_bytes: lines.text().len() - begun,
+        idle_log_bytes,
         idle_read_units,
         stays,
     })
@@ -234,9 +262,9 @@ impl World {
             document: (asked == Asked::Created).then(documents::sandbox),
             routing_key: None,
         };
-        self.requests += 1;
-        let answer =
-            Box::pin(ebb_flow::receive::receive(&self.receive, self.plugins.as_ref(), asked, &event)).await?;
+        self.webhooks += 1;
+        let work = Box::pin(ebb_flow::receive::receive(&self.receive, self.plugins.as_ref(), asked, &event));
+        let answer = self.telemetry.invoke(Function::Receive, came(), work).await?;
         answer.map(drop).map_err(|refused| anyhow::anyhow!("the sandbox is refused: {refused:?}"))
     }
 
@@ -244,7 +272,8 @@ impl World {
     async fn deal(&mut self) -> anyhow::Result<()> {
         for message in self.messages.take() {
             self.dealt_with += 1;
-            Box::pin(ebb_flow::sweep::receive_message(&self.sweep, &message)).await?;
+            let work = Box::pin(ebb_flow::sweep::receive_message(&self.sweep, &message));
+            self.telemetry.invoke(Function::Sweep, came(), work).await?;
         }
         let swept = Box::pin(ebb_flow::sweep::sweep(&self.sweep, &self.store)).await?;
         ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
@@ -264,10 +293,10 @@ impl World {
             self.clock.pass(self.unit_ms);
             self.deal().await?;
             for token in tokens {
-                self.requests += 1;
+                self.callbacks += 1;
                 let body = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
-                let taken =
-                    Box::pin(ebb_flow::complete::complete(&self.complete, &token, body.as_bytes())).await?;
+                let work = Box::pin(ebb_flow::complete::complete(&self.complete, &token, body.as_bytes()));
+                let taken = self.telemetry.invoke(Function::Complete, came(), work).await?;
                 ensure!(taken == Taken::Accepted, "a callback is not taken: {taken:?}");
             }
         }

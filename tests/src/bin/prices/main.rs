@@ -32,9 +32,6 @@ pub(crate) struct Arguments {
     /// Assumed: milliseconds that an invocation takes, waiting for units' servers included
     #[arg(long, default_value_t = 100)]
     took_ms: u32,
-    /// Assumed: bytes of logs for an invocation, the entry's line included
-    #[arg(long, default_value_t = 1_500)]
-    log_bytes: u32,
     /// Assumed: seconds that a unit works
     #[arg(long, default_value_t = 10)]
     unit_seconds: u32,
@@ -65,8 +62,9 @@ fn printed(arguments: &Arguments) -> anyhow::Result<()> {
     let list = List::read(&file)?;
     let template = std::fs::read_to_string(root().join("template.yaml")).context("template.yaml")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let life = runtime.block_on(Box::pin(life::counted(arguments)))?;
-    let bill = Bill { arguments, list: &list, life: &life, stack: &Stack::read(&template)? };
+    let stack = Stack::read(&template)?;
+    let life = runtime.block_on(Box::pin(life::counted(arguments, &stack.filter)))?;
+    let bill = Bill { arguments, list: &list, life: &life, stack: &stack };
     println!("{}", bill.per_unit()?);
     println!();
     println!("{}", others::beside(&bill)?);

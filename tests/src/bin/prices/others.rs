@@ -1,6 +1,6 @@
 //! The same units elsewhere: what passing them on costs, without what calls them.
 
-use crate::bill::{Bill, Machine, drawn};
+use crate::bill::{Bill, EntryPoint, Machine, drawn};
 
 /// Of a run, beside those of its units: its start, and the state with the parallel branches.
 const TRANSITIONS_OF_A_RUN: f64 = 2.0;
@@ -27,8 +27,13 @@ pub(crate) fn beside(bill: &Bill<'_>) -> anyhow::Result<String> {
         rows.push(vec![name.to_owned(), by.to_owned(), format!("{cost:.2}")])
     };
     let units = bill.life.units as f64;
-    row("Ebb, x86", "as above", bill.life(Machine::X86)? / units * MILLION);
-    row("Ebb, arm64", "as above", bill.life(Machine::Arm64)? / units * MILLION);
+    for (machine, name) in [(Machine::X86, "x86"), (Machine::Arm64, "arm64")] {
+        for (entry, by) in
+            [(EntryPoint::HttpApi, "as above"), (EntryPoint::FunctionUrl, "EntryPoint=FunctionUrl")]
+        {
+            row(&format!("Ebb, {name}"), by, bill.life(machine, entry)? / units * MILLION);
+        }
+    }
     let transitions = list.cost("step-functions-standard", MILLION + TRANSITIONS_OF_A_RUN * runs)?;
     row("Step Functions, Standard", "1 transition per unit, 2 per run", transitions);
     let seconds = LEVELS * f64::from(arguments.unit_seconds);
