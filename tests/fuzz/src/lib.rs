@@ -13,6 +13,7 @@ mod messages;
 mod placed;
 mod requests;
 mod tokens;
+pub mod worst;
 
 /// The longest input; what is larger than a document of some size finds nothing else, only later.
 pub const MAX_INPUT: usize = 16 << 10;

@@ -1,0 +1,141 @@
+//! Documents that take as much work to compile as any of their kind, and what compiling them takes.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ebb_spec::compile::{self, Bound};
+use ebb_spec::diagnostic::Diagnostics;
+use ebb_spec::expr::WorkBudget;
+use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_spec::model::{Plugin, Sandbox};
+use semver::Version;
+
+const PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
+const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\n";
+
+/// A sandbox whose resources are all bound to one plugin.
+#[derive(Debug)]
+pub struct WorstCase {
+    /// What is much.
+    pub name: &'static str,
+    /// The code of an error that it is refused with; `None`: it is accepted.
+    pub refused: Option<&'static str>,
+    sandbox: Sandbox,
+    plugin: Plugin,
+}
+
+impl WorstCase {
+    fn new(name: &'static str, refused: Option<&'static str>, plugin: &str, sandbox: &str) -> Self {
+        let plugin = load::plugins("p.yaml", &format!("{PLUGIN}{plugin}"), &NoFiles, &Vars::none());
+        let plugin = plugin.unwrap_or_else(|errors| panic!("{name}: {errors}")).remove(0);
+        let sandbox = load::sandbox("s.yaml", &format!("{SANDBOX}{sandbox}"), &NoFiles, &Vars::none());
+        Self { name, refused, sandbox: sandbox.unwrap_or_else(|errors| panic!("{name}: {errors}")), plugin }
+    }
+
+    /// Compiles the sandbox within a budget.
+    ///
+    /// # Errors
+    /// Those of the documents.
+    pub fn compile(&self, budget: &Rc<WorkBudget>) -> Result<usize, Diagnostics> {
+        let version = Version::new(1, 0, 0);
+        let bound = Bound { plugin: &self.plugin, version: &version, digest: "sha256:00" };
+        let bound: BTreeMap<String, Bound<'_>> =
+            self.sandbox.resources.iter().map(|resource| (resource.name.value.clone(), bound)).collect();
+        let (plan, _) = compile::plan_within(&self.sandbox, &bound, budget)?;
+        Ok(plan.events.iter().map(|event| event.units.len()).sum())
+    }
+}
+
+/// `count` times what `line` makes of a number.
+fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).map(line).collect()
+}
+
+/// Every case.
+pub fn cases() -> Vec<WorstCase> {
+    let one = "resources: {r: {plugin: p}}\n";
+    let param = |n: usize, pattern: &str| {
+        format!(
+            "  p{n}: {{type: string, required: false, pattern: '{pattern}{}'}}\n",
+            "z".repeat(n % 400 + 1)
+        )
+    };
+    let params = |count: usize, pattern: &str| format!("params:\n{}", lines(count, |n| param(n, pattern)));
+    let hook = "webhook: {url: \"https://a.example.org/\", body:";
+    let resources = |count: usize, value: &dyn Fn(usize) -> String| {
+        let name = |n: usize| format!("{n:0>4}").replace('0', "o");
+        format!(
+            "resources:\n{}",
+            lines(count, |n| {
+                format!("  r{:x<55}{}a: {{plugin: p, params: {{v: \"{}\"}}}}\n", "", name(n), value(n))
+            })
+        )
+    };
+    let chained = |outputs: usize| {
+        let made = lines(outputs, |n| {
+            format!(
+                "  u{n}: {{{hook} \"${{params.v}}\"}}, outputs: {{o: {{value: '${{response.body}}'}}}}}}\n"
+            )
+        });
+        let all = lines(outputs, |n| format!("${{units.u{n}.outputs.o}}"));
+        format!("params: {{v: {{type: string, default: x}}}}\npreStart:\n{made}outputs: {{o: \"{all}\"}}\n")
+    };
+    let wired = |count: usize| {
+        let value = |n: usize| match n {
+            0 => "x".to_owned(),
+            n => format!("${{resources.q{}.outputs.o}}", n - 1),
+        };
+        format!(
+            "resources:\n{}",
+            lines(count, |n| format!("  q{n}: {{plugin: p, params: {{v: \"{}\"}}}}\n", value(n)))
+        )
+    };
+    let plain = "params: {v: {type: string, default: x}}\npreStart: {u: {webhook: {url: \"https://a.example.org/${resource.key}\"}}}\n";
+    vec![
+        WorstCase::new("patterns of 1 KB", None, &params(390, "a{900}"), one),
+        WorstCase::new("more patterns of 1 KB", None, &params(6_000, "[a-f]{60}q*"), one),
+        WorstCase::new("patterns that are too large", Some("param"), &params(390, r"\w{900}"), one),
+        WorstCase::new("cases of all letters", None, &params(40, r"(?i)[ -\x{10FFFF}]"), one),
+        WorstCase::new("more cases of all letters", Some("work-limit"), &params(200, r"(?i)\p{any}"), one),
+        WorstCase::new(
+            "a long default",
+            Some("work-limit"),
+            &format!(
+                "params:\n  p: {{type: string, pattern: '(a?){{200}}b*', default: {}}}\n",
+                "a".repeat(1_000_000)
+            ),
+            one,
+        ),
+        WorstCase::new(
+            "expressions",
+            None,
+            &format!("preStart:\n  u: {{{hook} \"{}\"}}}}\n", "${target.name}".repeat(270_000)),
+            one,
+        ),
+        WorstCase::new(
+            "mistakes",
+            Some("unknown-function"),
+            &format!("preStart:\n  u: {{{hook} \"{}\"}}}}\n", "${aaaaaaaaaaaaaaaaaaaaaa(1)}".repeat(100_000)),
+            one,
+        ),
+        WorstCase::new(
+            "names that are nearly right",
+            Some("unknown-resource"),
+            plain,
+            &resources(500, &|n| {
+                lines(80, |m| format!("${{resources.r{:x<55}{n:0>3}{m:0>2}.outputs.o}}", ""))
+            }),
+        ),
+        WorstCase::new(
+            "units",
+            None,
+            &format!(
+                "preStart:\n{}",
+                lines(9_000, |n| format!("  u{n}: {{{hook} \"${{target.name}}\"}}}}\n"))
+            ),
+            one,
+        ),
+        WorstCase::new("values that are handed on", None, &chained(4), &wired(100)),
+        WorstCase::new("values that are handed on and on", None, &chained(20), &wired(499)),
+    ]
+}
