@@ -9,7 +9,8 @@ use ebb_store::{
     TargetHead, Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
-use ebb_wire::record::{Record, TryResult};
+use ebb_wire::limits;
+use ebb_wire::record::{Record, TryResult, Verdict};
 
 use super::Table;
 
@@ -115,18 +116,25 @@ impl PutResult for Table {
     async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
-            let put = match &record.result {
+            let is_success = |result: &&TryResult| result.verdict == Verdict::Succeeded;
+            let put = match record.result.clone() {
                 None => {
                     record.result = Some(result.clone());
                     Put::First
                 }
-                Some(first) if first.digest == result.digest => Put::Repeated(first.clone()),
+                Some(first) if first.digest == result.digest => Put::Repeated(first),
                 Some(first) => {
-                    let first = first.clone();
-                    if !record.others.iter().any(|other| other.digest == result.digest) {
+                    let known = record.others.iter().any(|other| other.digest == result.digest);
+                    let kept = record.others.iter().chain([&first]).filter(is_success).count();
+                    if known {
+                        Put::Second(first)
+                    } else if is_success(&result) && kept >= limits::DISTINCT_RESULTS {
+                        record.excess += 1;
+                        Put::Excess(first)
+                    } else {
                         record.others.push(result.clone());
+                        Put::Second(first)
                     }
-                    Put::Second(first)
                 }
             };
             let what = move || format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.verdict);

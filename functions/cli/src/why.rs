@@ -28,6 +28,12 @@ pub(crate) fn text(why: &Why) -> String {
             }
         }
     }
+    if !why.notes.is_empty() {
+        text.push_str("\nto check\n");
+        for note in &why.notes {
+            let _ = writeln!(text, "  {}", printable(note));
+        }
+    }
     if !why.next.is_empty() {
         text.push_str("\nwhat to do next\n");
         for (number, next) in why.next.iter().enumerate() {

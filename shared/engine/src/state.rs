@@ -247,6 +247,12 @@ impl View {
         self.head(shard).is_some_and(|head| head.sealed.contains(&slot))
     }
 
+    /// How many late successes of `unit` are marked, over all its attempts.
+    pub fn late_marks(&self, unit: Unit) -> usize {
+        let (shard, slot) = Shard::of(unit);
+        self.head(shard).map_or(0, |head| head.late.iter().filter(|late| late.slot == slot).count())
+    }
+
     /// Whether this success of `unit` is known to have come too late.
     pub fn is_late(&self, unit: Unit, attempt: Attempt, mark: u32) -> bool {
         let (shard, slot) = Shard::of(unit);
@@ -330,6 +336,7 @@ mod tests {
         let late = [(303, 2, 9), (303, 1, 9), (303, 2, 8), (304, 2, 9), (47, 2, 9)]
             .map(|(unit, attempt, mark)| view.is_late(Unit(unit), Attempt(attempt), mark));
         assert_eq!(late, [true, false, false, false, false]);
+        assert_eq!([303, 304, 47].map(|unit| view.late_marks(Unit(unit))), [1, 0, 0]);
         assert!(view.known_units(&graph).eq((256..512).map(Unit)));
         let last = View::new(&graph, [(Shard(2), Head::new(Epoch::FIRST))]);
         assert!(last.known_units(&graph).eq((512..600).map(Unit)));

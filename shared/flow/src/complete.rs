@@ -28,6 +28,8 @@ pub enum Taken {
     Accepted,
     /// It came too late to count; a success is in the ledger.
     Late,
+    /// The attempt has reported more distinct results than are kept. It was counted.
+    Excess,
     /// The token is not ours, or is damaged.
     Forbidden,
     /// The token has expired, and the callback says nothing that has to be kept.
@@ -150,6 +152,7 @@ async fn take(
     Ok(match late {
         None => Taken::Accepted,
         Some(Late::Recorded | Late::Ignored) => Taken::Late,
+        Some(Late::Excess) => Taken::Excess,
     })
 }
 

@@ -165,6 +165,11 @@ pub(crate) fn late() {
     count(|figures| figures.late_results += 1);
 }
 
+/// Counts a success beyond those that are kept of its attempt.
+pub(crate) fn excess() {
+    count(|figures| figures.excess_results += 1);
+}
+
 /// A run has ended, and whoever calls this has moved its target on.
 pub(crate) fn over(run: &Run, outcome: Option<Outcome>, now: Timestamp) {
     count(|figures| figures.run_time(now.since(run.facts.started).0));

@@ -17,6 +17,7 @@ use ebb_engine::{
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::Produced;
 use ebb_store::{Put, RunHead};
+use ebb_wire::limits;
 use ebb_wire::record::{TryResult, Verdict};
 
 use crate::claim;
@@ -50,6 +51,8 @@ pub enum Late {
     Recorded,
     /// A failure of a try that nobody waits for.
     Ignored,
+    /// One distinct success more than are kept of an attempt. It is counted, and no undo takes it into account.
+    Excess,
 }
 
 impl Progress {
@@ -131,7 +134,20 @@ async fn put_success(
             }
             Ok(Some(Progress::late(Late::Recorded)))
         }
+        Put::Excess(_) => Ok(Some(excess(run, this))),
     }
+}
+
+/// Reports a success for which the attempt's record has no place. Its sender may have made something that no undo knows.
+fn excess(run: &Run, this: Try) -> Progress {
+    let unit = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
+    tracing::warn!(
+        run = %run.id, unit, attempt = this.attempt.0,
+        "more than {} distinct results of one attempt were reported; the teardown does not know the further ones",
+        limits::DISTINCT_RESULTS
+    );
+    observe::excess();
+    Progress::late(Late::Excess)
 }
 
 /// Moves the head to done and follows.
@@ -156,7 +172,9 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
             Refusal::AlreadyFailed | Refusal::Late => {
                 // In the ledger before anything is acknowledged, even if there was nothing to keep.
                 let result = records::keep(env, run, unit, attempt, ended, None).await?;
-                env.store.put_result(&run.id, unit, attempt, &result).await?;
+                if let Put::Excess(_) = env.store.put_result(&run.id, unit, attempt, &result).await? {
+                    return Ok(excess(run, this));
+                }
                 late(env, run, this, &result.digest).await?;
                 Ok(Progress::late(Late::Recorded))
             }
@@ -176,6 +194,10 @@ async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progre
     next(env, run, head, cause).await
 }
 
+/// Late successes of one unit, over all attempts, that the head names. 256 units of an item with so many marks of 20 bytes
+/// have 80 KiB, of 400 that an item may have.
+const LATE_MARKS: usize = limits::DISTINCT_RESULTS;
+
 /// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
 ///
 /// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
@@ -183,6 +205,12 @@ async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<(), FlowE
     let view = run.look(env).await?;
     let mark = mark(digest);
     if view.is_late(this.unit, this.attempt, mark) {
+        return Ok(());
+    }
+    // Without a mark every repetition would reopen the undo, and with ever more marks the item would outgrow the table.
+    if view.late_marks(this.unit) >= LATE_MARKS {
+        observe::excess();
+        tracing::warn!(run = %run.id, unit = this.unit.0, "a late success beyond {LATE_MARKS} of its unit reopens no undo");
         return Ok(());
     }
     if view.is_sealed(this.unit) && switch::holds(Rule::ReopenOnLate) {
@@ -245,7 +273,7 @@ async fn failed(
     let decides = match env.store.put_result(&run.id, this.unit, this.attempt, &result).await? {
         Put::First => result,
         _ if !switch::holds(Rule::RecordDecides) => result,
-        Put::Repeated(first) | Put::Second(first) => first,
+        Put::Repeated(first) | Put::Second(first) | Put::Excess(first) => first,
     };
     resume(env, run, this, &decides, memory).await
 }

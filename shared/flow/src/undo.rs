@@ -97,6 +97,13 @@ pub async fn decide(
                 continue;
             }
             started = true;
+            let excess = tries.iter().map(|record| record.excess).sum::<u64>();
+            if excess > 0 {
+                tracing::warn!(
+                    run = %run.id, unit = unit.key, excess,
+                    "the undone unit reported more distinct results than are kept; the further ones are not undone"
+                );
+            }
             let at = UnitAt { moment: moment.into(), unit: undone.0 };
             // A relay lets nothing of a superseded try begin.
             if run.loaded.plan.unit(at).is_some_and(|unit| !unit.work.is_relayed()) {

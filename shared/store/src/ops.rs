@@ -72,9 +72,12 @@ pub enum Put {
     Repeated(TryResult),
     /// Another result was there first, and stays; this one is kept beside it.
     Second(TryResult),
+    /// Another result was there first, and stays. This success is counted and not kept: as many as
+    /// [`ebb_wire::limits::DISTINCT_RESULTS`] distinct ones are.
+    Excess(TryResult),
 }
 
-/// Writes the result of a try (`UpdateItem`, and `PutItem` for a second one).
+/// Writes the result of a try (`UpdateItem`, and for a second one another `UpdateItem` and `PutItem`).
 #[async_trait]
 pub trait PutResult: Send + Sync {
     /// Keeps `result`; the first one stays the try's result.

@@ -267,6 +267,10 @@ pub struct UnitDetail {
     /// Whether a log is kept.
     #[serde(default)]
     pub log: bool,
+    /// How many callbacks reported a further distinct result after 16 of one attempt were kept. The teardown does not
+    /// undo these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excess_results: Option<u64>,
 }
 
 /// Where a unit stands.
@@ -306,6 +310,9 @@ pub struct Why {
     pub cause: Option<Cause>,
     /// Units that may have left something which is not undone yet.
     pub exists: Vec<Existing>,
+    /// Unusual reports of units that an operator should check.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// What to do next, most useful first.
     pub next: Vec<String>,
 }

@@ -20,6 +20,9 @@ pub const OUTPUTS: usize = 4 << 20;
 pub const OUTPUTS_INLINE: usize = 3 << 10;
 /// The tail of a log that is kept.
 pub const LOG_TAIL: usize = 256 << 10;
+/// Distinct successes of one attempt that are kept, each of which the teardown undoes. Retries of a receiver that creates
+/// something new each time stay below it; further ones are counted only, so that no sender can grow a run.
+pub const DISTINCT_RESULTS: usize = 16;
 /// Text of a failure that is kept.
 pub const MESSAGE: usize = 1 << 10;
 /// Seconds that a lifecycle webhook's timestamp may differ from our clock (Standard Webhooks: 5 minutes).

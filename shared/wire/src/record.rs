@@ -30,6 +30,13 @@ pub struct Record {
     /// Other results of the same try: an authentic success after a failure was recorded, or a second, different one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<TryResult>,
+    /// How many callbacks reported a further distinct success after [`crate::limits::DISTINCT_RESULTS`] were kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub excess: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How a try ended.

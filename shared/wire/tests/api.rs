@@ -58,6 +58,7 @@ fn unit() -> UnitDetail {
         deadline: some(AT),
         progress: some("3 of 7"),
         log: true,
+        excess_results: Some(3),
     }
 }
 
@@ -155,6 +156,7 @@ fn reasons_for_people() {
     };
     let existing = |certainty| Existing { unit: text("users/database"), certainty, outputs: outputs() };
     let why = Why {
+        notes: vec![],
         target: text("sandbox/pr-1234"),
         phase: Phase::Failed,
         summary: text("users/database failed"),

@@ -336,6 +336,7 @@ fn records() {
         progress: Some("3 of 7".to_owned()),
         result: Some(failed),
         others: vec![late, succeeded],
+        excess: 3,
     };
     ignores_unknown_fields(&record);
     golden!("record", record);

@@ -1,5 +1,7 @@
 //! `POST /v1/callbacks` from those who may not, cannot, or come too late.
 
+use std::collections::BTreeSet;
+
 use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
 use ebb_wire::api::{Certainty, Phase, UnitState};
 use ebb_wire::limits;
@@ -236,6 +238,69 @@ pub(crate) async fn twice() {
         world.receiver.calls("POST /undo").iter().map(|call| call.body["id"].to_string()).collect();
     undone.sort();
     assert_eq!(undone, ["\"one\"", "\"two\""]);
+}
+
+/// Each distinct value of `id` that an undo was called with.
+fn undone(world: &World) -> BTreeSet<String> {
+    world.receiver.calls("POST /undo").iter().map(|call| call.body["id"].to_string()).collect()
+}
+
+/// A sender that reports ever other results fills a bounded number of items; what is kept is undone, the rest is counted.
+pub(crate) async fn a_flood_of_distinct_results() {
+    const SENT: usize = limits::DISTINCT_RESULTS + 24;
+    let (world, call) = accepted().await;
+    let mut refused = 0;
+    for number in 0..SENT {
+        let answer = world.callback(call.token(), &succeeded(&format!("id-{number}"))).await;
+        if number < limits::DISTINCT_RESULTS {
+            assert!(
+                matches!(answer.status, 204 | 409) && !answer.body.contains("too-many-results"),
+                "{answer:?}"
+            );
+        } else {
+            answer.is_problem(409, "too-many-results");
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 24);
+    // What is kept is known as before.
+    let answer = world.callback(call.token(), &succeeded("id-3")).await;
+    assert!(!answer.body.contains("too-many-results"), "{answer:?}");
+    world.phase("a", Phase::Ready).await;
+    let state = world.state("a", SETUP).await;
+    let record = state.records[0].2.clone();
+    assert_eq!((record.others.len(), record.excess), (limits::DISTINCT_RESULTS - 1, 24));
+    assert!(state.heads[0].head.late.len() <= limits::DISTINCT_RESULTS, "{state:?}");
+    let target = world.target("a").await.unwrap();
+    assert_eq!(crate::world::find(&target, "preStart", "make").unwrap().excess_results, Some(24));
+    let why = world.why("a").await;
+    assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("24")), "{why:?}");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let wanted = (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
+    assert_eq!(undone(&world), wanted);
+}
+
+/// The same after the life is over, when each new result reopens the undo.
+pub(crate) async fn a_flood_after_the_end() {
+    let (world, call) = accepted().await;
+    world.callback(call.token(), &succeeded("id-0")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    for number in 1..limits::DISTINCT_RESULTS + 4 {
+        world.callback(call.token(), &succeeded(&format!("id-{number}"))).await;
+    }
+    let wanted: BTreeSet<String> =
+        (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
+    let begun = std::time::Instant::now();
+    while undone(&world) != wanted {
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", undone(&world));
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let state = world.state("a", SETUP).await;
+    assert_eq!(state.records[0].2.excess, 4);
+    assert!(state.heads[0].head.late.len() < limits::DISTINCT_RESULTS, "{state:?}");
 }
 
 pub(crate) async fn after_a_failure() {

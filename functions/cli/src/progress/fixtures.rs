@@ -23,6 +23,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         deadline: None,
         progress: None,
         log: false,
+        excess_results: None,
     }
 }
 

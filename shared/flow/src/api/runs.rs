@@ -102,6 +102,7 @@ impl Seen<'_> {
         let ended = result.map(|result| Timestamp(result.at));
         let running = state == UnitState::Running;
         let deadline = started.filter(|_| running).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
+        let excess = tries.iter().map(|(_, record)| record.excess).sum::<u64>();
         let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
         UnitDetail {
             key: plan.key.clone(),
@@ -118,6 +119,7 @@ impl Seen<'_> {
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
             log: result.or(failed_before).is_some_and(|result| result.log),
+            excess_results: (excess > 0).then_some(excess),
         }
     }
 

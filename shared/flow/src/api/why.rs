@@ -6,8 +6,9 @@ use ebb_engine::{Moment, Status, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
 use ebb_store::{Silences, TargetHead};
-use ebb_wire::api::{Cause, Certainty, Existing, RunDetail, Silence, UnitState, Why};
+use ebb_wire::api::{Cause, Certainty, Existing, RunDetail, Silence, UnitDetail, UnitState, Why};
 use ebb_wire::id::{self, RunId, event_name};
+use ebb_wire::limits;
 use ebb_wire::record::Verdict;
 use ebb_wire::time::rfc3339;
 
@@ -35,12 +36,14 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     let loaded = env.plan(&target.plan).await?;
     let mut cause = None;
     let mut last: Option<RunDetail> = None;
+    let mut notes = Vec::new();
     for id in targets::runs_of(&target) {
         if loaded.event(id.moment()).is_none() {
             continue;
         }
         let Some(run) = Run::load(env, &id).await? else { continue };
         last = runs::get(env, &id).await?;
+        notes.extend(last.iter().flat_map(|run| &run.units).filter_map(excess));
         if let Some(found) = cause::first(env, &run).await? {
             cause = Some(explain(env, &run, found).await?);
         }
@@ -50,7 +53,17 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     let summary = summary(&target, last.as_ref(), cause.as_ref(), &exists, silence.as_ref());
     let next = advice(&target, cause.as_ref(), &exists, silence.as_ref());
     let phase = targets::phase(target.phase);
-    Ok(Some(Why { target: format!("{kind}/{name}"), phase, summary, cause, exists, next }))
+    Ok(Some(Why { target: format!("{kind}/{name}"), phase, summary, cause, exists, notes, next }))
+}
+
+/// Names a unit that reported more distinct results than are kept.
+fn excess(unit: &UnitDetail) -> Option<String> {
+    let UnitDetail { key, excess_results: Some(excess), .. } = unit else { return None };
+    Some(format!(
+        "{key} reported more than {} distinct results of one attempt; {excess} further callbacks were refused, and what \
+         they name is not undone: check its receiver",
+        limits::DISTINCT_RESULTS
+    ))
 }
 
 async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowError> {

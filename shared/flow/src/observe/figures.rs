@@ -15,7 +15,7 @@ use super::{End, Subject};
 const VALUES: usize = 100;
 
 /// All names that a figure may have.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "Dispatched",
     "Completed",
     "Retried",
@@ -24,6 +24,7 @@ pub const NAMES: [&str; 13] = [
     "Swept",
     "Orphaned",
     "Stuck",
+    "ExcessResults",
     "Late",
     "FirstDispatch",
     "NextDispatch",
@@ -42,6 +43,7 @@ pub(super) struct Figures {
     pub(super) swept: u64,
     pub(super) orphaned: u64,
     pub(super) stuck: u64,
+    pub(super) excess_results: u64,
     pub(super) late: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
@@ -75,7 +77,7 @@ impl Figures {
         self.run_times.push(millis);
     }
 
-    fn counts(&self) -> [(&'static str, u64); 8] {
+    fn counts(&self) -> [(&'static str, u64); 9] {
         [
             (NAMES[0], self.dispatched),
             (NAMES[1], self.completed),
@@ -85,16 +87,17 @@ impl Figures {
             (NAMES[5], self.swept),
             (NAMES[6], self.orphaned),
             (NAMES[7], self.stuck),
+            (NAMES[8], self.excess_results),
         ]
     }
 
     fn times(&self) -> [(&'static str, &[u64]); 5] {
         [
-            (NAMES[8], self.late.as_slice()),
-            (NAMES[9], self.first_dispatch.as_slice()),
-            (NAMES[10], self.next_dispatch.as_slice()),
-            (NAMES[11], self.unit_times.as_slice()),
-            (NAMES[12], self.run_times.as_slice()),
+            (NAMES[9], self.late.as_slice()),
+            (NAMES[10], self.first_dispatch.as_slice()),
+            (NAMES[11], self.next_dispatch.as_slice()),
+            (NAMES[12], self.unit_times.as_slice()),
+            (NAMES[13], self.run_times.as_slice()),
         ]
     }
 

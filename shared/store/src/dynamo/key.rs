@@ -105,7 +105,12 @@ pub(crate) fn record(unit: Unit, attempt: Attempt) -> String {
 }
 
 pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> String {
-    format!("{}#late#{}", record(unit, attempt), short_digest(&[digest], 32))
+    format!("{}#late#{}", record(unit, attempt), second_digest(digest))
+}
+
+/// What names a second result among those of its try.
+pub(crate) fn second_digest(digest: &str) -> String {
+    short_digest(&[digest], 32)
 }
 
 /// Least and greatest sort key of the records of the units from `first` to `last`.

@@ -3,7 +3,8 @@
 //! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
 //! started, `c` accepted, `n` asked again or put off until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
 //! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
-//! there is a log, `dg` digest. `dg` is there exactly when there is a result.
+//! there is a log, `dg` digest. `dg` is there exactly when there is a result. `ds` names the further successes that are
+//! kept, `dx` counts those that are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use ebb_wire::engine::{Attempt, Unit};
 use ebb_wire::id::RunId;
+use ebb_wire::limits;
 use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use futures::{StreamExt, TryStreamExt};
 
@@ -85,6 +87,7 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
         progress: reader.text_if_any("p")?.map(str::to_owned),
         result: read_result(&reader, item)?,
         others: vec![],
+        excess: reader.number_if_any("dx")?.unwrap_or(0),
     })
 }
 
@@ -140,7 +143,7 @@ impl ReadRecords for Dynamo {
     }
 }
 
-/// What became of a write to a record that must have no result yet.
+/// What became of a conditional write to a record.
 enum Written {
     Yes(Item),
     No(Item),
@@ -151,10 +154,9 @@ impl Dynamo {
         &self,
         run: &RunId,
         (unit, attempt): (Unit, Attempt),
-        mut expression: Expression,
+        expression: Expression,
         image: ReturnValue,
     ) -> Stored<Written> {
-        expression.require_absent("dg");
         let request = self
             .client
             .update_item()
@@ -187,6 +189,33 @@ impl Dynamo {
             }
             Err(error) => Err(failure("UpdateItem", &error)),
         }
+    }
+
+    /// Reserves a place for a further success, before it is kept; false: `room` distinct ones have a place already, and
+    /// this one is counted.
+    async fn reserve(
+        &self,
+        run: &RunId,
+        (unit, attempt): (Unit, Attempt),
+        digest: &str,
+        room: usize,
+    ) -> Stored<bool> {
+        let mut expression = Expression::default();
+        let (places, own) = (expression.name("ds"), expression.value(text(digest)));
+        let room = expression.value(number(room));
+        expression.require(format!(
+            "(attribute_not_exists({places}) OR contains({places}, {own}) OR size({places}) < {room})"
+        ));
+        expression.add("ds", AttributeValue::Ss(vec![digest.to_owned()]));
+        if let Written::Yes(_) =
+            self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?
+        {
+            return Ok(true);
+        }
+        let mut expression = Expression::default();
+        expression.add("dx", number(1));
+        self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?;
+        Ok(false)
     }
 
     /// Keeps a second result as it first came: a repetition must not make it younger, for undos take what tries made in
@@ -224,6 +253,7 @@ impl Dynamo {
 impl NoteRecord for Dynamo {
     async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
         let mut expression = Expression::default();
+        expression.require_absent("dg");
         match note {
             Note::Started(at) => expression.set_if_absent("s", number(at.0)),
             // Whoever will call back is not asked again.
@@ -253,6 +283,7 @@ impl NoteRecord for Dynamo {
 impl PutResult for Dynamo {
     async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
         let mut expression = Expression::default();
+        expression.require_absent("dg");
         for (name, value) in result_attributes(result)? {
             expression.set(name, value);
         }
@@ -264,6 +295,15 @@ impl PutResult for Dynamo {
         let first = read_result(&reader, &item)?.ok_or_else(|| reader.broken("refused without a result"))?;
         if first.digest == result.digest {
             return Ok(Put::Repeated(first));
+        }
+        // Other verdicts have one digest each, so there are few of them.
+        if result.verdict == Verdict::Succeeded {
+            let room = limits::DISTINCT_RESULTS - usize::from(first.verdict == Verdict::Succeeded);
+            let name = key::second_digest(&result.digest);
+            let kept = reader.texts("ds")?.contains(&name);
+            if !kept && !self.reserve(run, (unit, attempt), &name, room).await? {
+                return Ok(Put::Excess(first));
+            }
         }
         self.put_second(run, unit, attempt, result).await?;
         Ok(Put::Second(first))

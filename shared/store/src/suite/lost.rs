@@ -117,7 +117,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: W
     proxy.plan("UpdateItem", [Fault::LoseReply]);
     assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), Put::Repeated(first.clone()));
     assert_eq!(proxy.hits(), 1);
-    // A second result: both of its writes lose their replies.
+    // A second result: the writes that find the first one and that keep this one lose their replies.
     proxy.plan("UpdateItem", [Fault::LoseReply]);
     proxy.plan("PutItem", [Fault::LoseReply]);
     let second = result(Verdict::Succeeded, "2");

@@ -137,6 +137,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
         record:
             results_are_read_back_as_they_were,
             the_first_result_stays_and_others_are_kept_beside_it,
+            distinct_successes_are_kept_up_to_a_bound_and_counted,
+            senders_at_one_time_share_the_places,
             notes_come_before_the_result_and_change_nothing_after_it,
             only_the_units_that_were_asked_for_are_read,
             records_beyond_one_page_are_all_read;

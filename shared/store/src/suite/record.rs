@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use crate::{Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::engine::{Attempt, Timestamp, Unit};
+use ebb_wire::limits;
 use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::value::Value;
 
@@ -60,6 +61,50 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].2.result, Some(first));
     assert_eq!(records[0].2.others, vec![second]);
+}
+
+/// What one sender reports without end is kept up to a bound and counted from there on.
+pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: World) {
+    let run = new_run("a").id;
+    let put =
+        async |unit: Unit, result: &TryResult| world.store.put_result(&run, unit, A1, result).await.unwrap();
+    let success = |number: usize| result(Verdict::Succeeded, &number.to_string());
+    for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(Verdict::Failed, "failed"))] {
+        assert_eq!(put(unit, &first).await, Put::First);
+        let kept = limits::DISTINCT_RESULTS - usize::from(first.verdict == Verdict::Succeeded);
+        for number in 1..=kept {
+            assert_eq!(put(unit, &success(number)).await, Put::Second(first.clone()), "{number}");
+        }
+        for number in kept + 1..=kept + 3 {
+            assert_eq!(put(unit, &success(number)).await, Put::Excess(first.clone()), "{number}");
+        }
+        // Those that are kept are known again, and a failure or a cancellation always has its place.
+        assert_eq!(put(unit, &success(kept)).await, Put::Second(first.clone()));
+        let cancelled = result(Verdict::Cancelled, "cancelled");
+        assert_eq!(put(unit, &cancelled).await, Put::Second(first.clone()));
+        let record = world.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
+        assert_eq!((record.others.len(), record.excess), (kept + 1, 3));
+        let mut numbers: Vec<_> = record.others.iter().map(|other| other.digest.clone()).collect();
+        numbers.sort();
+        let mut wanted: Vec<_> = (1..=kept).map(|number| success(number).digest).collect();
+        wanted.push(cancelled.digest);
+        wanted.sort();
+        assert_eq!((record.result, numbers), (Some(first), wanted));
+    }
+}
+
+/// Senders that report at the same time share the places.
+pub(super) async fn senders_at_one_time_share_the_places(world: World) {
+    let run = new_run("a").id;
+    let first = result(Verdict::Succeeded, "first");
+    world.store.put_result(&run, Unit(0), A1, &first).await.unwrap();
+    let results: Vec<_> = (0..40).map(|number| result(Verdict::Succeeded, &number.to_string())).collect();
+    let puts = results.iter().map(|result| world.store.put_result(&run, Unit(0), A1, result));
+    let puts: Vec<Put> = futures::future::try_join_all(puts).await.unwrap();
+    let excess = puts.iter().filter(|put| matches!(put, Put::Excess(_))).count();
+    let record = world.store.read_records(&run, &[Unit(0)]).await.unwrap().remove(0).2;
+    assert_eq!(record.others.len(), limits::DISTINCT_RESULTS - 1);
+    assert_eq!((excess, record.excess), (41 - limits::DISTINCT_RESULTS, excess as u64));
 }
 
 pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: World) {

@@ -17,7 +17,7 @@ use crate::http::{HttpProblem, Server};
     (status = 400, body = Problem, description = "Not a callback."),
     (status = 401, body = Problem, description = "No token."),
     (status = 403, body = Problem, description = "Not a token of ours, or an expired one."),
-    (status = 409, body = Problem, description = "Too late to count; an authentic success is recorded, and what it made is taken away."),
+    (status = 409, body = Problem, description = "`late`: too late to count; an authentic success is recorded, and what it made is taken away. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
     (status = 410, body = Problem, description = "The run is not there any more."),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 503, body = Problem, description = "Try again."),
@@ -40,6 +40,15 @@ pub(crate) async fn complete(
             StatusCode::CONFLICT,
             "late",
             "nobody waits for this result any more; a success is recorded, and what it made is taken away",
+        ),
+        Taken::Excess => problem(
+            StatusCode::CONFLICT,
+            "too-many-results",
+            &format!(
+                "this attempt has reported {} distinct results; further ones are counted and not kept. Report one \
+                 result, and repeat it unchanged",
+                limits::DISTINCT_RESULTS
+            ),
         ),
         Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", "the token is not valid here"),
         Taken::Expired => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
