@@ -1,6 +1,7 @@
 //! CloudEvents 1.0 over HTTP: lifecycle webhooks in, outcomes out.
 //!
-//! Read are the structured mode (`application/cloudevents+json`) and the binary mode (`ce-…` headers, a JSON body).
+//! Only the structured mode is read (`application/cloudevents+json`). In the binary mode the type of the event is a
+//! header, which Standard Webhooks does not sign: a captured `created` could be sent again as `deleted`.
 //! Batches, other formats and other data than JSON are refused. Extension attributes are taken and not looked at, but for `traceparent`.
 //! Nothing here is verified: [`crate::sign::verify`] comes first.
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::lifecycle::{CREATED, DELETED, Invalid, Lifecycle, OutcomeData, UPDATED};
-use attributes::{Attributes, binary, structured};
+use attributes::{Attributes, structured};
 
 /// Content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
@@ -66,10 +67,14 @@ pub struct LifecycleEvent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
     /// The content type is none that is read.
-    #[error(
-        "content type {0:?} is not read here: send application/cloudevents+json, or application/json with ce-… headers"
-    )]
+    #[error("content type {0:?} is not read here: send application/cloudevents+json")]
     ContentType(String),
+    /// Content in JSON without its attributes: the binary mode.
+    #[error(
+        "content type {0:?} is not read here: the signature does not cover the type of an event in binary mode. Send the \
+         event in structured mode, as application/cloudevents+json with all attributes in the body"
+    )]
+    BinaryMode(String),
     /// Several events at once.
     #[error("batches of events are not read here: send each event in a request of its own")]
     Batch,
@@ -111,7 +116,7 @@ impl EventError {
     /// be taken, 400 for the rest.
     pub fn status(&self) -> u16 {
         match self {
-            Self::ContentType(_) | Self::Batch | Self::DataContentType(_) => 415,
+            Self::ContentType(_) | Self::BinaryMode(_) | Self::Batch | Self::DataContentType(_) => 415,
             Self::UnknownType(_) | Self::NoData | Self::Data { .. } => 422,
             Self::Json(_) | Self::Missing(_) | Self::Attribute { .. } => 400,
         }
@@ -120,11 +125,8 @@ impl EventError {
 
 /// Reads a lifecycle webhook. `body` is at most [`crate::limits::WEBHOOK_BODY`] bytes, which the caller has seen to.
 pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventError> {
-    let attributes = match mode(headers)? {
-        Mode::Structured => structured(body)?,
-        Mode::Binary => binary(headers, body)?,
-    };
-    let Attributes { id, source, r#type, time, traceparent, data } = attributes;
+    check_content_type(headers)?;
+    let Attributes { id, source, r#type, time, traceparent, data } = structured(body)?;
     let asked = Asked::ALL.into_iter().find(|asked| asked.as_type() == r#type);
     let asked = asked.ok_or_else(|| EventError::UnknownType(crate::limits::message(&r#type)))?;
     let data: Lifecycle = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
@@ -137,12 +139,11 @@ pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventEr
     Ok(LifecycleEvent { id, source, asked, time, traceparent, data })
 }
 
-enum Mode {
-    Structured,
-    Binary,
-}
-
-fn mode(headers: &HeaderMap) -> Result<Mode, EventError> {
+/// Checks before there is a body that an event in structured mode follows.
+///
+/// # Errors
+/// The refusals with status 415.
+pub fn check_content_type(headers: &HeaderMap) -> Result<(), EventError> {
     let mut values = headers.get_all(http::header::CONTENT_TYPE).iter();
     let written = values.next().map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default();
     let refused = || EventError::ContentType(crate::limits::message(&written));
@@ -154,10 +155,10 @@ fn mode(headers: &HeaderMap) -> Result<Mode, EventError> {
         return Err(refused());
     }
     match parsed.essence_str() {
-        "application/cloudevents+json" => Ok(Mode::Structured),
+        "application/cloudevents+json" => Ok(()),
         essence if essence.starts_with("application/cloudevents-batch") => Err(EventError::Batch),
         essence if essence.starts_with("application/cloudevents") => Err(refused()),
-        _ if is_json(&parsed) => Ok(Mode::Binary),
+        _ if is_json(&parsed) => Err(EventError::BinaryMode(crate::limits::message(&written))),
         _ => Err(refused()),
     }
 }

@@ -22,6 +22,10 @@ pub const STUCK: &str = "dev.ebb.target.stuck.v1";
 /// `type` of the outcome "nothing is left".
 pub const GONE: &str = "dev.ebb.target.gone.v1";
 
+/// Largest generation: the largest integer that all readers of JSON hold exactly (RFC 7493). With the largest of 64 bits
+/// a target could never be changed again.
+pub const MAX_GENERATION: u64 = (1 << 53) - 1;
+
 /// `data` of a lifecycle webhook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -32,7 +36,7 @@ pub struct Lifecycle {
     pub name: String,
     /// Identity of this life, at most 128 characters: another target of the same name has another uid.
     pub uid: String,
-    /// Rises with each change; 1 if left out.
+    /// Rises with each change; 1 if left out, at most [`MAX_GENERATION`].
     #[serde(default = "first")]
     pub generation: u64,
     /// The target's document, YAML or JSON as text, `@{…}` expanded. Needed to create or update.
@@ -159,6 +163,10 @@ impl Lifecycle {
         }
         if self.generation == 0 {
             let problem = "is 0: generations count from 1".to_owned();
+            return Err(Invalid { field: "generation", problem });
+        }
+        if self.generation > MAX_GENERATION {
+            let problem = format!("is {}: expected at most {MAX_GENERATION}", self.generation);
             return Err(Invalid { field: "generation", problem });
         }
         Ok(())

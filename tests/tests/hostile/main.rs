@@ -56,7 +56,7 @@ fn main() {
         secrets: canary plain_values references_from_receivers;
         sizes: headers_and_urls outputs documents;
         users: values_stay_values header_injection places_are_not_templates addresses_inside;
-        webhooks: signatures times_and_alterations events_that_are_none bodies documents lives_out_of_order
+        webhooks: signatures times_and_alterations events_that_are_none bodies binary_mode documents lives_out_of_order
             repetitions one_name_two_lives a_third_life_does_not_displace_the_second;
     };
     log();

@@ -4,7 +4,7 @@ use axum::http::Method;
 use ebb_engine::Timestamp;
 use ebb_wire::api::Phase;
 use ebb_wire::cloudevents::{self, Asked};
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::lifecycle::{self, Lifecycle};
 use ebb_wire::limits;
 use ebb_wire::sign::{self, MessageId, Secret};
 use serde_json::{Value, json};
@@ -137,6 +137,8 @@ pub(crate) async fn events_that_are_none() {
         (with("/data/uid", json!("a#b")), 422),
         (with("/data/generation", json!(0)), 422),
         (with("/data/generation", json!("1")), 422),
+        (with("/data/generation", json!(u64::MAX)), 422),
+        (with("/data/generation", json!(lifecycle::MAX_GENERATION + 1)), 422),
         (with("/data/document", json!({})), 422),
         (event(&no_document), 422),
         (event(&unknown_field), 422),
@@ -179,6 +181,33 @@ pub(crate) async fn bodies() {
         assert_eq!(response.status(), 413);
     }
     nothing_began(&world).await;
+}
+
+/// A captured `created` must not become a `deleted`. In binary mode the type is a header, which is not signed.
+pub(crate) async fn binary_mode() {
+    let world = world().await;
+    let body = data().to_string().into_bytes();
+    for kind in ["created", "updated", "deleted"] {
+        let mut headers = signature(world.stack().webhook_secret(), now(), &body);
+        let kind = format!("dev.ebb.target.{kind}.v1");
+        let attributes =
+            [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "urn:tests"), ("ce-type", &kind)];
+        headers.extend(attributes.map(|(name, value)| (name, value.to_owned())));
+        let mut request = world.http.post(world.url("/v1/events")).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let answer = Answered::of(request.body(body.clone()).send().await.unwrap()).await;
+        let problem = answer.is_problem(415, "event");
+        assert!(problem.detail.contains("application/cloudevents+json"), "{problem:?}");
+    }
+    nothing_began(&world).await;
+    // Headers beside a signed event change nothing of it.
+    let body = event(&data()).to_string().into_bytes();
+    let mut headers = signature(world.stack().webhook_secret(), now(), &body);
+    headers.push(("ce-type", "dev.ebb.target.deleted.v1".to_owned()));
+    send(&world, &headers, &body).await.is(202);
+    world.phase("a", Phase::Ready).await;
 }
 
 pub(crate) async fn documents() {

@@ -1,12 +1,9 @@
-//! The attributes of an event, out of a JSON object or out of headers.
+//! The attributes of an event, out of a JSON object.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use http::HeaderMap;
 use jiff::Timestamp as Time;
-use percent_encoding::percent_decode_str;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -28,7 +25,7 @@ pub(super) struct Attributes {
     pub(super) data: Option<Box<RawValue>>,
 }
 
-/// Structured mode: one JSON object.
+/// Reads one JSON object.
 pub(super) fn structured(body: &[u8]) -> Result<Attributes, EventError> {
     let Members(mut members) = serde_json::from_slice(body).map_err(json)?;
     let data = members.remove("data").filter(|raw| raw.get() != "null");
@@ -48,25 +45,6 @@ pub(super) fn structured(body: &[u8]) -> Result<Attributes, EventError> {
         };
         texts.insert(name, text);
     }
-    Attributes::read(texts, data)
-}
-
-/// Binary mode: attributes as `ce-…` headers, percent-encoded, and the data as body.
-pub(super) fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Attributes, EventError> {
-    let mut texts = BTreeMap::new();
-    for (header, value) in headers {
-        let Some(name) = header.as_str().strip_prefix("ce-") else { continue };
-        let text = value.to_str().map_err(|_| {
-            wrong(name, "has characters beside visible ASCII ones: encode them in UTF-8 and percent")
-        })?;
-        let plain = unquoted(text);
-        let text = percent_decode_str(&plain).decode_utf8();
-        let text = text.map_err(|_| wrong(name, "is not UTF-8 once its percent-encoding is taken away"))?;
-        if texts.insert(name.to_owned(), text.into_owned()).is_some() {
-            return Err(wrong(name, "is given more than once"));
-        }
-    }
-    let data = if body.is_empty() { None } else { Some(serde_json::from_slice(body).map_err(json)?) };
     Attributes::read(texts, data)
 }
 
@@ -105,19 +83,6 @@ impl Attributes {
         let time = time.transpose()?;
         Ok(Self { id, source, r#type, time, traceparent: texts.remove(TRACEPARENT), data })
     }
-}
-
-/// A value in double quotes without them; older senders quote values with spaces.
-fn unquoted(text: &str) -> Cow<'_, str> {
-    let Some(inner) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
-        return Cow::Borrowed(text);
-    };
-    let mut plain = String::with_capacity(inner.len());
-    let mut characters = inner.chars();
-    while let Some(character) = characters.next() {
-        plain.push(if character == '\\' { characters.next().unwrap_or('\\') } else { character });
-    }
-    Cow::Owned(plain)
 }
 
 fn wrong(name: &str, problem: &str) -> EventError {

@@ -15,7 +15,7 @@ use crate::http::{HttpProblem, Server};
 use crate::observe;
 use crate::receive::{self, NotTaken};
 
-/// Takes a lifecycle webhook: a CloudEvent, structured or binary, signed with Standard Webhooks. The same webhook again
+/// Takes a lifecycle webhook: a CloudEvent in structured mode, signed with Standard Webhooks. The same webhook again
 /// gets the same answer.
 #[utoipa::path(post, path = "/v1/events", tag = "lifecycle", request_body = Lifecycle, responses(
     (status = 202, body = LifecycleAnswer, description = "Taken; the outcome comes as an event."),
@@ -23,7 +23,7 @@ use crate::receive::{self, NotTaken};
     (status = 401, body = Problem, description = "Unsigned, wrongly signed, or too old."),
     (status = 409, body = Problem, description = "The life is over, or its name is taken."),
     (status = 413, body = Problem, description = "Larger than 1 MiB."),
-    (status = 415, body = Problem, description = "Neither structured nor binary JSON."),
+    (status = 415, body = Problem, description = "Not an event in structured mode. The binary mode is refused because its event type is not signed."),
     (status = 422, body = Problem, description = "A kind of event or a document that cannot be used."),
     (status = 503, body = Problem, description = "Try again."),
 ))]

@@ -71,36 +71,12 @@ pub(crate) fn with_token(method: &str, path: &str, token: &str, body: &Value, ho
     request(method, path, &headers, body.as_bytes(), how)
 }
 
-/// A lifecycle webhook in a mode of CloudEvents, signed.
-pub(crate) type Mode = fn(&Secret, Asked, &Lifecycle, Body) -> anyhow::Result<Value>;
-
-/// The structured mode: its attributes are in the body.
-pub(crate) fn structured(
-    secret: &Secret,
-    asked: Asked,
-    data: &Lifecycle,
-    how: Body,
-) -> anyhow::Result<Value> {
+/// A lifecycle webhook, signed.
+pub(crate) fn lifecycle(secret: &Secret, asked: Asked, data: &Lifecycle, how: Body) -> anyhow::Result<Value> {
     let (content_type, body) =
         cloudevents::lifecycle(&id(asked, data), "urn:platform", asked, SystemClock.now(), data);
     let mut headers = signed(secret, &body)?;
     headers.push(("content-type".to_owned(), content_type.to_owned()));
-    Ok(request("POST", "/v1/events", &headers, &body, how))
-}
-
-/// The binary mode: its attributes are headers.
-pub(crate) fn binary(secret: &Secret, asked: Asked, data: &Lifecycle, how: Body) -> anyhow::Result<Value> {
-    let body = serde_json::to_vec(data)?;
-    let mut headers = signed(secret, &body)?;
-    let id = id(asked, data);
-    let attributes = [
-        ("ce-specversion", "1.0"),
-        ("ce-id", id.as_str()),
-        ("ce-source", "urn:platform"),
-        ("ce-type", asked.as_type()),
-        ("content-type", "application/json"),
-    ];
-    headers.extend(attributes.map(|(name, value)| (name.to_owned(), value.to_owned())));
     Ok(request("POST", "/v1/events", &headers, &body, how))
 }
 

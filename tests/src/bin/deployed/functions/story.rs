@@ -15,7 +15,7 @@ use ebb_wire::sign::Secret;
 use serde_json::{Value, json};
 
 use super::emulator::Function;
-use super::events::{self, Body, Mode};
+use super::events::{self, Body};
 use super::measures;
 use super::parts::Parts;
 use crate::keys::{TOKEN, Webhook};
@@ -29,12 +29,7 @@ const UID: &str = "uid-1";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a lifecycle webhook may reach `receive`.
-const WAYS: [(&str, Mode, Body); 4] = [
-    ("structured mode, in base64", events::structured, Body::Base64),
-    ("structured mode, as text", events::structured, Body::Text),
-    ("binary mode, in base64", events::binary, Body::Base64),
-    ("binary mode, as text", events::binary, Body::Text),
-];
+const WAYS: [(&str, Body); 2] = [("in base64", Body::Base64), ("as text", Body::Text)];
 
 /// The functions, and who they deal with.
 pub(crate) struct Story<'a> {
@@ -63,7 +58,7 @@ impl Story<'_> {
             document: Some(document("sandbox.yaml")?),
             routing_key: None,
         };
-        let mut foreign = events::structured(&secret, Asked::Created, &data, Body::Text)?;
+        let mut foreign = events::lifecycle(&secret, Asked::Created, &data, Body::Text)?;
         foreign["headers"]["webhook-signature"] = json!("v1,AAAA");
         step("receive: a signature of nobody is refused", self.http("receive", &foreign, 401)).await?;
         self.receive("a sandbox is created", &secret, Asked::Created, &data).await?;
@@ -115,8 +110,8 @@ impl Story<'_> {
         data: &Lifecycle,
     ) -> anyhow::Result<()> {
         let mut first = None;
-        for (how, mode, body) in WAYS {
-            let event = mode(secret, asked, data, body)?;
+        for (how, body) in WAYS {
+            let event = events::lifecycle(secret, asked, data, body)?;
             let name = format!("receive: {what}, {how}");
             let answer = step(&name, self.http("receive", &event, 202)).await?;
             let first = first.get_or_insert_with(|| answer.clone());
