@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ebb_wire::api::{
     Abandon, CheckList, ClusterInfo, ClusterList, DeleteOrphans, OrphanList, OrphansDeleted, PlanPreview,
-    PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, Skip, TargetDetail, TargetInfo,
-    TargetPage, Waived, Why,
+    PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, SigningSecrets, Skip,
+    TargetDetail, TargetInfo, TargetPage, Waived, Why,
 };
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::engine::Timestamp;
@@ -155,6 +155,11 @@ impl Client {
         version: &str,
     ) -> Result<Option<PluginDetail>, ClientError> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
+    }
+
+    /// The secrets of a plugin's receivers; `None` if it was never published.
+    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, ClientError> {
+        found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
     }
 
     /// Publishes a document.

@@ -181,9 +181,9 @@ fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, Deplo
         callback_url: callback_url(variables, host)?,
         source: variables.required("EBB_SOURCE")?,
         platform_url: Some(platform).filter(|url| !url.is_empty()),
-        platform_secret: variables.parsed("EBB_PLATFORM_SECRET", Secret::parse)?,
+        platform_keys: variables.parsed("EBB_PLATFORM_SECRET", Keys::parse)?,
         webhook_keys: variables.parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
-        unit_secret: variables.parsed("EBB_UNIT_SECRET", Secret::parse)?,
+        unit_keys: variables.parsed("EBB_UNIT_SECRET", Keys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
         // What a function was sending when it was killed, what a relay was about to do by then, and by whose clock.
         landing: Millis(1_000 * (TIMEOUT + TRANSPORT + SKEW).as_secs()),

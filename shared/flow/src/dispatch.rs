@@ -302,7 +302,8 @@ async fn call(
     let (resource, name) = key_parts(&unit.key);
     let id = MessageId::parse(&format!("{}-{}-{}", run.id, this.unit.0, this.attempt.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
-    let signature = sign::sign(&env.settings.unit_secret, &id, env.now(), &body);
+    let plugin = run.plugin(unit).unwrap_or_default();
+    let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), &body);
     let mut list: Vec<(String, String)> =
         signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     list.extend([

@@ -13,7 +13,7 @@ use ebb_store::{
     ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
 };
 use ebb_wire::id::RunId;
-use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 
 use crate::error::FlowError;
@@ -59,12 +59,12 @@ pub struct Settings {
     pub source: String,
     /// Where outcomes go; `None`: nobody is told.
     pub platform_url: Option<String>,
-    /// Signs outcomes.
-    pub platform_secret: Secret,
+    /// Sign outcomes, each of them.
+    pub platform_keys: Keys,
     /// Verify lifecycle webhooks.
     pub webhook_keys: Keys,
-    /// Signs the requests of webhook units.
-    pub unit_secret: Secret,
+    /// The secrets from which those are derived that sign the requests of each plugin's webhook units.
+    pub unit_keys: Keys,
     /// Mint and verify callback tokens.
     pub token_keys: TokenKeys,
     /// `L` of the protocol: after a decision to send, this long something may still arrive. Function timeout,

@@ -82,6 +82,7 @@ fn api_routes() -> OpenApiRouter<Server> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(routes::plugins::list, routes::plugins::publish))
         .routes(routes!(routes::plugins::versions))
+        .routes(routes!(routes::plugins::signing_secrets))
         .routes(routes!(routes::plugins::get, routes::plugins::delete))
         .routes(routes!(routes::targets::list))
         .routes(routes!(routes::targets::get))

@@ -75,6 +75,13 @@ impl Run {
         self.unit(unit).and_then(|unit| self.loaded.plan.cluster(unit))
     }
 
+    /// The name of the plugin that a unit is of, without its version; `None` for a plan that lacks the unit's resource.
+    pub fn plugin(&self, unit: &UnitPlan) -> Option<&str> {
+        let (resource, _) = unit.key.split_once('/')?;
+        let plugin = self.loaded.plan.resources.get(resource)?.plugin.as_str();
+        Some(plugin.rsplit_once('@').map_or(plugin, |(name, _)| name))
+    }
+
     /// The short name of the target's life.
     pub fn life(&self) -> String {
         id::life(&self.facts.kind, &self.facts.name, &self.facts.uid)

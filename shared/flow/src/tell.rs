@@ -72,9 +72,9 @@ async fn send(env: &Env, target: &TargetHead, untold: Untold) -> Result<(), Flow
         target.since,
         &data,
     );
-    let secret = &env.settings.platform_secret;
+    let keys = &env.settings.platform_keys;
     let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
-    let delivery = deliver(env.platform.as_ref(), secret, outgoing, env.now()).await;
+    let delivery = deliver(env.platform.as_ref(), keys, outgoing, env.now()).await;
     let wait = match delivery {
         Delivery::Accepted => None,
         Delivery::Gone => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_wire::engine::Timestamp;
 use ebb_wire::limits;
-use ebb_wire::sign::{MessageId, Secret, sign};
+use ebb_wire::sign::{Keys, MessageId, sign_with};
 
 use crate::{Call, CallError, Request, Response};
 
@@ -45,10 +45,10 @@ pub enum Delivery {
     },
 }
 
-/// Sends `message` once, signed with `secret` as of `now`, and says what the answer means.
-pub async fn deliver(call: &dyn Call, secret: &Secret, message: Message<'_>, now: Timestamp) -> Delivery {
+/// Sends `message` once, signed with each of `keys` as of `now`, and says what the answer means.
+pub async fn deliver(call: &dyn Call, keys: &Keys, message: Message<'_>, now: Timestamp) -> Delivery {
     let mut headers = vec![("content-type".to_owned(), message.content_type.to_owned())];
-    let signed = sign(secret, message.id, now, message.body);
+    let signed = sign_with(keys, message.id, now, message.body);
     headers.extend(signed.map(|(name, value)| (name.to_owned(), value)));
     let request = Request {
         method: "POST".to_owned(),

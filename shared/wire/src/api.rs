@@ -89,6 +89,23 @@ pub struct PluginDetail {
     pub in_use: Vec<PluginUse>,
 }
 
+/// The secrets that sign the requests of a plugin's webhook units.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SigningSecrets {
+    /// The plugin, without a version.
+    pub plugin: String,
+    /// `whsec_…`, the current one first. While the deployment replaces its secret there are two, and each request has a
+    /// signature by both.
+    pub secrets: Vec<String>,
+}
+
+impl std::fmt::Debug for SigningSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SigningSecrets").field("plugin", &self.plugin).finish_non_exhaustive()
+    }
+}
+
 /// A resource that holds a plugin version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

@@ -25,6 +25,8 @@ pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 /// Bytes of a message's id.
 pub const MAX_ID: usize = 128;
 
+/// Stands before the name of a plugin whose secret is derived. Receivers hold what follows from it: it never changes.
+const PLUGIN_PURPOSE: &[u8] = b"ebb unit requests 1\0";
 const PREFIX: &str = "whsec_";
 const VERSION: &str = "v1";
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
@@ -104,6 +106,13 @@ impl Secret {
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
+    /// The secret that signs the requests of one plugin's webhook units. A receiver that has it learns nothing of this
+    /// secret or of that of another plugin.
+    #[must_use]
+    pub fn for_plugin(&self, plugin: &str) -> Self {
+        Self(Zeroizing::new(self.derive(&[PLUGIN_PURPOSE, plugin.as_bytes()].concat()).to_vec()))
+    }
+
     fn mac(&self, id: &[u8], timestamp: &[u8], body: &[u8]) -> Hmac<Sha256> {
         let mut mac = keyed(&self.0);
         for part in [id, b".", timestamp, b".", body] {
@@ -132,7 +141,7 @@ impl std::str::FromStr for Secret {
     }
 }
 
-/// Secrets while one replaces another: the first signs, all verify. Never empty.
+/// Secrets while one replaces another. All verify; [`sign`] uses the first, [`sign_with`] all of them. Never empty.
 #[derive(Clone, Debug)]
 pub struct Keys {
     first: Secret,
@@ -150,6 +159,19 @@ impl Keys {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
         let mut secrets = words.map(Secret::parse).collect::<Result<Vec<_>, _>>()?.into_iter();
         Self::new(secrets.next().ok_or(SecretError::Missing)?, secrets.collect())
+    }
+
+    /// The secrets that sign and verify the requests of one plugin's webhook units: one derived from each of these, in
+    /// their order.
+    #[must_use]
+    pub fn for_plugin(&self, plugin: &str) -> Self {
+        let others = self.others.iter().map(|secret| secret.for_plugin(plugin)).collect();
+        Self { first: self.first.for_plugin(plugin), others }
+    }
+
+    /// The texts that [`Keys::parse`] reads, to hand to the other side; the first one signs.
+    pub fn reveal(&self) -> Vec<Zeroizing<String>> {
+        self.iter().map(Secret::reveal).collect()
     }
 
     /// The secret that signs.
@@ -271,6 +293,18 @@ pub fn sign(secret: &Secret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&
     let mac = secret.mac(id.0.as_bytes(), timestamp.as_bytes(), body).finalize().into_bytes();
     let signature = format!("{VERSION},{}", STANDARD.encode(mac));
     [(WEBHOOK_ID, id.0.clone()), (WEBHOOK_TIMESTAMP, timestamp), (WEBHOOK_SIGNATURE, signature)]
+}
+
+/// The three headers that sign `body` as sent `now`, with one signature for each of `keys`: receivers that know either
+/// secret verify it while one replaces the other.
+pub fn sign_with(keys: &Keys, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
+    let mut headers = sign(keys.first(), id, now, body);
+    for secret in &keys.others {
+        let [.., (_, signature)] = sign(secret, id, now, body);
+        headers[2].1.push(' ');
+        headers[2].1.push_str(&signature);
+    }
+    headers
 }
 
 /// What the headers of a webhook claim.

@@ -205,9 +205,9 @@ fn settings(callbacks: &str, platform: &str) -> Settings {
         callback_url: callbacks.to_owned(),
         source: "urn:tests".to_owned(),
         platform_url: Some(platform.to_owned()),
-        platform_secret: secret(),
+        platform_keys: secret().into(),
         webhook_keys: Keys::from(secret()),
-        unit_secret: secret(),
+        unit_keys: secret().into(),
         token_keys: TokenKeys::from_bytes("tests", &[8; 32]).unwrap(),
         // A letter is handed out for no longer.
         landing: Millis(5_000),

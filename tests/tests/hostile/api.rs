@@ -53,6 +53,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         (Method::GET, "/v1/plugins".to_owned(), None),
         (Method::POST, "/v1/plugins".to_owned(), Some(document)),
         (Method::GET, "/v1/plugins/simple".to_owned(), None),
+        (Method::GET, "/v1/plugins/simple/signing-secret".to_owned(), None),
         (Method::GET, "/v1/plugins/simple/versions/1.0.0".to_owned(), None),
         (Method::DELETE, "/v1/plugins/simple/versions/1.0.0".to_owned(), None),
         (Method::POST, "/v1/plans".to_owned(), Some(target)),
@@ -147,7 +148,9 @@ pub(crate) async fn roles() {
         let (method, path, _) = &route;
         let operates =
             ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
-        let reads = (*method == Method::GET || path == "/v1/plans") && !operates;
+        // Who asks for sandboxes must not be able to sign for Ebb.
+        let secret = path.ends_with("/signing-secret");
+        let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
         let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
         for (token, may) in [("user", reads), ("author", plugins)] {
             let answer = ask(&world, &base, Some(&format!("Bearer {token}")), &route).await;
@@ -184,6 +187,7 @@ pub(crate) async fn unknown_routes_and_methods() {
     }
     for path in [
         "/v1/plugins/nothing",
+        "/v1/plugins/nothing/signing-secret",
         "/v1/plugins/simple/versions/9.9.9",
         "/v1/plugins/simple/versions/x",
         "/v1/targets/sandbox/nobody",

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
-use ebb_wire::api::{Certainty, Phase, UnitState};
+use ebb_wire::api::{Certainty, Phase, SigningSecrets, UnitState};
 use ebb_wire::limits;
 use ebb_wire::record::Verdict;
+use ebb_wire::sign::{self, Secret, SignatureError};
 use ebb_wire::token::{Claims, TokenKeys};
 use serde_json::{Value, json};
 
@@ -238,6 +239,24 @@ pub(crate) async fn twice() {
         world.receiver.calls("POST /undo").iter().map(|call| call.body["id"].to_string()).collect();
     undone.sort();
     assert_eq!(undone, ["\"one\"", "\"two\""]);
+}
+
+/// A receiver verifies with the secret of its own plugin, and with no other.
+pub(crate) async fn signing_secrets() {
+    let (world, call) = accepted().await;
+    world.publish(&plugin("other@1.0.0", MAKE)).await;
+    let secret = async |name: &str| -> Secret {
+        let path = format!("/v1/plugins/{name}/signing-secret");
+        let secrets: SigningSecrets = world.get(&path).await.is(200).json();
+        assert_eq!((secrets.plugin.as_str(), secrets.secrets.len()), (name, 1));
+        Secret::parse(&secrets.secrets[0]).unwrap()
+    };
+    let verified = |secret: Secret| sign::verify(&secret.into(), &call.headers, &call.bytes, now());
+    assert!(verified(secret("waits").await).is_ok());
+    assert_eq!(verified(secret("other").await), Err(SignatureError::NoMatch));
+    let deployment = world.stack().env().settings.unit_keys.first().clone();
+    assert_eq!(verified(deployment), Err(SignatureError::NoMatch));
+    world.get("/v1/plugins/nothing/signing-secret").await.is_problem(404, "not-found");
 }
 
 /// Each distinct value of `id` that an undo was called with.

@@ -91,12 +91,8 @@ impl Kept {
         Keys::parse(&self.platform_secret).map_err(damaged)
     }
 
-    pub(crate) fn platform_secret(&self) -> Result<Secret, KeysError> {
-        Secret::parse(&self.platform_secret).map_err(damaged)
-    }
-
-    pub(crate) fn unit_secret(&self) -> Result<Secret, KeysError> {
-        Secret::parse(&self.unit_secret).map_err(damaged)
+    pub(crate) fn unit_keys(&self) -> Result<Keys, KeysError> {
+        Keys::parse(&self.unit_secret).map_err(damaged)
     }
 
     pub(crate) fn token_keys(&self) -> Result<TokenKeys, KeysError> {
@@ -108,7 +104,6 @@ impl Kept {
             url: url.to_owned(),
             token: self.api_token.clone(),
             webhook_secret: self.webhook_secret.clone(),
-            unit_secret: Some(self.unit_secret.clone()),
             s3: Some(s3.to_owned()),
         }
     }
@@ -128,9 +123,6 @@ pub struct Connection {
     pub token: String,
     /// Signs lifecycle webhooks.
     pub webhook_secret: String,
-    /// Signs the requests of webhook units: what their servers verify them with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unit_secret: Option<String>,
     /// Where scripts find S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,

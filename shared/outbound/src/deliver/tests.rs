@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use ebb_wire::sign::{WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, verify};
+use ebb_wire::sign::{Secret, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, verify};
 use proptest::prelude::*;
 
 use super::*;
@@ -36,7 +36,7 @@ async fn delivered(answer: Result<Response, CallError>) -> (Delivery, Request) {
         content_type: "application/cloudevents+json",
         body: b"{\"a\":1}",
     };
-    let delivery = deliver(&call, &secret(), message, NOW).await;
+    let delivery = deliver(&call, &secret().into(), message, NOW).await;
     let mut asked = call.asked.into_inner().unwrap();
     assert_eq!(asked.len(), 1);
     (delivery, asked.remove(0))

@@ -240,3 +240,43 @@ proptest! {
         let _ = MessageId::parse(&text);
     }
 }
+
+/// Each plugin has a secret of its own: a receiver can forge requests to no other. Receivers keep these, so they never
+/// change.
+#[test]
+fn each_plugin_has_a_secret_of_its_own() {
+    let deployment = Secret::from_bytes(&[7; 32]).unwrap();
+    let derived = |plugin: &str| deployment.for_plugin(plugin).reveal().to_string();
+    assert_eq!(derived("acme/db"), "whsec_aAbQyskdb5MSJcA26/XL5SPMXjOcC11y5sY1osVqNPY=");
+    let all: std::collections::BTreeSet<String> = ["acme/db", "acme/d", "acme", "", "b"]
+        .map(derived)
+        .into_iter()
+        .chain([deployment.reveal().to_string()])
+        .collect();
+    assert_eq!(all.len(), 6);
+    let id = MessageId::parse("m").unwrap();
+    let headers = sign_with(&Keys::from(deployment.clone()).for_plugin("a"), &id, NOW, b"body");
+    let headers: HeaderMap =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    let by = |secret: Secret| verify(&secret.into(), &headers, b"body", NOW);
+    assert!(by(deployment.for_plugin("a")).is_ok());
+    for other in [deployment.for_plugin("b"), deployment.clone()] {
+        assert_eq!(by(other), Err(SignatureError::NoMatch));
+    }
+}
+
+/// While one secret replaces the other, receivers may know either.
+#[test]
+fn a_rotation_signs_with_each_secret() {
+    let [old, new] = [[1; 32], [2; 32]].map(|bytes| Secret::from_bytes(&bytes).unwrap());
+    let keys = Keys::new(new.clone(), vec![old.clone()]).unwrap().for_plugin("a");
+    let headers = sign_with(&keys, &MessageId::parse("m").unwrap(), NOW, b"body");
+    assert_eq!(headers[2].1.split(' ').filter(|part| part.starts_with("v1,")).count(), 2);
+    let map: HeaderMap =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    for secret in [old, new] {
+        let derived = secret.for_plugin("a");
+        assert!(verify(&derived.clone().into(), &map, b"body", NOW).is_ok());
+        assert!(keys.reveal().contains(&derived.reveal()));
+    }
+}

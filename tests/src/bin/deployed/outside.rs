@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::sign::{self, Keys};
+use ebb_wire::sign::{self, Keys, Secret};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -24,6 +24,14 @@ use crate::steps::{http, say};
 
 /// Where outcomes are posted.
 const PLATFORM: &str = "/platform";
+
+/// Plugins whose webhook units have their servers here, each with a secret of its own.
+const PLUGINS: [&str; 2] = ["tenant-services", "bucket"];
+
+fn units(secret: Secret) -> anyhow::Result<Keys> {
+    let [first, others @ ..] = PLUGINS.map(|plugin| secret.for_plugin(plugin));
+    Ok(Keys::new(first, others.into())?)
+}
 
 /// What has come.
 #[derive(Default)]
@@ -63,7 +71,7 @@ impl Outside {
         let outside = Self {
             url: format!("http://{}", listener.local_addr()?),
             seen: Arc::default(),
-            units: Webhook::Unit.secret()?.into(),
+            units: units(Webhook::Unit.secret()?)?,
             outcomes: Webhook::Outcome.secret()?.into(),
             may_call_back: watch::channel(false).0,
             scripts,

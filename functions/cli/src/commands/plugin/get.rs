@@ -18,18 +18,33 @@ pub(crate) struct Args {
     /// The plugin; without a version its highest
     #[arg(value_name = "NAME[@VERSION]")]
     plugin: Named,
+    /// Print the secrets by which receivers verify the plugin's requests, one per line, the current one first
+    #[arg(long)]
+    signing_secret: bool,
     #[command(flatten)]
     output: Output,
 }
 
 impl Args {
     pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+        if self.signing_secret {
+            return self.print_secrets(client).await;
+        }
         let detail = client.plugin(&self.plugin.name, &self.plugin.version()).await?;
         let detail = detail.ok_or_else(|| self.plugin.unknown())?;
         match self.output.format() {
             Some(Format::Yaml) => output::print(&detail.document)?,
             Some(Format::Json) | None => self.output.write(&detail, text)?,
         }
+        Ok(Exit::Done)
+    }
+
+    async fn print_secrets(self, client: &Client) -> Result<Exit, Trouble> {
+        let secrets = client.signing_secrets(&self.plugin.name).await?;
+        let secrets = secrets.ok_or_else(|| super::never_published(&self.plugin.name))?;
+        self.output.write(&secrets, |secrets| {
+            secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect()
+        })?;
         Ok(Exit::Done)
     }
 }

@@ -3,8 +3,9 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use ebb_wire::api::{PluginDetail, PluginInfo, Problem, PublishPlugin};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use ebb_wire::api::{PluginDetail, PluginInfo, Problem, PublishPlugin, SigningSecrets};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -69,6 +70,26 @@ pub(crate) async fn versions(
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
     Ok(Json(PluginList { plugins }))
+}
+
+/// Gives the secrets by which receivers verify the requests of a plugin's webhook units. Roles: author, operator.
+#[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", tag = "plugins", responses(
+    (status = 200, body = SigningSecrets), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem),
+))]
+pub(crate) async fn signing_secrets(
+    State(server): State<Server>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
+    server.access.check(&headers, Right::WritePlugins)?;
+    if plugins::versions(server.store.as_ref(), &name).await?.is_empty() {
+        return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
+    }
+    let keys = server.env.settings.unit_keys.for_plugin(&name);
+    let secrets = keys.reveal().iter().map(|secret| secret.to_string()).collect();
+    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+    Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
 }
 
 /// A version with its document and who holds it. `latest` is the highest one.
