@@ -10,7 +10,7 @@ use ebb_store::{
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
-use ebb_wire::record::{Record, TryResult, Verdict};
+use ebb_wire::record::{Record, Refused, TryResult, Verdict};
 
 use super::Table;
 
@@ -102,6 +102,10 @@ impl NoteRecord for Table {
                     Note::Beat(at, progress) => {
                         record.beat = Some(at.0);
                         record.progress = progress.clone().or(record.progress.take());
+                    }
+                    Note::Refused(reason) => {
+                        let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
+                        record.refused = Some(Refused { count, reason: reason.clone() });
                     }
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ebb_wire::api::{Cause, Certainty, Phase, Why};
+use ebb_wire::evidence::Evidence;
 use ebb_wire::lifecycle::OutputValue;
 
 use crate::progress::words;
@@ -47,6 +48,9 @@ fn write_cause(text: &mut String, cause: &Cause) {
     let _ = writeln!(text, "\nfirst cause: {}, try {} in {}", cause.unit, cause.attempt, cause.run);
     let _ = writeln!(text, "  {}", words::reason(&cause.reason));
     let _ = writeln!(text, "  at {}:{}:{}", cause.file, cause.line, cause.column);
+    if let Some(evidence) = &cause.evidence {
+        write_evidence(text, evidence);
+    }
     if !cause.inputs.is_empty() {
         text.push_str("  inputs\n");
         for (name, value) in &cause.inputs {
@@ -58,6 +62,23 @@ fn write_cause(text: &mut String, cause: &Cause) {
         for line in &cause.log {
             let _ = writeln!(text, "    | {}", printable(line));
         }
+    }
+}
+
+fn write_evidence(text: &mut String, evidence: &Evidence) {
+    let _ = writeln!(text, "  request  {} {}", printable(&evidence.method), printable(&evidence.url));
+    let Some(status) = evidence.status else {
+        text.push_str("  no answer came\n");
+        return;
+    };
+    let kind =
+        evidence.content_type.as_deref().map(|kind| format!(", {}", printable(kind))).unwrap_or_default();
+    let _ = writeln!(text, "  answer   {status}{kind}");
+    for line in evidence.body.iter().flat_map(|body| body.lines()) {
+        let _ = writeln!(text, "    | {}", printable(line));
+    }
+    if evidence.truncated {
+        text.push_str("    | …\n");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use ebb_engine::{Attempt, Status, Unit};
 use ebb_wire::callback::Reason;
+use ebb_wire::evidence::Evidence;
 use ebb_wire::record::Verdict;
 
 use crate::env::Env;
@@ -17,6 +18,8 @@ pub struct FirstCause {
     pub attempt: Attempt,
     /// Why it failed.
     pub reason: Reason,
+    /// What its request looked like, if it is a webhook's.
+    pub evidence: Option<Box<Evidence>>,
 }
 
 /// The unit of `run` that failed for good first, by the time of its record.
@@ -35,7 +38,7 @@ pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError
         let counts = result.verdict == Verdict::Failed && attempt == run::attempt(&view, unit);
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
         if first.as_ref().is_none_or(|(at, _)| result.at < *at) {
-            first = Some((result.at, FirstCause { unit, attempt, reason }));
+            first = Some((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
         }
     }
     Ok(first.map(|(_, cause)| cause))

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use ebb_engine::Timestamp;
+use ebb_outbound::deliver::MAX_RETRY_AFTER;
 use ebb_spec::plan::UnitPlan;
 use ebb_store::Note;
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
@@ -36,7 +37,7 @@ pub enum Taken {
     Expired,
     /// The run of the token is not there any more.
     Gone,
-    /// It is no callback; what is wrong.
+    /// It is not a callback; what is wrong.
     Malformed(String),
 }
 
@@ -49,9 +50,6 @@ pub enum From {
     Webhook,
 }
 
-/// Longest wait that a unit may ask for, in seconds.
-const LONGEST_WAIT: u64 = 24 * 60 * 60;
-
 /// Takes one callback. Nothing is read of the body before the token is proven.
 ///
 /// # Errors
@@ -62,22 +60,48 @@ pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<Taken, Flow
         Err(TokenError::Expired(claims)) => (claims, Expiry::Over),
         Err(_) => return Ok(Taken::Forbidden),
     };
-    let callback: Callback = match serde_json::from_slice(body) {
-        Ok(callback) => callback,
-        Err(error) => return Ok(Taken::Malformed(format!("the body is no callback: {error}"))),
-    };
-    if callback.v != 1 {
-        return Ok(Taken::Malformed(format!("`v` is {}; this server reads version 1", callback.v)));
-    }
     let Some(run) = Run::load(env, &claims.run).await? else { return Ok(Taken::Gone) };
     let Some(unit) = run.unit(claims.unit) else { return Ok(Taken::Forbidden) };
+    let callback = match read(body) {
+        Ok(callback) => callback,
+        Err(reason) => return refused(env, &run, &claims, expired, reason).await,
+    };
     let this = Try { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
     observe::callback(&run, this, dispatch::sent_at(&claims, unit));
     if expired == Expiry::Over && !switch::holds(Rule::KeepExpiredSuccess) {
         return Ok(Taken::Expired);
     }
-    take(env, &run, unit, claims, expired, callback).instrument(span).await
+    let place = claims.clone();
+    match take(env, &run, unit, claims, expired, callback).instrument(span).await? {
+        Taken::Malformed(reason) => refused(env, &run, &place, expired, reason).await,
+        taken => Ok(taken),
+    }
+}
+
+fn read(body: &[u8]) -> Result<Callback, String> {
+    let callback: Callback =
+        serde_json::from_slice(body).map_err(|error| format!("the body is not a callback: {error}"))?;
+    match callback.v {
+        1 => Ok(callback),
+        v => Err(format!("`v` is {v}; this server reads version 1")),
+    }
+}
+
+/// Notes in the record that an authentic callback was refused: its unit waits for a result, and `why` shows that it
+/// reported something.
+async fn refused(
+    env: &Env,
+    run: &Run,
+    claims: &Claims,
+    expired: Expiry,
+    reason: String,
+) -> Result<Taken, FlowError> {
+    if expired == Expiry::Valid {
+        let note = Note::Refused(limits::clean(&reason, limits::REFUSAL));
+        env.store.note_record(&run.id, claims.unit, claims.attempt, &note).await?;
+    }
+    Ok(Taken::Malformed(reason))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,11 +126,25 @@ async fn take(
     if from == From::Webhook && !callback.secrets.is_empty() {
         return Ok(Taken::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
+    if from == From::Webhook && callback.log.is_some() {
+        let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
+                    `reason`";
+        return Ok(Taken::Malformed(text.to_owned()));
+    }
+    let reports = matches!(callback.status, CallbackStatus::Accepted | CallbackStatus::Heartbeat);
+    if from == From::Webhook && callback.progress.is_some() && !reports {
+        let text = "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`";
+        return Ok(Taken::Malformed(text.to_owned()));
+    }
     match (callback.status, expired) {
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
         (_, Expiry::Over) => return Ok(Taken::Expired),
         (CallbackStatus::Accepted, _) => {
             dispatch::note_accepted(env, run, this, unit).await?;
+            if let Some(line) = callback.progress.as_deref() {
+                let note = Note::Beat(env.now(), Some(limits::message(line)));
+                env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
+            }
             return Ok(Taken::Accepted);
         }
         (CallbackStatus::Heartbeat, _) => {
@@ -116,8 +154,10 @@ async fn take(
             return Ok(Taken::Accepted);
         }
         (CallbackStatus::Again, _) => {
-            let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= LONGEST_WAIT) else {
-                let text = format!("`again` needs `retryAfter`, from 0 to {LONGEST_WAIT} seconds");
+            let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= MAX_RETRY_AFTER.as_secs())
+            else {
+                let text =
+                    format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return Ok(Taken::Malformed(text));
             };
             dispatch::again(env, run, this, seconds).await?;
@@ -197,7 +237,7 @@ fn unreadable(reason: &str) -> Ended {
 
 fn parse_ended(callback: Callback, from: From) -> Result<Ended, String> {
     let took_ms = callback.took_ms;
-    let retry_after = callback.retry_after.map(|seconds| seconds.min(LONGEST_WAIT));
+    let retry_after = callback.retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
     let log = callback.log.filter(|_| from == From::Relay);
     if callback.status == CallbackStatus::Failed {
         let reason = match callback.reason {

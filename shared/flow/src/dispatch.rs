@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebb_engine::{Attempt, Epoch, Event, Unit, accept};
-use ebb_outbound::{CallError, Request, Response};
+use ebb_outbound::{CallError, Request, Response, retry_after};
 use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
 use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
 use ebb_store::{Note, Patched};
@@ -17,6 +17,7 @@ use ebb_wire::value::Value;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::evidence;
 use crate::inputs::{self, Memory};
 use crate::objects;
 use crate::observe;
@@ -322,10 +323,8 @@ async fn call(
     let timeout = env.settings.answer.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     observe::sending(run, this, begun);
-    let answer = env
-        .outside
-        .call(Request { method: request.method.clone(), url: request.url, headers: list, body, timeout })
-        .await;
+    let request = Request { method: request.method, url: request.url, headers: list, body, timeout };
+    let answer = env.outside.call(request.clone()).await;
     let now = env.now();
     let wrong = match &answer {
         Ok(answer) => (answer.status >= 400).then_some("status"),
@@ -333,9 +332,14 @@ async fn call(
     };
     observe::sent(run, this, begun, now, wrong);
     let took_ms = Some(now.since(begun).0);
-    let ended = match answer {
-        Err(error) => Ended::Failed(Failure { took_ms, ..unanswered(&error) }),
-        Ok(response) => match judge(run, unit, &request.method, &response) {
+    let sent = evidence::Sent { method: &request.method, url: &request.url, headers: &request.headers };
+    let failed = |failure: Failure, response: Option<&Response>| {
+        let evidence = Some(Box::new(sent.evidence(unit, response)));
+        Ended::Failed(Failure { took_ms, evidence, ..failure })
+    };
+    let ended = match &answer {
+        Err(error) => failed(unanswered(error), None),
+        Ok(response) => match judge(run, unit, &sent, response, now) {
             Judged::Later => {
                 note_accepted(env, run, this, unit).await?;
                 return Ok(Sent { ended: None, more: 0 });
@@ -345,7 +349,7 @@ async fn call(
                 return Ok(Sent { ended: None, more: 0 });
             }
             Judged::Done(outputs) => Ended::Succeeded(Success { outputs, took_ms, log: None }),
-            Judged::Failed(failure) => Ended::Failed(Failure { took_ms, ..failure }),
+            Judged::Failed(failure) => failed(failure, Some(response)),
         },
     };
     Ok(Sent::ended(ended))
@@ -407,18 +411,20 @@ enum Judged {
     Failed(Failure),
 }
 
-/// Longest wait that a server may ask for, in seconds.
-const LONGEST_WAIT: u64 = 24 * 60 * 60;
-
 /// What a webhook unit's answer means: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
 /// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
 /// nothing (404, 410): whoever asks twice gets that answer the second time.
-fn judge(run: &Run, unit: &UnitPlan, method: &str, response: &Response) -> Judged {
-    let header =
-        |name: &str| response.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-    let wait = header("retry-after").and_then(|text| text.trim().parse::<u64>().ok());
-    let wait = wait.map(|seconds| seconds.min(LONGEST_WAIT));
-    let undone = method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
+fn judge(
+    run: &Run,
+    unit: &UnitPlan,
+    sent: &evidence::Sent<'_>,
+    response: &Response,
+    now: ebb_engine::Timestamp,
+) -> Judged {
+    // A part of a second is rounded up: a server asks for the shortest wait.
+    let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
+    let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
+    let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
     match (response.status, wait) {
         (202, Some(seconds)) => Judged::Again(seconds),
         (202, None) => Judged::Later,
@@ -426,16 +432,20 @@ fn judge(run: &Run, unit: &UnitPlan, method: &str, response: &Response) -> Judge
             let text = String::from_utf8_lossy(&response.body);
             let body = serde_json::from_slice(&response.body)
                 .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
-            let response = render::Response {
+            let answer = render::Response {
                 status: response.status,
                 headers: response.headers.iter().cloned().collect(),
                 body,
             };
-            match render::outputs_from_response(&run.loaded.compiled, unit, &response) {
+            match render::outputs_from_response(&run.loaded.compiled, unit, &answer) {
                 Ok(outputs) => Judged::Done(
                     outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect(),
                 ),
-                Err(error) => Judged::Failed(Failure::new(ReasonCode::OutputInvalid, &error.to_string())),
+                Err(error) => {
+                    let foreign = sent.foreign_format(unit, response);
+                    let text = foreign.unwrap_or_else(|| error.to_string());
+                    Judged::Failed(Failure::new(ReasonCode::OutputInvalid, &text))
+                }
             }
         }
         _ if undone => Judged::Done(ebb_wire::value::Outputs::new()),

@@ -18,6 +18,7 @@ pub mod dispatch;
 pub mod drive;
 pub mod env;
 pub mod error;
+mod evidence;
 pub mod finish;
 pub mod http;
 pub mod inputs;

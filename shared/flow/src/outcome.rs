@@ -4,6 +4,7 @@ use ebb_engine::Attempt;
 use ebb_engine::retry::used;
 use ebb_spec::plan::UnitPlan;
 use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::evidence::Evidence;
 use ebb_wire::limits;
 use ebb_wire::value::{Outputs, Value};
 
@@ -44,13 +45,15 @@ pub struct Failure {
     pub took_ms: Option<u64>,
     /// The tail of its log.
     pub log: Option<String>,
+    /// What its request looked like, if it is a webhook's.
+    pub evidence: Option<Box<Evidence>>,
 }
 
 impl Failure {
     /// A failure of a class; the words are capped and scrubbed.
     pub fn new(code: ReasonCode, message: &str) -> Self {
         let reason = Reason { code, message: limits::message(message) };
-        Self { reason, status: None, retry_after: None, took_ms: None, log: None }
+        Self { reason, status: None, retry_after: None, took_ms: None, log: None, evidence: None }
     }
 
     /// Whether `unit` is tried again after this failure of `attempt`.
@@ -79,7 +82,13 @@ impl Failure {
             ("timeout", ReasonCode::Timeout, _)
             | ("connect", ReasonCode::Connect, _)
             | ("exit", ReasonCode::Exit, _)
-            | ("lost", ReasonCode::Lost, _) => true,
+            | ("lost", ReasonCode::Lost, _)
+            | ("failed", ReasonCode::Failed, _)
+            | ("imagePull", ReasonCode::ImagePull, _)
+            | ("unschedulable", ReasonCode::Unschedulable, _)
+            | ("outOfMemory", ReasonCode::OutOfMemory, _)
+            | ("evicted", ReasonCode::Evicted, _)
+            | ("quota", ReasonCode::Quota, _) => true,
             ("5xx", ReasonCode::Status, Some(500..=599)) => true,
             ("4xx", ReasonCode::Status, Some(400..=499)) => true,
             (exact, ReasonCode::Status, Some(status)) => exact.parse() == Ok(status),
@@ -138,10 +147,48 @@ pub fn check_outputs(
 
 #[cfg(test)]
 mod tests {
+    use ebb_spec::compile::defaults::RETRY_CLASSES;
     use ebb_wire::value::SecretRef;
     use serde_json::json;
 
     use super::*;
+
+    /// Each class that a document may name stands for a failure.
+    #[test]
+    fn every_class_of_retry_is_retried() {
+        let unit = |on: &str| -> UnitPlan {
+            let unit = json!({
+                "key": "r/u", "work": "removal", "timeoutMs": 1,
+                "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1, "on": [on]},
+                "source": {"file": "f", "line": 1, "column": 1},
+            });
+            serde_json::from_value(unit).unwrap()
+        };
+        let status = |status| Failure { status: Some(status), ..Failure::new(ReasonCode::Status, "") };
+        let failures = [
+            Failure::new(ReasonCode::Timeout, ""),
+            Failure::new(ReasonCode::Connect, ""),
+            Failure::new(ReasonCode::Exit, ""),
+            Failure::new(ReasonCode::Lost, ""),
+            Failure::new(ReasonCode::Failed, ""),
+            Failure::new(ReasonCode::ImagePull, ""),
+            Failure::new(ReasonCode::Unschedulable, ""),
+            Failure::new(ReasonCode::OutOfMemory, ""),
+            Failure::new(ReasonCode::Evicted, ""),
+            Failure::new(ReasonCode::Quota, ""),
+            status(408),
+            status(429),
+            status(404),
+            status(503),
+        ];
+        for class in RETRY_CLASSES {
+            let retried = failures.iter().filter(|failure| failure.is_retried(&unit(class), Attempt::FIRST));
+            let expected = if class == "4xx" { 3 } else { 1 };
+            assert_eq!(retried.count(), expected, "{class}");
+        }
+        assert!(status(404).is_retried(&unit("404"), Attempt::FIRST));
+        assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
+    }
 
     #[test]
     fn references_are_into_the_cluster_of_the_unit() {

@@ -26,6 +26,10 @@ pub async fn keep(
     ended: &Ended,
     next: Option<Timestamp>,
 ) -> Result<TryResult, FlowError> {
+    let evidence = match ended {
+        Ended::Failed(failure) => failure.evidence.clone(),
+        Ended::Succeeded(_) | Ended::Skipped(_) | Ended::Cancelled(_) => None,
+    };
     let (verdict, outputs, reason, took_ms, log) = match ended {
         Ended::Succeeded(success) => {
             (Verdict::Succeeded, Some(&success.outputs), None, success.took_ms, success.log.as_deref())
@@ -49,7 +53,8 @@ pub async fn keep(
     let digest = id::short_digest(&[&format!("{verdict:?}"), &kept.1], 26);
     let at = env.now().0;
     let log = log.is_some();
-    Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, next: next.map(|at| at.0), log, digest })
+    let next = next.map(|at| at.0);
+    Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, evidence, next, log, digest })
 }
 
 fn said(code: ReasonCode, why: &str) -> Reason {

@@ -48,11 +48,16 @@ pub enum CallError {
     #[error("{0}")]
     Connect(String),
     /// No whole answer in time. Whether the server has seen the request is unknown.
-    #[error("no answer within {} ms", .0.as_millis())]
+    #[error("no answer within {}", seconds(*.0))]
     Timeout(Duration),
     /// The answer is larger than the limit. Final.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
+}
+
+/// A time for people: `3 s`, `0.25 s`.
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
 }
 
 /// Sends one request and waits for the answer.

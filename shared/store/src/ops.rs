@@ -52,6 +52,8 @@ pub enum Note {
     PutOff(Timestamp),
     /// It goes on; with a line for people.
     Beat(Timestamp, Option<String>),
+    /// One of its callbacks was refused, for this reason.
+    Refused(String),
 }
 
 /// Writes a step of a try into its record (`UpdateItem`). The first `Started` and `Accepted` stay, later ones change

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::callback::Reason;
+use crate::evidence::Evidence;
 use crate::lifecycle::OutputValue;
 
 pub use checks::{Check, CheckList};
@@ -288,6 +289,19 @@ pub struct UnitDetail {
     /// undo these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess_results: Option<u64>,
+    /// Callbacks that were refused because of what they say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_callbacks: Option<RefusedCallbacks>,
+}
+
+/// Callbacks with a valid token that were answered 400.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedCallbacks {
+    /// How many, over all attempts.
+    pub count: u64,
+    /// Why the last one was.
+    pub reason: String,
 }
 
 /// Where a unit stands.
@@ -356,6 +370,9 @@ pub struct Cause {
     pub inputs: BTreeMap<String, String>,
     /// The last 20 lines of its log.
     pub log: Vec<String>,
+    /// The request of a webhook unit and what its server answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
 }
 
 /// Something that may exist.

@@ -6,6 +6,7 @@
 pub mod api;
 pub mod callback;
 pub mod cloudevents;
+pub mod evidence;
 pub mod id;
 pub mod lifecycle;
 pub mod limits;

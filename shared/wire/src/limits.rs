@@ -23,6 +23,10 @@ pub const LOG_TAIL: usize = 256 << 10;
 /// Distinct successes of one attempt that are kept, each of which the teardown undoes. Retries of a receiver that creates
 /// something new each time stay below it; further ones are counted only, so that no sender can grow a run.
 pub const DISTINCT_RESULTS: usize = 16;
+/// The beginning of the answer to a failed webhook request that is kept.
+pub const EVIDENCE: usize = 2 << 10;
+/// The reason why a callback was refused that is kept.
+pub const REFUSAL: usize = 256;
 /// Text of a failure that is kept.
 pub const MESSAGE: usize = 1 << 10;
 /// Seconds that a lifecycle webhook's timestamp may differ from our clock (Standard Webhooks: 5 minutes).
@@ -37,10 +41,15 @@ pub fn in_event(json: &[u8]) -> usize {
 /// `text` cut to at most [`MESSAGE`] bytes at a character boundary, control characters but line feeds and tabs
 /// replaced: text of foreign origin that will be stored and shown.
 pub fn message(text: &str) -> String {
+    clean(text, MESSAGE)
+}
+
+/// `text` cut to at most `most` bytes, otherwise like [`message`].
+pub fn clean(text: &str, most: usize) -> String {
     let mut clean: String =
         text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect();
-    if clean.len() > MESSAGE {
-        let cut = (0..=MESSAGE - 3).rev().find(|&at| clean.is_char_boundary(at)).unwrap_or(0);
+    if clean.len() > most {
+        let cut = (0..=most - 3).rev().find(|&at| clean.is_char_boundary(at)).unwrap_or(0);
         clean.truncate(cut);
         clean.push('…');
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::callback::Reason;
+use crate::evidence::Evidence;
 use crate::value::Outputs;
 
 /// One try of one unit. The parts come one after the other; the first result stays.
@@ -33,6 +34,19 @@ pub struct Record {
     /// How many callbacks reported a further distinct success after [`crate::limits::DISTINCT_RESULTS`] were kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: u64,
+    /// Callbacks with a valid token that were refused before the try had a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
+}
+
+/// Callbacks that were refused because of what they say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// How many.
+    pub count: u64,
+    /// Why the last one was; at most [`crate::limits::REFUSAL`] bytes.
+    pub reason: String,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -56,6 +70,9 @@ pub struct TryResult {
     /// Why it failed or was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// What its request looked like; with a failure of a webhook unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Box<Evidence>>,
     /// When the next try may start; with a failure that is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_wire::api::*;
 use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::evidence::Evidence;
 use ebb_wire::lifecycle::OutputValue;
 use serde_json::json;
 
@@ -42,6 +43,17 @@ fn target() -> TargetInfo {
     }
 }
 
+fn evidence() -> Evidence {
+    Evidence {
+        method: text("POST"),
+        url: text("https://api.example.org/v1/db?key=***"),
+        status: Some(400),
+        content_type: some("application/json"),
+        body: some("{\"error\":\"tier must be gold\"}"),
+        truncated: true,
+    }
+}
+
 fn unit() -> UnitDetail {
     UnitDetail {
         key: text("users/database"),
@@ -59,6 +71,7 @@ fn unit() -> UnitDetail {
         progress: some("3 of 7"),
         log: true,
         excess_results: Some(3),
+        refused_callbacks: Some(RefusedCallbacks { count: 2, reason: text("unknown field `error`") }),
     }
 }
 
@@ -153,6 +166,7 @@ fn reasons_for_people() {
         column: 3,
         inputs: BTreeMap::from([(text("admin-dsn"), text("<sensitive>"))]),
         log: vec![text("no such role")],
+        evidence: Some(evidence()),
     };
     let existing = |certainty| Existing { unit: text("users/database"), certainty, outputs: outputs() };
     let why = Why {

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use ebb_wire::callback::{Callback, CallbackStatus, Reason, ReasonCode};
 use ebb_wire::engine::Moment;
+use ebb_wire::evidence::Evidence;
 use ebb_wire::id::{RunId, life, unit_key};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue};
 use ebb_wire::listing::{About, Listed, Listing, Object, Stranger};
 use ebb_wire::mail::{Mail, Outcome, Poll, Post, Reply};
-use ebb_wire::record::{Kept, Record, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
 use ebb_wire::relay::{
     Answer, Answers, Batch, Destination, Ensure, Fill, FillWith, ObjectOutput, ObjectOutputFrom, Objects,
     ReadyRules, Request, Script, ScriptInput, ScriptOutput, SecretDocument, Until, Work, WorkName, WorkState,
@@ -315,6 +316,7 @@ fn records() {
         took_ms: Some(900),
         outputs: Kept::Inline(values()),
         reason: None,
+        evidence: None,
         next: None,
         log: true,
         digest: "sha256:00".to_owned(),
@@ -323,6 +325,14 @@ fn records() {
         verdict: Verdict::Failed,
         outputs: Kept::Nothing,
         reason: Some(reason()),
+        evidence: Some(Box::new(Evidence {
+            method: "POST".to_owned(),
+            url: "https://api.example.org/v1/db?key=***".to_owned(),
+            status: Some(400),
+            content_type: Some("application/json".to_owned()),
+            body: Some("{\"error\":\"tier must be gold\"}".to_owned()),
+            truncated: false,
+        })),
         next: Some(1_790_000_005_000),
         log: false,
         ..succeeded.clone()
@@ -337,6 +347,7 @@ fn records() {
         result: Some(failed),
         others: vec![late, succeeded],
         excess: 3,
+        refused: Some(Refused { count: 2, reason: "unknown field `error`".to_owned() }),
     };
     ignores_unknown_fields(&record);
     golden!("record", record);

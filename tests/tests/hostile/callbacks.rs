@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use axum::http::HeaderMap;
 use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
 use ebb_wire::api::{Certainty, Phase, SigningSecrets, UnitState};
 use ebb_wire::limits;
@@ -114,7 +115,10 @@ pub(crate) async fn bodies_that_are_none() {
         json!({"status": "again"}),
         json!({"status": "again", "retryAfter": 86_401}),
         json!({"status": "again", "retryAfter": -1}),
+        json!({"status": "succeeded", "outputs": {"id": "x"}, "log": "a line"}),
+        json!({"status": "failed", "progress": "3 of 7"}),
     ];
+    let refused = wrong.len() as u64;
     for body in wrong {
         world.callback(call.token(), &body).await.is_problem(400, "callback");
     }
@@ -125,7 +129,12 @@ pub(crate) async fn bodies_that_are_none() {
     }
     let large = vec![b' '; limits::CALLBACK_BODY + 1];
     world.callback_bytes(call.token(), large).await.is_problem(413, "too-large");
-    assert_eq!(world.state("a", SETUP).await, before);
+    let after = world.state("a", SETUP).await;
+    assert_eq!(after.heads, before.heads);
+    let mut record = after.records[0].2.clone();
+    // The five that are no JSON among them.
+    assert_eq!(record.refused.take().map(|refused| refused.count), Some(refused + 5));
+    assert_eq!(record, before.records[0].2);
     assert!(world.receiver.calls("POST /next").is_empty());
 }
 
@@ -251,12 +260,39 @@ pub(crate) async fn signing_secrets() {
         assert_eq!((secrets.plugin.as_str(), secrets.secrets.len()), (name, 1));
         Secret::parse(&secrets.secrets[0]).unwrap()
     };
-    let verified = |secret: Secret| sign::verify(&secret.into(), &call.headers, &call.bytes, now());
+    let header = |(name, value): (&String, &String)| (name.parse().unwrap(), value.parse().unwrap());
+    let headers: HeaderMap = call.headers.iter().map(header).collect();
+    assert_eq!(call.body, Value::Null);
+    let verified = |secret: Secret| sign::verify(&secret.into(), &headers, &[], now());
     assert!(verified(secret("waits").await).is_ok());
     assert_eq!(verified(secret("other").await), Err(SignatureError::NoMatch));
     let deployment = world.stack().env().settings.unit_keys.first().clone();
     assert_eq!(verified(deployment), Err(SignatureError::NoMatch));
     world.get("/v1/plugins/nothing/signing-secret").await.is_problem(404, "not-found");
+}
+
+/// A callback that cannot be taken is shown to whoever looks for the reason why its unit waits.
+pub(crate) async fn refused_callbacks_are_shown() {
+    let (world, call) = accepted().await;
+    let answer = world.callback(call.token(), &json!({"status": "failed", "error": "quota"})).await;
+    let problem = answer.is_problem(400, "callback");
+    for word in ["`error`", "`status`", "`outputs`", "`reason`"] {
+        assert!(problem.detail.contains(word), "{problem:?}");
+    }
+    let log = json!({"status": "succeeded", "outputs": {"id": "x"}, "log": "a line"});
+    let problem = world.callback(call.token(), &log).await.is_problem(400, "callback");
+    assert!(problem.detail.contains("`log`") && problem.detail.contains("`progress`"), "{problem:?}");
+    let target = world.target("a").await.unwrap();
+    let refused = crate::world::find(&target, "preStart", "make").unwrap().refused_callbacks.unwrap();
+    assert_eq!((refused.count, refused.reason.contains("`log`")), (2, true), "{refused:?}");
+    let notes = world.why("a").await.notes;
+    assert!(notes.iter().any(|note| note.starts_with("r/make: 2 callbacks")), "{notes:?}");
+    // Its progress is shown.
+    world.callback(call.token(), &json!({"status": "heartbeat", "progress": "3 of 7"})).await.is(204);
+    let summary = world.why("a").await.summary;
+    assert!(summary.contains("3 of 7"), "{summary}");
+    world.callback(call.token(), &succeeded("x")).await.is(204);
+    world.phase("a", Phase::Ready).await;
 }
 
 /// Each distinct value of `id` that an undo was called with.
@@ -394,7 +430,7 @@ pub(crate) async fn what_a_receiver_can_do_with_its_token() {
     // Nor are references, logs, or classes of failure that are the relay's to find.
     let reference = json!({"status": "succeeded", "secrets": {"id": {"name": "admin", "key": "dsn"}}});
     world.callback(call.token(), &reference).await.is_problem(400, "callback");
-    assert_eq!(world.state("a", SETUP).await, before);
+    assert_eq!(world.state("a", SETUP).await.heads, before.heads);
     // Names of other units and runs in the body are not read: the token says which.
     let elsewhere = json!({"status": "heartbeat", "unit": 1, "run": "x"});
     world.callback(call.token(), &elsewhere).await.is_problem(400, "callback");
@@ -407,7 +443,7 @@ pub(crate) async fn what_a_receiver_can_do_with_its_token() {
     let kept = record.progress.unwrap();
     assert!(kept.len() <= limits::MESSAGE && !kept.contains('\u{1b}'), "{kept:?}");
     let failed = json!({
-        "status": "failed", "log": "a forged log",
+        "status": "failed",
         "reason": {"code": "lost", "message": format!("\u{7}{}", "y".repeat(9_000))},
     });
     world.callback(call.token(), &failed).await.is(204);

@@ -49,11 +49,11 @@ fn main() {
     let tests = tests! {
         api: tokens roles checks unknown_routes_and_methods bodies plugins_in_use every_documented_route_answers logs names_in_paths;
         callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired outputs_that_break_the_contract
-            twice signing_secrets a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
+            twice refused_callbacks_are_shown signing_secrets a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
             what_a_receiver_can_do_with_its_token of_an_earlier_try;
         orphans: what_is_listed_and_what_is_deleted_unasked what_is_deleted_when_asked;
         polls: proofs answers what_relays_answer nobody_asks;
-        secrets: canary plain_values references_from_receivers;
+        secrets: canary evidence plain_values references_from_receivers;
         sizes: headers_and_urls outputs documents;
         users: values_stay_values header_injection places_are_not_templates addresses_inside;
         webhooks: signatures times_and_alterations events_that_are_none bodies binary_mode documents lives_out_of_order

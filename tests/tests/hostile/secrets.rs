@@ -226,3 +226,48 @@ outputs: {id: "${units.make.outputs.id}"}
     let shown: Value = serde_json::to_value(&target.resources["r"].outputs).unwrap();
     assert!(shown.to_string().contains("\"value\""), "{shown}");
 }
+
+/// What a failed request is remembered by holds no credential: neither of the request nor of the answer.
+pub(crate) async fn evidence() {
+    let world = World::new().await;
+    let text = r#"
+preStart:
+  make:
+    retry: {attempts: 1}
+    webhook: {url: "RECEIVER/make?key=CANARY", headers: {X-Access: "CANARY"}, body: {tier: silver}}
+    outputs: {id: {value: "${response.body.id}"}}
+"#;
+    let text = text.replace("CANARY", GIVEN);
+    world.receiver.on("POST /make", echo);
+    world.publish(&plugin("fails@1.0.0", &text)).await;
+    world.create("fails", "fails").await;
+    world.phase("fails", Phase::Failed).await;
+    world.taken("fails").await;
+    let cause = world.why("fails").await.cause.unwrap();
+    let shown = cause.evidence.unwrap();
+    assert_eq!((shown.method.as_str(), shown.status), ("POST", Some(400)), "{shown:?}");
+    assert!(shown.url.ends_with("/make?key=***"), "{shown:?}");
+    assert!(shown.body.as_ref().unwrap().contains("tier must be gold"), "{shown:?}");
+    let state = world.folder().join("state");
+    let table: Vec<Vec<u8>> = stored(&state)
+        .into_iter()
+        .filter(|(file, _)| file.starts_with(state.join("table")))
+        .map(|(_, bytes)| bytes)
+        .collect();
+    let there =
+        |words: &str| table.iter().any(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes()));
+    assert!(there("tier must be gold"), "the evidence is not in the table");
+    assert!(!there(MADE), "a credential of an answer is in the table");
+    let why = world.get("/v1/targets/sandbox/fails/why").await.body;
+    assert!(!holds(why.as_bytes()), "{why}");
+    for event in world.stack().outcomes().events() {
+        assert!(!holds(event.to_string().as_bytes()), "{event}");
+    }
+}
+
+/// Refuses, and repeats what it was given and more.
+fn echo(call: &crate::world::Call, _: usize) -> Reply {
+    let text = format!("{:?}", call.headers);
+    let given = json!({"error": "tier must be gold", "password": MADE, "dsn": format!("postgres://u:{MADE}@db/x"), "you": text});
+    Reply::status(400).with(given)
+}

@@ -78,6 +78,10 @@ impl Reply {
         Self { status, headers: Vec::new(), body: json!({}) }
     }
 
+    pub(crate) fn with(self, body: Value) -> Self {
+        Self { body, ..self }
+    }
+
     pub(crate) fn after(self, seconds: u32) -> Self {
         self.header("retry-after", &seconds.to_string())
     }

@@ -24,6 +24,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         progress: None,
         log: false,
         excess_results: None,
+        refused_callbacks: None,
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) fn reason(reason: &Reason) -> String {
     let message = reason.message.trim().replace('\n', " ");
     match message.as_str() {
         "" => code(reason.code).to_owned(),
+        // The state says the same already.
+        message if matches!(reason.code, ReasonCode::Skipped | ReasonCode::Failed) => message.to_owned(),
         message => format!("{message} ({})", code(reason.code)),
     }
 }
@@ -79,7 +81,9 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
-            format!("{since}{tries}{}{}", next.unwrap_or_default(), left.unwrap_or_default())
+            let progress = unit.progress.as_deref().map(|line| format!(": {}", crate::why::printable(line)));
+            let [next, left, progress] = [next, left, progress].map(Option::unwrap_or_default);
+            format!("{since}{tries}{next}{left}{progress}")
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Outcome, RunPhase, Status, Timestamp, Unit, View};
-use ebb_wire::api::{RunDetail, RunState, UnitDetail, UnitState};
+use ebb_wire::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_wire::id::{RunId, event_name};
 use ebb_wire::record::{Record, Verdict};
 use ebb_wire::time::rfc3339;
@@ -120,12 +120,20 @@ impl Seen<'_> {
             progress: record.and_then(|record| record.progress.clone()),
             log: result.or(failed_before).is_some_and(|result| result.log),
             excess_results: (excess > 0).then_some(excess),
+            refused_callbacks: refused(tries),
         }
     }
 
     fn is_over(&self) -> bool {
         !matches!(self.state, RunState::Running)
     }
+}
+
+/// The refused callbacks of all attempts of a unit.
+fn refused(tries: &[(Attempt, Record)]) -> Option<RefusedCallbacks> {
+    let all: Vec<_> = tries.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
+    let reason = all.last()?.reason.clone();
+    Some(RefusedCallbacks { count: all.iter().map(|refused| refused.count).sum(), reason })
 }
 
 /// The units that wait, directly or not, for one that has failed for good.

@@ -43,7 +43,9 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
         }
         let Some(run) = Run::load(env, &id).await? else { continue };
         last = runs::get(env, &id).await?;
-        notes.extend(last.iter().flat_map(|run| &run.units).filter_map(excess));
+        notes.extend(
+            last.iter().flat_map(|run| &run.units).flat_map(|unit| [excess(unit), refused(unit)]).flatten(),
+        );
         if let Some(found) = cause::first(env, &run).await? {
             cause = Some(explain(env, &run, found).await?);
         }
@@ -64,6 +66,13 @@ fn excess(unit: &UnitDetail) -> Option<String> {
          they name is not undone: check its receiver",
         limits::DISTINCT_RESULTS
     ))
+}
+
+/// Names a unit whose callbacks were refused: its receiver has reported something, and the unit waits for it.
+fn refused(unit: &UnitDetail) -> Option<String> {
+    let UnitDetail { key, refused_callbacks: Some(refused), .. } = unit else { return None };
+    let callbacks = if refused.count == 1 { "a callback of it was" } else { "callbacks of it were" };
+    Some(format!("{key}: {} {callbacks} refused, the last one because {}", refused.count, refused.reason))
 }
 
 async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowError> {
@@ -100,6 +109,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowE
         column: unit.source.column,
         inputs: shown,
         log,
+        evidence: found.evidence.map(|evidence| *evidence),
     })
 }
 
@@ -222,6 +232,10 @@ fn waiting(run: &RunDetail) -> Option<String> {
             (Some(started), Some(deadline)) => format!("runs since {started}, at most until {deadline}"),
             _ => "runs".to_owned(),
         },
+    };
+    let what = match &unit.progress {
+        Some(progress) => format!("{what} (progress: {})", progress.replace('\n', " ")),
+        None => what,
     };
     let more = run
         .units

@@ -4,7 +4,8 @@
 //! started, `c` accepted, `n` asked again or put off until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
 //! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
 //! there is a log, `dg` digest. `dg` is there exactly when there is a result. `ds` names the further successes that are
-//! kept, `dx` counts those that are not.
+//! kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc` counts callbacks that were refused,
+//! `rr` is the reason of the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use ebb_wire::engine::{Attempt, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, Record, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
@@ -47,6 +48,9 @@ fn result_attributes(result: &TryResult) -> Stored<Vec<(&'static str, AttributeV
     if let Some(reason) = &result.reason {
         attributes.push(("e", json(reason)?));
     }
+    if let Some(evidence) = &result.evidence {
+        attributes.push(("ev", json(evidence)?));
+    }
     if let Some(next) = result.next {
         attributes.push(("x", number(next)));
     }
@@ -71,6 +75,7 @@ fn read_result(reader: &Reader<'_>, item: &Item) -> Stored<Option<TryResult>> {
         took_ms: reader.number_if_any("k")?,
         outputs,
         reason: reader.json_if_any("e")?,
+        evidence: reader.json_if_any("ev")?,
         next: reader.number_if_any("x")?,
         log: item.contains_key("lg"),
         digest,
@@ -88,6 +93,10 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
         result: read_result(&reader, item)?,
         others: vec![],
         excess: reader.number_if_any("dx")?.unwrap_or(0),
+        refused: match reader.number_if_any("rc")? {
+            Some(count) => Some(Refused { count, reason: reader.text("rr")?.to_owned() }),
+            None => None,
+        },
     })
 }
 
@@ -271,6 +280,10 @@ impl NoteRecord for Dynamo {
                 if let Some(progress) = progress {
                     expression.set("p", text(progress));
                 }
+            }
+            Note::Refused(reason) => {
+                expression.add("rc", number(1));
+                expression.set("rr", text(reason));
             }
         }
         match self.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {

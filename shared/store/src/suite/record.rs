@@ -3,8 +3,9 @@ use std::collections::BTreeMap;
 use crate::{Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::engine::{Attempt, Timestamp, Unit};
+use ebb_wire::evidence::Evidence;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, Record, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
 use ebb_wire::value::Value;
 
 use super::world::{World, new_run, result};
@@ -21,6 +22,14 @@ fn full() -> TryResult {
         outputs: Kept::Inline(outputs),
         reason: Some(Reason { code: ReasonCode::Exit, message: "code 3\n".into() }),
         next: Some(1_800_000_009_000),
+        evidence: Some(Box::new(Evidence {
+            method: "POST".into(),
+            url: "https://api.example.org/db".into(),
+            status: Some(400),
+            content_type: None,
+            body: Some("tier must be gold".into()),
+            truncated: false,
+        })),
         log: true,
         ..result(Verdict::Failed, "full")
     }
@@ -124,7 +133,10 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     assert_eq!((put_off.started, put_off.again), (None, Some(3)));
     note(Note::Beat(Timestamp(16), Some("1 of 2".into()))).await;
     note(Note::Beat(Timestamp(17), None)).await;
+    note(Note::Refused("first".into())).await;
+    note(Note::Refused("second".into())).await;
     let record = world.store.read_all_records(&run).await.unwrap().remove(0).2;
+    assert_eq!(record.refused, Some(Refused { count: 2, reason: "second".into() }));
     assert_eq!((record.started, record.accepted, record.again), (Some(10), Some(12), Some(15)));
     assert_eq!((record.beat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
 

@@ -187,6 +187,7 @@ pub(super) fn result(verdict: Verdict, digest: &str) -> TryResult {
         took_ms: None,
         outputs: Kept::Nothing,
         reason: None,
+        evidence: None,
         next: None,
         log: false,
         digest: ebb_wire::id::digest(digest.as_bytes()),

@@ -1,0 +1,171 @@
+//! Evidence of a failed webhook request: what was asked, and what came back, free of credentials.
+//!
+//! Masked are the values that the request carried as credentials, and whatever looks like one: tokens, passwords in URLs,
+//! members of JSON with such names. The body of an answer is withheld if the unit declares a sensitive output.
+
+use std::sync::LazyLock;
+
+use ebb_outbound::Response;
+use ebb_spec::plan::UnitPlan;
+use ebb_wire::evidence::Evidence;
+use ebb_wire::{limits, sign, unit as headers};
+use regex::Regex;
+
+/// Stands for what is masked.
+const MASK: &str = "***";
+/// Values of headers that are shorter are no credentials, and masking them would hide half of an answer.
+const SHORTEST_SECRET: usize = 8;
+/// Bytes of a content type and of a URL that are kept.
+const LONGEST_LINE: usize = 512;
+/// Characters of an answer that stand in a message.
+const EXCERPT: usize = 80;
+
+/// Texts that are credentials wherever they stand. The first group is kept, the rest is masked.
+static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    [
+        // Secrets of Standard Webhooks, symmetric and asymmetric.
+        r"()\bwh(?:sec|sk)_[A-Za-z0-9+/=_-]+",
+        // Tokens of callbacks.
+        r"()\bebb1\.[A-Za-z0-9._-]+",
+        // JSON Web Tokens.
+        r"()\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9._-]+",
+        r"(?i)(\b(?:bearer|basic|digest)\s+)[A-Za-z0-9+/=._~-]{6,}",
+        // The user and password of a URL.
+        r#"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s"'<>]+@"#,
+        // `password=…`, as in query strings, forms and connection strings.
+        r#"(?i)([a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|credential|signature|private[_-]?key)[a-z0-9_.-]*\s*[=:]\s*)[^&\s"'<>,;}]+"#,
+        // The same as a member of JSON.
+        r#"(?i)("[^"]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|credential|authorization|private[_-]?key|dsn)[^"]*"\s*:\s*)(?:"(?:[^"\\]|\\.)*"?|[0-9][^,}\s]*)"#,
+        r"()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
+    ]
+    .map(|pattern| Regex::new(pattern).expect("the pattern is a literal"))
+    .into()
+});
+
+/// What is known of a request that was sent.
+pub(crate) struct Sent<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a str,
+    pub(crate) headers: &'a [(String, String)],
+}
+
+impl Sent<'_> {
+    /// The evidence for a failure of `unit`; `response` is absent if no answer came.
+    pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&Response>) -> Evidence {
+        let body =
+            response.filter(|_| !has_sensitive_outputs(unit)).map(|response| self.scrubbed(&response.body));
+        let (body, truncated) = match body {
+            Some(body) => {
+                let kept = head(&body, limits::EVIDENCE);
+                (Some(kept.to_owned()).filter(|kept| !kept.is_empty()), kept.len() < body.len())
+            }
+            None => (None, false),
+        };
+        let content_type = response.and_then(content_type).map(|text| self.scrub(head(text, LONGEST_LINE)));
+        Evidence {
+            method: self.method.to_owned(),
+            url: self.scrub(head(&bare_url(self.url), LONGEST_LINE)),
+            status: response.map(|response| response.status),
+            content_type,
+            body,
+            truncated,
+        }
+    }
+
+    /// Names the format of an answer that is not JSON, with its beginning, for the failure that follows from it. `None` for
+    /// JSON.
+    pub(crate) fn foreign_format(&self, unit: &UnitPlan, response: &Response) -> Option<String> {
+        if serde_json::from_slice::<serde::de::IgnoredAny>(&response.body).is_ok() {
+            return None;
+        }
+        let format = content_type(response).map_or_else(
+            || "without a content type".to_owned(),
+            |text| self.scrub(head(text.split(';').next().unwrap_or_default().trim(), LONGEST_LINE)),
+        );
+        if has_sensitive_outputs(unit) || response.body.is_empty() {
+            let what = if response.body.is_empty() {
+                "empty, not JSON".to_owned()
+            } else {
+                format!("{format}, not JSON")
+            };
+            return Some(format!("the answer is {what}"));
+        }
+        let text = self.scrubbed(&response.body);
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = match line.char_indices().nth(EXCERPT) {
+            Some((at, _)) => format!("{}…", &line[..at]),
+            None => line,
+        };
+        Some(format!("the answer is {format}, not JSON: `{line}`"))
+    }
+
+    /// Twice as much of a body as is kept, without credentials: one that is cut by the limit is recognised by its beginning.
+    fn scrubbed(&self, body: &[u8]) -> String {
+        let read = &body[..body.len().min(2 * limits::EVIDENCE)];
+        self.scrub(&String::from_utf8_lossy(read))
+    }
+
+    fn scrub(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in self.secrets() {
+            text = text.replace(secret, MASK);
+        }
+        for pattern in PATTERNS.iter() {
+            text = pattern.replace_all(&text, format!("${{1}}{MASK}")).into_owned();
+        }
+        text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    }
+
+    /// Values that the request carried and that its server may repeat: our own proofs, and the headers that the plugin adds.
+    fn secrets(&self) -> impl Iterator<Item = &str> {
+        const PLAIN: [&str; 8] = [
+            "content-type",
+            "accept",
+            "user-agent",
+            headers::ATTEMPT,
+            headers::CALLBACK_URL,
+            headers::TRACEPARENT,
+            sign::WEBHOOK_ID,
+            sign::WEBHOOK_TIMESTAMP,
+        ];
+        let secret = self.headers.iter().filter(|(name, _)| !PLAIN.contains(&name.as_str()));
+        secret.map(|(_, value)| value.as_str()).filter(|value| value.len() >= SHORTEST_SECRET)
+    }
+}
+
+fn has_sensitive_outputs(unit: &UnitPlan) -> bool {
+    unit.outputs.values().any(|output| output.sensitive)
+}
+
+fn content_type(response: &Response) -> Option<&str> {
+    let header = response.headers.iter().find(|(name, _)| name == "content-type");
+    header.map(|(_, value)| value.as_str())
+}
+
+/// A URL without user, password, fragment and the values of its query.
+fn bare_url(text: &str) -> String {
+    let Ok(mut url) = url::Url::parse(text) else { return MASK.to_owned() };
+    // A URL without an authority has no user.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_fragment(None);
+    let Some(query) = url.query().map(str::to_owned) else { return url.to_string() };
+    url.set_query(None);
+    let masked: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((name, _)) => format!("{name}={MASK}"),
+            None => MASK.to_owned(),
+        })
+        .collect();
+    format!("{url}?{}", masked.join("&"))
+}
+
+/// The first bytes of a text, to a character boundary.
+fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+use serde_json::json;
+
+use super::*;
+
+fn unit(sensitive: bool) -> UnitPlan {
+    serde_json::from_value(json!({
+        "key": "r/u", "work": "removal", "timeoutMs": 1,
+        "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
+        "source": {"file": "f", "line": 1, "column": 1},
+        "outputs": {"o": {"from": {"file": "/o"}, "sensitive": sensitive}},
+    }))
+    .unwrap()
+}
+
+fn answered(content_type: &str, body: &str) -> Response {
+    let headers = vec![("content-type".to_owned(), content_type.to_owned())];
+    Response { status: 400, headers, body: body.as_bytes().to_vec() }
+}
+
+const URL: &str = "https://ada:hunter2@api.example.org/v1/db?key=hunter3&flag#part";
+
+fn evidence(sensitive: bool, response: Option<&Response>) -> Evidence {
+    let headers = [
+        ("content-type".to_owned(), "application/json".to_owned()),
+        ("x-tenant-access".to_owned(), "opaque-value-of-a-header".to_owned()),
+        ("ebb-callback-token".to_owned(), "the-callback-token".to_owned()),
+    ];
+    Sent { method: "POST", url: URL, headers: &headers }.evidence(&unit(sensitive), response)
+}
+
+fn scrub(text: &str) -> String {
+    evidence(false, Some(&answered("text/plain", text))).body.unwrap_or_default()
+}
+
+#[test]
+fn a_failed_request_is_shown_without_credentials() {
+    let answer = answered("application/json", r#"{"error":"tier must be gold"}"#);
+    let shown = evidence(false, Some(&answer));
+    assert_eq!(
+        (shown.method.as_str(), shown.url.as_str(), shown.status),
+        ("POST", "https://api.example.org/v1/db?key=***&***", Some(400))
+    );
+    assert_eq!(shown.body.as_deref(), Some(r#"{"error":"tier must be gold"}"#));
+    assert_eq!((shown.content_type.as_deref(), shown.truncated), (Some("application/json"), false));
+    let unanswered = evidence(false, None);
+    assert_eq!((unanswered.url, unanswered.status, unanswered.body), (shown.url, None, None));
+}
+
+#[test]
+fn an_answer_of_a_unit_with_sensitive_outputs_is_withheld() {
+    let answer = answered("application/json", r#"{"value":"canary"}"#);
+    let shown = evidence(true, Some(&answer));
+    assert_eq!((shown.status, shown.body, shown.truncated), (Some(400), None, false));
+    let sent = Sent { method: "POST", url: URL, headers: &[] };
+    let foreign = sent.foreign_format(&unit(true), &answered("text/html", "<p>canary")).unwrap();
+    assert_eq!(foreign, "the answer is text/html, not JSON");
+}
+
+#[test]
+fn credentials_are_masked() {
+    for text in [
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "Authorization: Bearer canary-abc.def",
+        "authorization: basic Y2FuYXJ5LWFiYw==",
+        "postgres://ada:canary@db:5432/x is refused",
+        "https://canary@host/",
+        "token=canary&x=1",
+        "the api_key: canary",
+        r#"{"password":"canary"}"#,
+        r#"{"dbPassword": "can\"canary", "x": 1}"#,
+        r#"{"access_token":"canary"#,
+        r#"{"token": 471100canary}"#,
+        "-----BEGIN RSA PRIVATE KEY-----\ncanary\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\ncanary",
+        "you sent opaque-value-of-a-header",
+        "callback with the-callback-token failed",
+        "eyJhbGciOiJIUzI1NiJ9.canary.sig",
+        "ebb1.local.w.canary",
+    ] {
+        let shown = scrub(text);
+        let leaks = ["canary", "opaque-value", "the-callback-token", "MfKQ", "Y2FuYX"];
+        assert!(shown.contains(MASK) && !leaks.iter().any(|leak| shown.contains(leak)), "{text}: {shown}");
+    }
+    for text in
+        ["tier must be gold", r#"{"error":"no such tenant","id":7}"#, "see https://docs.example.org/quota"]
+    {
+        assert_eq!(scrub(text), text);
+    }
+}
+
+#[test]
+fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
+    let long = format!("{}é{}", "x".repeat(limits::EVIDENCE - 1), "y".repeat(100));
+    let shown = evidence(false, Some(&answered("text/plain", &long)));
+    assert_eq!(shown.body.unwrap(), "x".repeat(limits::EVIDENCE - 1));
+    assert!(shown.truncated);
+    let at_the_cut =
+        format!("{} {{\"password\":\"canary-{}\"}}", "x".repeat(limits::EVIDENCE - 30), "z".repeat(5_000));
+    let shown = evidence(false, Some(&answered("text/plain", &at_the_cut))).body.unwrap();
+    assert!(!shown.contains("canary") && shown.len() <= limits::EVIDENCE, "{shown}");
+    assert_eq!(scrub("a\u{1b}[2Jb\0"), "a\u{fffd}[2Jb\u{fffd}");
+}
+
+#[test]
+fn an_answer_in_another_format_is_named() {
+    let sent = Sent { method: "POST", url: URL, headers: &[] };
+    let said =
+        |content_type: &str, body: &str| sent.foreign_format(&unit(false), &answered(content_type, body));
+    let page = "<html>\n <body>login to continue</body></html>";
+    assert_eq!(
+        said("text/html; charset=utf-8", page).as_deref(),
+        Some("the answer is text/html, not JSON: `<html> <body>login to continue</body></html>`")
+    );
+    assert_eq!(said("text/plain", "").as_deref(), Some("the answer is empty, not JSON"));
+    assert_eq!(said("text/plain", "{}"), None);
+}
