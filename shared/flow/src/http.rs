@@ -1,11 +1,12 @@
 //! The functions behind HTTP: one router, on Lambda and on one machine.
 
+mod bodies;
 mod problem;
 mod routes;
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
@@ -13,6 +14,8 @@ use utoipa_axum::routes;
 
 use crate::cluster::PostOffice;
 use crate::env::{Env, HttpStore};
+
+use bodies::Unproven;
 
 pub use problem::HttpProblem;
 pub use routes::access::{Access, Role};
@@ -112,5 +115,6 @@ fn finish(routes: OpenApiRouter<Server>, server: Server) -> Router {
         .fallback(routes::meta::not_found)
         .method_not_allowed_fallback(routes::meta::not_allowed)
         .layer(CatchPanicLayer::new())
+        .layer(Extension(Arc::new(Unproven::default())))
         .with_state(server)
 }

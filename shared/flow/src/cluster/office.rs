@@ -82,6 +82,14 @@ impl PostOffice {
         }
     }
 
+    /// Checks that the relay of a cluster that polls has signed the body.
+    ///
+    /// # Errors
+    /// [`NotServed::Unproven`]; [`NotServed::Conflict`] for a cluster whose relay is asked at its URL.
+    pub fn prove(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<(), NotServed> {
+        self.proven(name, headers, body).map(drop)
+    }
+
     /// The cluster whose relay has signed the body.
     fn proven(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&Cluster, NotServed> {
         let cluster = self.clusters.all().find(|cluster| cluster.name == name);

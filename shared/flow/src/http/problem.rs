@@ -1,12 +1,15 @@
 //! Errors as RFC 9457 has them.
 
 use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_wire::api::{DocumentError, Problem};
 
 use crate::error::FlowError;
+
+/// After so many seconds a request that met a passing trouble may be sent again.
+const RETRY_AFTER_SECONDS: &str = "1";
 
 /// An answer that says what is wrong.
 #[derive(Debug)]
@@ -51,7 +54,12 @@ impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_string(&self.0).unwrap_or_default();
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        response
     }
 }
 

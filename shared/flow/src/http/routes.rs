@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use super::HttpProblem;
+use super::{HttpProblem, bodies};
 
 /// Bytes of the longest name that anything has: a target's, of characters of four bytes. The table refuses keys that
 /// are much longer.
@@ -43,16 +43,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
 
 /// Reads a body of at most `limit` bytes.
 async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
-    to_bytes(body, limit).await.map_err(|error| {
-        let exceeded = std::error::Error::source(&error)
-            .is_some_and(|source| source.to_string().contains("length limit"));
-        if exceeded {
-            let detail = format!("the body is larger than {limit} bytes");
-            HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
-        } else {
-            HttpProblem::new(StatusCode::BAD_REQUEST, "body", format!("the body broke off: {error}"))
-        }
-    })
+    to_bytes(body, limit).await.map_err(|error| bodies::broken(&error, limit))
 }
 
 /// Reads a JSON body strictly.

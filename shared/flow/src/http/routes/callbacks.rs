@@ -6,10 +6,14 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::Problem;
 use ebb_wire::callback::Callback;
 use ebb_wire::limits;
+use ebb_wire::token::TokenError;
 
 use super::access::bearer;
 use crate::complete::{self, Taken};
+use crate::http::bodies::check_length;
 use crate::http::{HttpProblem, Server};
+
+const NOT_VALID: &str = "the token is not valid here";
 
 /// Takes what a unit says of itself. The bearer token is the one that the try was sent with.
 #[utoipa::path(post, path = "/v1/callbacks", tag = "callbacks", request_body = Callback, responses(
@@ -32,8 +36,16 @@ pub(crate) async fn complete(
             "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
         return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "no-token", detail));
     };
-    let body = super::read(body, limits::CALLBACK_BODY).await?;
     let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
+    // The head is judged before there is memory for a body.
+    check_length(&headers, limits::CALLBACK_BODY)?;
+    if !matches!(
+        server.env.settings.token_keys.verify(&token, server.env.now()),
+        Ok(_) | Err(TokenError::Expired(_))
+    ) {
+        return problem(StatusCode::FORBIDDEN, "token", NOT_VALID);
+    }
+    let body = super::read(body, limits::CALLBACK_BODY).await?;
     match Box::pin(complete::complete(&server.env, &token, &body)).await? {
         Taken::Accepted => Ok(StatusCode::NO_CONTENT),
         Taken::Late => problem(
@@ -50,7 +62,7 @@ pub(crate) async fn complete(
                 limits::DISTINCT_RESULTS
             ),
         ),
-        Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", "the token is not valid here"),
+        Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", NOT_VALID),
         Taken::Expired => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
         Taken::Gone => problem(StatusCode::GONE, "gone", "the run is not there any more"),
         Taken::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),

@@ -1,16 +1,20 @@
 //! `/v1/clusters`.
 
-use axum::Json;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use ebb_wire::api::{ClusterList, Problem};
 use ebb_wire::mail::{POLL_BODY, Post};
+use ebb_wire::sign;
 
 use super::Path;
 use super::access::Right;
 use crate::api::clusters;
 use crate::cluster::NotServed;
+use crate::http::bodies::{Unproven, check_length};
 use crate::http::{HttpProblem, Server};
 
 /// Lists the clusters that are connected, with what their relays say of themselves.
@@ -38,17 +42,27 @@ pub(crate) async fn list(
 ))]
 pub(crate) async fn poll(
     State(server): State<Server>,
+    Extension(unproven): Extension<Arc<Unproven>>,
     headers: HeaderMap,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<Post>, HttpProblem> {
-    let body = super::read(body, POLL_BODY).await?;
-    let problem = |status, code, why| Err(HttpProblem::new(status, code, why));
-    match server.post.poll(&name, &headers, &body).await {
-        Ok(post) => Ok(Json(post)),
-        Err(NotServed::Unproven(why)) => problem(StatusCode::UNAUTHORIZED, "signature", why),
-        Err(NotServed::Malformed(why)) => problem(StatusCode::BAD_REQUEST, "poll", why),
-        Err(NotServed::Conflict(code, why)) => problem(StatusCode::CONFLICT, code, why),
-        Err(NotServed::Store(error)) => Err(error.into()),
+    // The head is judged before there is memory for a body.
+    check_length(&headers, POLL_BODY)?;
+    sign::check_headers(&headers, server.env.now())
+        .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string()))?;
+    let body = unproven.read(&headers, body, POLL_BODY).await?;
+    server.post.prove(&name, &headers, body.as_ref()).map_err(not_served)?;
+    // The poll may wait for long, and its body is no longer one of those that anyone can send.
+    let body = body.into_proven();
+    server.post.poll(&name, &headers, &body).await.map(Json).map_err(not_served)
+}
+
+fn not_served(error: NotServed) -> HttpProblem {
+    match error {
+        NotServed::Unproven(why) => HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", why),
+        NotServed::Malformed(why) => HttpProblem::new(StatusCode::BAD_REQUEST, "poll", why),
+        NotServed::Conflict(code, why) => HttpProblem::new(StatusCode::CONFLICT, code, why),
+        NotServed::Store(error) => error.into(),
     }
 }

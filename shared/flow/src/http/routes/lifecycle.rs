@@ -1,16 +1,19 @@
 //! `POST /v1/events`.
 
-use axum::Json;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use ebb_wire::api::Problem;
-use ebb_wire::cloudevents;
+use ebb_wire::cloudevents::{self, EventError};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
 use ebb_wire::limits;
-use ebb_wire::sign;
+use ebb_wire::sign::{self, SignatureError};
 use ebb_wire::unit::TRACEPARENT;
 
+use crate::http::bodies::{Unproven, check_length};
 use crate::http::{HttpProblem, Server};
 use crate::observe;
 use crate::receive::{self, NotTaken};
@@ -25,22 +28,31 @@ use crate::receive::{self, NotTaken};
     (status = 413, body = Problem, description = "Larger than 1 MiB."),
     (status = 415, body = Problem, description = "Not an event in structured mode. The binary mode is refused because its event type is not signed."),
     (status = 422, body = Problem, description = "A kind of event or a document that cannot be used."),
-    (status = 503, body = Problem, description = "Try again."),
+    (status = 408, body = Problem, description = "The body did not arrive in time."),
+    (status = 503, body = Problem, description = "Try again; `busy`: too many large requests are being received."),
 ))]
 pub(crate) async fn receive(
     State(server): State<Server>,
+    Extension(unproven): Extension<Arc<Unproven>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<LifecycleAnswer>), HttpProblem> {
-    let body = super::read(body, limits::WEBHOOK_BODY).await?;
     let env = &server.env;
-    // Nothing is parsed before the signature is proven.
-    sign::verify(&env.settings.webhook_keys, &headers, &body, env.now())
-        .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string()))?;
-    let event = cloudevents::parse(&headers, &body).map_err(|error| {
+    let unsigned =
+        |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string());
+    let no_event = |error: EventError| {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
         HttpProblem::new(status, "event", error.to_string())
-    })?;
+    };
+    // The head is judged before there is memory for a body.
+    check_length(&headers, limits::WEBHOOK_BODY)?;
+    sign::check_headers(&headers, env.now()).map_err(unsigned)?;
+    cloudevents::check_content_type(&headers).map_err(no_event)?;
+    let body = unproven.read(&headers, body, limits::WEBHOOK_BODY).await?;
+    // Nothing is parsed before the signature is proven.
+    sign::verify(&env.settings.webhook_keys, &headers, body.as_ref(), env.now()).map_err(unsigned)?;
+    let event = cloudevents::parse(&headers, body.as_ref()).map_err(no_event)?;
+    drop(body);
     // That of the request comes from the nearest; that of the event is signed, and as old as the event.
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());
