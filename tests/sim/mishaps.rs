@@ -109,6 +109,8 @@ mishaps! {
     PlatformAnswerLost = "platform-answer-lost", 150;
     /// An invocation finds nothing in its memory.
     ColdStart = "cold-start", 150;
+    /// The server of a webhook unit reports ever other results of one attempt.
+    ResultsFlooded = "results-flooded", 60;
 }
 
 impl fmt::Display for Mishap {

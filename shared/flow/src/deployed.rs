@@ -19,7 +19,7 @@ use axum::response::{IntoResponse as _, Response};
 use ebb_engine::Millis;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
-use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 use tower::ServiceExt as _;
 

@@ -323,8 +323,9 @@ async fn call(
     let timeout = env.settings.answer.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     observe::sending(run, this, begun);
-    let request = Request { method: request.method, url: request.url, headers: list, body, timeout };
-    let answer = env.outside.call(request.clone()).await;
+    let (method, url) = (request.method, request.url);
+    let request = Request { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
+    let answer = env.outside.call(request).await;
     let now = env.now();
     let wrong = match &answer {
         Ok(answer) => (answer.status >= 400).then_some("status"),
@@ -332,7 +333,7 @@ async fn call(
     };
     observe::sent(run, this, begun, now, wrong);
     let took_ms = Some(now.since(begun).0);
-    let sent = evidence::Sent { method: &request.method, url: &request.url, headers: &request.headers };
+    let sent = evidence::Sent { method: &method, url: &url, headers: &list };
     let failed = |failure: Failure, response: Option<&Response>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
         Ended::Failed(Failure { took_ms, evidence, ..failure })

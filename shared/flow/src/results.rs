@@ -123,27 +123,36 @@ async fn put_success(
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
-            late(env, run, this, &result.digest).await?;
+            if late(env, run, this, &result.digest).await? == Covered::No {
+                return Ok(Some(excess(run, this)));
+            }
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
         }
         // The try was given up before its success arrived. The failure decides; the success is late.
         Put::Second(first) => {
-            late(env, run, this, &result.digest).await?;
+            let covered = late(env, run, this, &result.digest).await?;
             if first.verdict == Verdict::Failed {
                 Box::pin(resume(env, run, this, &first, memory)).await?;
             }
-            Ok(Some(Progress::late(Late::Recorded)))
+            Ok(Some(late_progress(run, this, covered)))
         }
         Put::Excess(_) => Ok(Some(excess(run, this))),
     }
 }
 
-/// Reports a success for which the attempt's record has no place. Its sender may have made something that no undo knows.
+fn late_progress(run: &Run, this: Try, covered: Covered) -> Progress {
+    match covered {
+        Covered::Yes => Progress::late(Late::Recorded),
+        Covered::No => excess(run, this),
+    }
+}
+
+/// Reports a success for which the record or the head has no place. Its sender may have made something that no undo knows.
 fn excess(run: &Run, this: Try) -> Progress {
     let unit = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
     tracing::warn!(
         run = %run.id, unit, attempt = this.attempt.0,
-        "more than {} distinct results of one attempt were reported; the teardown does not know the further ones",
+        "more than {} distinct results were reported; the teardown does not undo the further ones",
         limits::DISTINCT_RESULTS
     );
     observe::excess();
@@ -175,8 +184,8 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
                 if let Put::Excess(_) = env.store.put_result(&run.id, unit, attempt, &result).await? {
                     return Ok(excess(run, this));
                 }
-                late(env, run, this, &result.digest).await?;
-                Ok(Progress::late(Late::Recorded))
+                let covered = late(env, run, this, &result.digest).await?;
+                Ok(late_progress(run, this, covered))
             }
         },
     }
@@ -194,6 +203,14 @@ async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progre
     next(env, run, head, cause).await
 }
 
+/// Whether the undo of a unit takes a late success into account.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Covered {
+    Yes,
+    /// The head has no place for its mark, and the undo has read the records already.
+    No,
+}
+
 /// Late successes of one unit, over all attempts, that the head names. 256 units of an item with so many marks of 20 bytes
 /// have 80 KiB, of 400 that an item may have.
 const LATE_MARKS: usize = limits::DISTINCT_RESULTS;
@@ -201,26 +218,26 @@ const LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 /// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
 ///
 /// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
-async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<(), FlowError> {
+async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<Covered, FlowError> {
     let view = run.look(env).await?;
     let mark = mark(digest);
     if view.is_late(this.unit, this.attempt, mark) {
-        return Ok(());
+        return Ok(Covered::Yes);
     }
+    let sealed = view.is_sealed(this.unit);
     // Without a mark every repetition would reopen the undo, and with ever more marks the item would outgrow the table.
     if view.late_marks(this.unit) >= LATE_MARKS {
-        observe::excess();
-        tracing::warn!(run = %run.id, unit = this.unit.0, "a late success beyond {LATE_MARKS} of its unit reopens no undo");
-        return Ok(());
+        // An undo that has not begun to read finds the record.
+        return Ok(if sealed { Covered::No } else { Covered::Yes });
     }
-    if view.is_sealed(this.unit) && switch::holds(Rule::ReopenOnLate) {
+    if sealed && switch::holds(Rule::ReopenOnLate) {
         reopen_undos(env, run, this.unit).await?;
     }
     let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt, mark });
     env.store.patch_run(&run.id, &patch).await?;
     // A run that settles waits for this.
     env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
-    Ok(())
+    Ok(Covered::Yes)
 }
 
 /// What tells different results of one try apart in the head: 32 bits of the digest.

@@ -97,7 +97,11 @@ impl Outside {
             let ended = work.perform(running).await;
             lock(&stands.0).insert(id, Stand::Ended(ended.clone(), number));
             if tells {
-                Arc::clone(&work).call_back(token, callback_of(&ended)).await;
+                Arc::clone(&work).call_back(token.clone(), callback_of(&ended)).await;
+                let makes = part.makes != Makes::Nothing && !part.outputs.is_empty();
+                if makes && ended.is_ok() && work.mishaps.strikes(Mishap::ResultsFlooded) {
+                    work.flood(number, token).await;
+                }
             }
         });
         Some(number)

@@ -18,6 +18,18 @@ const LATE_MS: u64 = 600_000;
 /// Longest delay of a first callback.
 const FIRST_LATE_MS: u64 = 120_000;
 
+/// Results of a flood: more than are kept of an attempt.
+const FLOOD: usize = ebb_wire::limits::DISTINCT_RESULTS + 4;
+
+/// Whether what a callback reports is taken away in the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// It is.
+    Yes,
+    /// It was one too many.
+    No,
+}
+
 /// Outputs, or why there are none.
 pub(super) type Ended = Result<BTreeMap<String, serde_json::Value>, String>;
 
@@ -109,6 +121,23 @@ impl Work {
         }
     }
 
+    /// Reports one thing more with each callback, more of them than are kept. What is answered as one too many is nobody's
+    /// to take away.
+    pub(super) async fn flood(self: Arc<Self>, number: usize, token: String) {
+        let _active = Active::new(&self.books);
+        let part = Arc::clone(&self.books.state().tries[number].part);
+        for more in 0..FLOOD {
+            let id = format!("{}.more{number}-{more}", part.key);
+            self.make(number, &part, id.clone());
+            let outputs = part.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect();
+            let body = serde_json::to_vec(&callback_of(&Ok(outputs))).expect("callbacks are JSON");
+            let counts = self.insist(token.clone(), body).await;
+            if let (Counts::No, Some(thing)) = (counts, self.books.state().things.get_mut(&id)) {
+                thing.untold = true;
+            }
+        }
+    }
+
     /// Sends a callback until it is taken.
     pub(super) async fn call_back(self: Arc<Self>, token: String, callback: Callback) {
         let _active = Active::new(&self.books);
@@ -127,7 +156,7 @@ impl Work {
         self.insist(token, body).await;
     }
 
-    async fn insist(&self, token: String, body: Vec<u8>) {
+    async fn insist(&self, token: String, body: Vec<u8>) -> Counts {
         let _active = Active::new(&self.books);
         loop {
             if self.mishaps.strikes(Mishap::CallbackLost) {
@@ -140,11 +169,12 @@ impl Work {
                 continue;
             }
             match taken {
-                Ok(Taken::Accepted | Taken::Late) => return,
+                Ok(Taken::Accepted | Taken::Late) => return Counts::Yes,
+                Ok(Taken::Excess) => return Counts::No,
                 Ok(refused) => {
                     self.books
                         .blame(format!("a callback is {refused:?}: {}", String::from_utf8_lossy(&body)));
-                    return;
+                    return Counts::No;
                 }
                 Err(_) => self.runtime.sleep(AGAIN_MS).await,
             }

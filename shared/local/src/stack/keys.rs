@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ebb_wire::sign::{Keys, Secret};
+use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
