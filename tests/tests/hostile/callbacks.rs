@@ -250,6 +250,34 @@ pub(crate) async fn twice() {
     assert_eq!(undone, ["\"one\"", "\"two\""]);
 }
 
+/// A server may say when to ask again as a date, which may have passed by our clock.
+pub(crate) async fn asked_again_at_a_date() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, number| match number {
+        1 => Reply::status(202).header("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT"),
+        _ => Reply::ok(json!({"id": "x"})),
+    });
+    world.publish(&plugin("waits@1.0.0", MAKE)).await;
+    world.create("a", "waits").await;
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(world.receiver.calls("POST /make").len(), 2);
+}
+
+/// A page instead of JSON is named in the failure, and not what an expression makes of it.
+pub(crate) async fn answers_that_are_not_json() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::page("<html>\n<body>login to continue</body>"));
+    world.publish(&plugin("waits@1.0.0", &MAKE.replace("timeout: 5m", "retry: {attempts: 1}"))).await;
+    world.create("a", "waits").await;
+    world.phase("a", Phase::Failed).await;
+    let cause = world.why("a").await.cause.unwrap();
+    assert_eq!(
+        cause.reason.message,
+        "the answer is text/html, not JSON: `<html> <body>login to continue</body>`"
+    );
+    assert_eq!(cause.evidence.unwrap().status, Some(200));
+}
+
 /// A receiver verifies with the secret of its own plugin, and with no other.
 pub(crate) async fn signing_secrets() {
     let (world, call) = accepted().await;
@@ -332,7 +360,8 @@ pub(crate) async fn a_flood_of_distinct_results() {
     assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("24")), "{why:?}");
     world.delete("a").await;
     world.phase("a", Phase::Gone).await;
-    let wanted = (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
+    let wanted: BTreeSet<String> =
+        (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
     assert_eq!(undone(&world), wanted);
 }
 

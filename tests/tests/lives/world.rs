@@ -67,15 +67,21 @@ pub(crate) struct Reply {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Value,
+    page: Option<&'static str>,
 }
 
 impl Reply {
+    /// A page in HTML.
+    pub(crate) fn page(page: &'static str) -> Self {
+        Self { page: Some(page), ..Self::status(200) }
+    }
+
     pub(crate) fn ok(body: Value) -> Self {
-        Self { status: 200, headers: Vec::new(), body }
+        Self { status: 200, headers: Vec::new(), body, page: None }
     }
 
     pub(crate) fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: json!({}) }
+        Self { status, headers: Vec::new(), body: json!({}), page: None }
     }
 
     pub(crate) fn with(self, body: Value) -> Self {
@@ -164,7 +170,10 @@ async fn take(
         answers.iter().find(|(key, _)| *key == what).map(|(_, answer)| Arc::clone(answer))
     };
     let reply = answer.map_or_else(|| Reply::ok(json!({})), |answer| answer(&call, number));
-    let mut response = axum::Json(reply.body).into_response();
+    let mut response = match reply.page {
+        Some(page) => axum::response::Html(page).into_response(),
+        None => axum::Json(reply.body).into_response(),
+    };
     *response.status_mut() = axum::http::StatusCode::from_u16(reply.status).unwrap();
     for (name, value) in reply.headers {
         response.headers_mut().insert(name, value.parse().unwrap());
