@@ -41,7 +41,12 @@ pub(super) const CALM: Budget = Budget {
 pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, budget: Budget) -> Case {
     let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
     let name = format!("{name}, {}", runs.name());
-    Case { name, graph: Graph { units, per_item, tries: 2, says: Says::Id }, budget, unusual: WHOLE }
+    Case {
+        name,
+        graph: Graph { units, per_item, tries: 2, says: Says::Id, places: None },
+        budget,
+        unusual: WHOLE,
+    }
 }
 
 pub(super) const ONE: &[&[usize]] = &[&[]];

@@ -126,7 +126,7 @@ impl Search<'_> {
 
     /// Goes the present path, and on from its end by what is usual. `told`: with its words.
     fn go(&mut self, told: bool) {
-        let place = Arc::new(Place::new(&self.loaded, &self.case.budget));
+        let place = Arc::new(Place::new(&self.loaded, &self.case.graph, &self.case.budget));
         let given = std::mem::take(&mut self.path);
         let walk = Arc::new(Mutex::new(Walk {
             given,

@@ -71,6 +71,8 @@ impl std::fmt::Display for Parcel {
 /// Where work stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Stand {
+    /// In the queue of its relay.
+    Waiting,
     Running,
     Succeeded,
     Failed,
@@ -106,6 +108,8 @@ pub(super) struct State {
     pub(super) told: BTreeSet<String>,
     /// Invocations that began before a stop was answered; later ones may start nothing of the setup.
     pub(super) stopped_by: Option<TaskId>,
+    /// Whether somebody has asked for the stop.
+    pub(super) stop_begun: bool,
     /// Requests that were answered with 202, and to whom.
     accepted: BTreeMap<String, TaskId>,
     /// Those of them whose asker lived to note it, and the newest invocation at that time.
@@ -141,6 +145,8 @@ pub(super) struct Outer {
     pub(super) landing: u64,
     /// Whether a message may get lost, or its sender die before it sends it.
     loses_messages: bool,
+    /// How many works run at one time at the relay; `None`: all.
+    places: Option<usize>,
     state: Arc<Mutex<State>>,
 }
 
@@ -164,8 +170,14 @@ fn is_setup(unit: &str) -> bool {
 }
 
 impl Outer {
-    pub(super) fn new(runtime: Runtime, gates: Gates, landing: u64, loses_messages: bool) -> Self {
-        Self { runtime, gates, landing, loses_messages, state: Arc::default() }
+    pub(super) fn new(
+        runtime: Runtime,
+        gates: Gates,
+        landing: u64,
+        loses_messages: bool,
+        places: Option<usize>,
+    ) -> Self {
+        Self { runtime, gates, landing, loses_messages, places, state: Arc::default() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -235,9 +247,15 @@ impl Outer {
             for attempt in 1..parcel.attempt {
                 bury(&mut state, &format!("{unit}.{attempt}"), &parcel);
             }
+            self.hand_out(&mut state);
         }
         let stand = match known {
             Some(stand) => stand,
+            None if parcel.by_relay && !self.has_place(&state) => {
+                let waiting = Work { stand: Stand::Waiting, parcel: parcel.clone() };
+                state.works.insert(parcel.name.clone(), waiting);
+                Stand::Waiting
+            }
             None => {
                 self.start(&mut state, &parcel);
                 Stand::Running
@@ -249,13 +267,14 @@ impl Outer {
         };
         let answer = match (parcel.by_relay, stand) {
             (true, Stand::Running) => Answer::Relay(Ok(WorkState::Running { log: String::new() })),
+            (true, Stand::Waiting) => Answer::Relay(Ok(WorkState::Waiting { before: 0 })),
             (true, Stand::Tombstoned) => Answer::Relay(Ok(WorkState::Tombstoned)),
             (true, stand) => {
                 let callback = callback(&parcel, stand);
                 call_back(&mut state, &parcel, &callback);
                 Answer::Relay(Ok(WorkState::Ended(Box::new(callback))))
             }
-            (false, Stand::Running) => {
+            (false, Stand::Running | Stand::Waiting) => {
                 if Self::is_awaited(&flight) {
                     state.accepted.insert(parcel.name.clone(), flight.by);
                 }
@@ -289,10 +308,30 @@ impl Outer {
         state.works.insert(parcel.name.clone(), Work { stand: Stand::Running, parcel: parcel.clone() });
     }
 
+    /// Whether the relay would begin another work now.
+    fn has_place(&self, state: &State) -> bool {
+        let running = |work: &&Work| work.parcel.by_relay && work.stand == Stand::Running;
+        self.places.is_none_or(|places| state.works.values().filter(running).count() < places)
+    }
+
+    /// Begins works that wait, as many as there are places. Gives their units.
+    fn hand_out(&self, state: &mut State) -> Vec<String> {
+        let mut begun = Vec::new();
+        while self.has_place(state)
+            && let Some(next) = state.works.values().find(|work| work.stand == Stand::Waiting)
+        {
+            let parcel = next.parcel.clone();
+            self.start(state, &parcel);
+            begun.push(parcel.unit);
+        }
+        begun
+    }
+
     /// Work of a relay, or of a server that said that it would call back, ends.
     pub(super) fn finish(&self, name: &str, well: bool) {
         let mut state = self.state();
         let stand = end(&mut state, name, well);
+        self.hand_out(&mut state);
         let parcel = state.works[name].parcel.clone();
         let callback = callback(&parcel, stand);
         call_back(&mut state, &parcel, &callback);
@@ -407,8 +446,34 @@ impl ebb_flow::ports::Relay for Outer {
     }
 
     async fn cancel(&self, _: Option<&str>, name: &WorkName, _: Duration) -> Result<WorkState, RelayError> {
-        let name = name_of(name);
-        let fate = self.gates.wait(Kind::Send, format!("cancel {name}")).await;
+        self.end_work("cancel", name_of(name)).await
+    }
+
+    async fn dequeue(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        match self.places {
+            // There is no queue.
+            None => Ok(WorkState::Unknown),
+            Some(_) => self.end_work("dequeue", name_of(name)).await,
+        }
+    }
+
+    async fn get(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        Err(RelayError::Unreachable(format!("nobody asks for {}", name.unit)))
+    }
+
+    async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
+        Ok(())
+    }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        Ok(())
+    }
+}
+
+impl Outer {
+    /// `cancel` or `dequeue` of a work.
+    async fn end_work(&self, verb: &str, name: String) -> Result<WorkState, RelayError> {
+        let fate = self.gates.wait(Kind::Send, format!("{verb} {name}")).await;
         if fate == Blow::Die {
             return Err(RelayError::Unreachable("as planned".to_owned()));
         }
@@ -417,6 +482,19 @@ impl ebb_flow::ports::Relay for Outer {
             match state.works.get(&name).map(|work| (work.stand, work.parcel.clone())) {
                 Some((stand @ (Stand::Succeeded | Stand::Failed), parcel)) => {
                     WorkState::Ended(Box::new(callback(&parcel, stand)))
+                }
+                Some((Stand::Running, _)) if verb == "dequeue" => WorkState::Running { log: String::new() },
+                Some((Stand::Running, parcel)) => {
+                    bury(&mut state, &name, &parcel);
+                    let begun = self.hand_out(&mut state);
+                    let stop = state.stop_begun;
+                    for unit in begun.into_iter().filter(|unit| stop && is_setup(unit)) {
+                        let killed = &parcel.unit;
+                        state
+                            .wrong
+                            .push(format!("{unit} begins in the place of {killed}, which the stop killed"));
+                    }
+                    WorkState::Tombstoned
                 }
                 Some((_, parcel)) => {
                     bury(&mut state, &name, &parcel);
@@ -446,18 +524,6 @@ impl ebb_flow::ports::Relay for Outer {
         };
         self.gates.learn(&answer);
         answer
-    }
-
-    async fn get(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        Err(RelayError::Unreachable(format!("nobody asks for {}", name.unit)))
-    }
-
-    async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
-        Ok(())
-    }
-
-    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
-        Ok(())
     }
 }
 

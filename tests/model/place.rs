@@ -63,6 +63,8 @@ pub struct Graph {
     pub tries: u32,
     /// Whether the units say what they made.
     pub says: Says,
+    /// How many scripts run at one time; `None`: all.
+    pub places: Option<usize>,
 }
 
 /// Whether units have outputs.
@@ -196,11 +198,12 @@ impl ebb_flow::ports::Random for Same {
 
 impl Place {
     /// A world in which the target was created just now, and its roots are about to be sent.
-    pub(super) fn new(loaded: &Arc<Loaded>, budget: &Budget) -> Self {
+    pub(super) fn new(loaded: &Arc<Loaded>, graph: &Graph, budget: &Budget) -> Self {
         let runtime = Runtime::default();
         let table = Arc::new(Table::new(runtime.clone()));
         let gates = Gates::new(runtime.clone());
-        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, budget.deaths + budget.drops > 0);
+        let loses = budget.deaths + budget.drops > 0;
+        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, loses, graph.places);
         let place = Self {
             runtime,
             table,
@@ -276,6 +279,7 @@ impl Place {
     /// Begins an invocation.
     pub(super) fn invoke(&self, invocation: Invocation) {
         let env = self.env();
+        self.outer.state().stop_begun |= invocation == Invocation::Delete;
         match invocation.clone() {
             Invocation::Begin => unreachable!("that is how a world begins"),
             Invocation::Mail(number) => {

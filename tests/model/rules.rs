@@ -52,6 +52,11 @@ fn without(rule: Rule) -> Case {
         R::RecordDecides => one(Runs::Later, Budget { ticks: 1, ..CALM }),
         R::CancelByEpoch => case("chain", Runs::Pod, CHAIN, ONE_ITEM, delete),
         R::SealBeforeRead | R::ReopenOnLate => one(Runs::Later, Budget { ticks: 1, ..delete }),
+        R::DequeueBeforeKill => {
+            let mut case = case("two, one place", Runs::Pod, &[&[], &[]], ONE_ITEM, delete);
+            case.graph.places = Some(1);
+            case
+        }
         R::WaitForLanding => one(Runs::AtOnce, Budget { deaths: 1, ..delete }),
         R::UndoEveryAttempt => one(Runs::Later, Budget { ticks: 2, ..CALM }),
         R::RecordAccepted => one(Runs::Later, Budget { sweeps: 1, ticks: 2, ..CALM }),

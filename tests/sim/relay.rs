@@ -1,7 +1,7 @@
 //! The relay of a cluster in which pod units run.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,24 +17,44 @@ use super::{Random, TaskId};
 enum Stand {
     /// And when its turn comes.
     Running(TaskId, Timestamp),
+    /// In the queue.
+    Waiting(Box<Ensure>),
     Ended(Box<Callback>, Destination),
     Tombstoned,
 }
 
-/// A relay.
+/// A relay. Clones are the same one.
+#[derive(Clone)]
 pub struct Relay {
     work: Arc<Work>,
-    stands: Arc<Mutex<BTreeMap<WorkName, Stand>>>,
-    random: Random,
+    known: Arc<Mutex<Known>>,
+    random: Arc<Random>,
     unreachable: u8,
     turn_ms: u64,
+    slots: usize,
+}
+
+#[derive(Default)]
+struct Known {
+    stands: BTreeMap<WorkName, Stand>,
+    queue: VecDeque<WorkName>,
+    running: usize,
 }
 
 impl Relay {
-    /// `unreachable` percent of requests get no answer; work waits for its turn for `turn_ms`.
-    pub(super) fn new(work: Arc<Work>, unreachable: u8, turn_ms: u64) -> Self {
-        let random = Random::new(work.scenario.seed ^ 0x4e1a);
-        Self { work, stands: Arc::default(), random, unreachable, turn_ms }
+    /// `unreachable` percent of requests get no answer; work waits for its turn for `turn_ms`, and for one of `slots`.
+    pub(super) fn new(work: Arc<Work>, unreachable: u8, turn_ms: u64, slots: usize) -> Self {
+        let random = Arc::new(Random::new(work.scenario.seed ^ 0x4e1a));
+        Self { work, known: Arc::default(), random, unreachable, turn_ms, slots }
+    }
+
+    /// How many works wait for a slot.
+    pub fn queued(&self) -> usize {
+        self.known().queue.len()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no panic while it is held")
     }
 
     fn running(&self, turn: Timestamp) -> WorkState {
@@ -51,34 +71,72 @@ impl Relay {
         Ok(())
     }
 
-    fn begin(&self, request: &Ensure, unit: &str) -> TaskId {
-        let inputs = inputs(request);
-        let attempt = request.name.attempt;
-        self.work.note_sent(unit, attempt, &inputs, true);
-        let (work, stands) = (Arc::clone(&self.work), Arc::clone(&self.stands));
-        let (name, to, unit) = (request.name.clone(), request.callback.clone(), unit.to_owned());
-        let turn_ms = self.turn_ms;
-        let task = self.work.runtime.spawn(async move {
-            if turn_ms > 0 {
-                work.runtime.sleep(turn_ms).await;
+    /// Begins the works at the front of the queue, as many as there are slots.
+    fn hand_out(&self, known: &mut Known) {
+        while known.running < self.slots
+            && let Some(name) = known.queue.pop_front()
+        {
+            if let Some(Stand::Waiting(request)) = known.stands.remove(&name) {
+                known.running += 1;
+                let task = self.begin(&request);
+                let turn = self.work.runtime.now().plus(Millis(self.turn_ms));
+                known.stands.insert(name, Stand::Running(task, turn));
             }
-            let result = work.perform(unit, attempt, inputs).await;
+        }
+    }
+
+    fn begin(&self, request: &Ensure) -> TaskId {
+        let (inputs, unit) = (inputs(request), unit(request));
+        let attempt = request.name.attempt;
+        self.work.note_sent(&unit, attempt, &inputs, true);
+        let own = self.clone();
+        let (name, to) = (request.name.clone(), request.callback.clone());
+        let task = self.work.runtime.spawn(async move {
+            if own.turn_ms > 0 {
+                own.work.runtime.sleep(own.turn_ms).await;
+            }
+            let result = own.work.perform(unit, attempt, inputs).await;
             let callback = callback_of(&result);
-            let ended = Stand::Ended(Box::new(callback.clone()), to.clone());
-            stands.lock().expect("no panic while it is held").insert(name, ended);
-            work.call_back(to.token, callback).await;
+            {
+                let mut known = own.known();
+                known.stands.insert(name, Stand::Ended(Box::new(callback.clone()), to.clone()));
+                known.running -= 1;
+                own.hand_out(&mut known);
+            }
+            own.work.call_back(to.token, callback).await;
         });
         task.id
     }
 
     /// Kills what runs of `name`, and keeps it from ever running.
-    fn tombstone(&self, name: &WorkName) {
-        let mut stands = self.stands.lock().expect("no panic while it is held");
-        let before = stands.insert(name.clone(), Stand::Tombstoned);
+    fn tombstone(&self, known: &mut Known, name: &WorkName) {
+        known.queue.retain(|waiting| waiting != name);
+        let before = known.stands.insert(name.clone(), Stand::Tombstoned);
         if let Some(Stand::Running(task, _)) = before {
             self.work.runtime.kill(task);
+            known.running -= 1;
+            self.hand_out(known);
         }
     }
+
+    fn state(&self, known: &Known, name: &WorkName) -> WorkState {
+        match known.stands.get(name) {
+            None => WorkState::Unknown,
+            Some(Stand::Running(_, turn)) => self.running(*turn),
+            Some(Stand::Waiting(_)) => {
+                let before = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
+                WorkState::Waiting { before }
+            }
+            Some(Stand::Ended(callback, _)) => WorkState::Ended(callback.clone()),
+            Some(Stand::Tombstoned) => WorkState::Tombstoned,
+        }
+    }
+}
+
+fn unit(request: &Ensure) -> String {
+    let script = request.script().expect("only scripts are sent here");
+    let unit = script.env.iter().find(|(name, _)| name == "EBB_UNIT");
+    unit.map(|(_, unit)| unit.clone()).unwrap_or_default()
 }
 
 fn inputs(request: &Ensure) -> BTreeMap<String, String> {
@@ -94,62 +152,53 @@ fn inputs(request: &Ensure) -> BTreeMap<String, String> {
 impl ebb_flow::ports::Relay for Relay {
     async fn ensure(&self, _: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
         self.answers()?;
-        let script = request.script().expect("only scripts are sent here");
-        let unit = script.env.iter().find(|(name, _)| name == "EBB_UNIT");
-        let unit = unit.map(|(_, unit)| unit.clone()).unwrap_or_default();
-        let lower: Vec<WorkName> = (1..request.name.attempt)
-            .map(|attempt| WorkName { unit: request.name.unit.clone(), attempt })
-            .collect();
-        for name in lower {
-            let ended = matches!(
-                self.stands.lock().expect("no panic while it is held").get(&name),
-                Some(Stand::Ended(..))
-            );
-            if !ended {
-                self.tombstone(&name);
+        let mut known = self.known();
+        for attempt in 1..request.name.attempt {
+            let name = WorkName { unit: request.name.unit.clone(), attempt };
+            if !matches!(known.stands.get(&name), Some(Stand::Ended(..))) {
+                self.tombstone(&mut known, &name);
             }
         }
-        let mut stands = self.stands.lock().expect("no panic while it is held");
-        let state = match stands.get(&request.name) {
-            None => {
-                let task = self.begin(&request, &unit);
-                let turn = self.work.runtime.now().plus(Millis(self.turn_ms));
-                stands.insert(request.name.clone(), Stand::Running(task, turn));
-                return Ok(WorkState::Running { log: String::new() });
-            }
-            Some(Stand::Running(_, turn)) => self.running(*turn),
-            Some(Stand::Tombstoned) => WorkState::Tombstoned,
-            Some(Stand::Ended(callback, to)) => {
-                let work = Arc::clone(&self.work);
-                self.work.runtime.spawn(work.call_back(to.token.clone(), callback.as_ref().clone()));
-                WorkState::Ended(callback.clone())
-            }
-        };
-        self.work.note_sent(&unit, request.name.attempt, &inputs(&request), false);
-        Ok(state)
+        let name = request.name.clone();
+        if !known.stands.contains_key(&name) {
+            known.stands.insert(name.clone(), Stand::Waiting(Box::new(request)));
+            known.queue.push_back(name.clone());
+            self.hand_out(&mut known);
+            // It is told that it waits for its time when it is asked for again.
+            return Ok(match self.state(&known, &name) {
+                WorkState::Waiting { .. } if self.turn_ms > 0 => WorkState::Running { log: String::new() },
+                state => state,
+            });
+        }
+        if let Some(Stand::Ended(callback, to)) = known.stands.get(&name) {
+            let work = Arc::clone(&self.work);
+            self.work.runtime.spawn(work.call_back(to.token.clone(), callback.as_ref().clone()));
+        }
+        self.work.note_sent(&unit(&request), request.name.attempt, &inputs(&request), false);
+        Ok(self.state(&known, &name))
     }
 
     async fn cancel(&self, _: Option<&str>, name: &WorkName, _: Duration) -> Result<WorkState, RelayError> {
         self.answers()?;
-        {
-            let stands = self.stands.lock().expect("no panic while it is held");
-            if let Some(Stand::Ended(callback, _)) = stands.get(name) {
-                return Ok(WorkState::Ended(callback.clone()));
-            }
+        let mut known = self.known();
+        if !matches!(known.stands.get(name), Some(Stand::Ended(..))) {
+            self.tombstone(&mut known, name);
         }
-        self.tombstone(name);
-        Ok(WorkState::Tombstoned)
+        Ok(self.state(&known, name))
+    }
+
+    async fn dequeue(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.answers()?;
+        let mut known = self.known();
+        if matches!(known.stands.get(name), None | Some(Stand::Waiting(_))) {
+            self.tombstone(&mut known, name);
+        }
+        Ok(self.state(&known, name))
     }
 
     async fn get(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
         self.answers()?;
-        let stands = self.stands.lock().expect("no panic while it is held");
-        Ok(match stands.get(name) {
-            None => WorkState::Unknown,
-            Some(Stand::Running(_, turn)) => self.running(*turn),
-            Some(Stand::Ended(callback, _)) => WorkState::Ended(callback.clone()),
-            Some(Stand::Tombstoned) => WorkState::Tombstoned,
-        })
+        Ok(self.state(&self.known(), name))
     }
 
     async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {

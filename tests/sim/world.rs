@@ -35,6 +35,8 @@ pub struct Faults {
     pub relay: u8,
     /// How long its work waits for a turn there, in milliseconds.
     pub turn_ms: u64,
+    /// How many works run there at one time.
+    pub slots: usize,
     /// Percent of requests to webhook units that do not arrive.
     pub outside: u8,
     /// Longest time of an operation of the table, in milliseconds.
@@ -50,6 +52,7 @@ impl Default for Faults {
             callbacks: CallbackFaults::default(),
             relay: 0,
             turn_ms: 0,
+            slots: usize::MAX,
             outside: 0,
             latency_ms: 0,
             landing_ms: 30_000,
@@ -88,6 +91,8 @@ pub struct World {
     pub functions: Arc<Functions>,
     /// The queue.
     pub queue: Arc<Queue>,
+    /// The relay.
+    pub relay: Arc<Relay>,
     /// What is done in it.
     pub scenario: Arc<Scenario>,
 }
@@ -120,11 +125,12 @@ impl World {
             scenario.seed ^ 0x9e0e,
             faults.queue,
         ));
+        let relay = Arc::new(Relay::new(Arc::clone(&work), faults.relay, faults.turn_ms, faults.slots));
         functions.surround(Some(Env {
             store: table.clone(),
             clock: Arc::new(Clock(runtime.clone())),
             random: Arc::new(Random::new(scenario.seed)),
-            relay: Arc::new(Relay::new(Arc::clone(&work), faults.relay, faults.turn_ms)),
+            relay: relay.clone(),
             outside: Arc::new(Outside::new(work, faults.outside)),
             platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
             queue: queue.clone(),
@@ -144,7 +150,7 @@ impl World {
         if faults.latency_ms > 0 {
             table.slow_down(scenario.seed, faults.latency_ms);
         }
-        Self { runtime, table, ledger, functions, queue, scenario }
+        Self { runtime, table, ledger, functions, queue, relay, scenario }
     }
 
     /// The lifecycle webhook of a life of this uid.

@@ -10,6 +10,7 @@ use ebb_tests::sim::{
     CallbackFaults, End, Fate, Faults, Finished, Kind, Makes, QueueFaults, Scenario, Sent, SetupUnit, Side,
     Stage, World, scenarios,
 };
+use ebb_wire::cloudevents::Asked;
 use proptest::prelude::*;
 
 mod points;
@@ -295,6 +296,35 @@ fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {
     assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
     check_sends(&world).expect("no try was given up");
+}
+
+/// Of 1,000 scripts 20 run when the sandbox is deleted. A script that is killed leaves its slot to nothing of the run.
+#[test]
+fn after_a_stop_no_queued_script_starts() {
+    const SCRIPTS: usize = 1_000;
+    const SLOTS: usize = 20;
+    let mut unit = SetupUnit::plain(Kind::Pod, 290_000, &[]);
+    unit.undo.millis = 1_000;
+    let units = vec![unit; SCRIPTS];
+    let world = Arc::new(World::new(&Scenario::of(units), Faults { slots: SLOTS, ..Faults::default() }));
+    let starts = |world: &World| {
+        let sent = facts(world).0;
+        sent.iter().filter(|sent| sent.fresh && sent.unit.starts_with('u')).count()
+    };
+    world.sweep();
+    assert_eq!(world.runtime.run(world.ask(Asked::Created)), Some(None));
+    let own = Arc::clone(&world);
+    world.runtime.run(async move {
+        while own.relay.queued() < SCRIPTS - SLOTS {
+            own.runtime.sleep(100).await;
+        }
+    });
+    assert_eq!((starts(&world), world.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
+    assert_eq!(world.runtime.run(world.ask(Asked::Deleted)), Some(None));
+    assert!(world.rest(), "{}", world.story());
+    assert_eq!(starts(&world), SLOTS);
+    let end = world.end(None, vec![]);
+    assert_eq!((end.wrong, end.phase, end.left.len()), (vec![], Some(TargetPhase::Gone), 0));
 }
 
 /// A message may come again long after it was dealt with: nothing of it is sent any more.

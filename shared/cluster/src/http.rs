@@ -160,6 +160,7 @@ fn verb(request: &Request) -> &'static str {
         Request::Ensure(_) => "ensure",
         Request::Get(_) => "get",
         Request::Cancel { .. } => "cancel",
+        Request::Dequeue(_) => "dequeue",
         Request::Acknowledge(_) => "acknowledge",
         Request::Release { .. } => "release",
         Request::About => "about",

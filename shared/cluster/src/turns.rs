@@ -84,6 +84,11 @@ impl Turns {
         known.hand_out(self.most)
     }
 
+    /// A work leaves the queue, if it is in it.
+    pub(crate) fn withdraw(&self, name: &WorkName) {
+        self.known().withdraw(name);
+    }
+
     /// How many get their turn before this one; `None`: it does not wait.
     pub(crate) fn before(&self, name: &WorkName) -> Option<usize> {
         let known = self.known();

@@ -10,6 +10,7 @@ use ebb_wire::relay::{
 };
 use futures::StreamExt as _;
 use rand::Rng as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::admit::Refusal;
 use crate::documents;
@@ -31,8 +32,9 @@ const LOWER: Duration = Duration::from_secs(12);
 const TORN: Duration = Duration::from_secs(10);
 /// Between two times of that.
 pub(crate) const CHANGED: Duration = Duration::from_millis(20);
-/// Between two looks.
+/// Between two looks: the first pause, and the longest of those that grow.
 const LOOK: Duration = Duration::from_millis(200);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// The batch is for another cluster, of which the control plane has pinned the uid: nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,10 +47,12 @@ pub struct OtherCluster {
 }
 
 /// When a batch came: on the clock that never goes back, and in milliseconds since 1970.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Received {
     at: Instant,
     ms: u64,
+    /// Bounds the requests of the batch that are acted on at once. Waiting for a death needs no permit.
+    acting: Arc<Semaphore>,
 }
 
 impl Relay {
@@ -57,7 +61,8 @@ impl Relay {
     /// # Errors
     /// [`OtherCluster`].
     pub async fn batch(&self, batch: Batch) -> Result<Answers, OtherCluster> {
-        let received = Received { at: Instant::now(), ms: now_ms() };
+        let acting = Arc::new(Semaphore::new(AT_ONCE));
+        let received = Received { at: Instant::now(), ms: now_ms(), acting };
         let ours = self.inner.cluster.clone();
         if let Some(theirs) = batch.cluster.filter(|theirs| *theirs != ours) {
             return Err(OtherCluster { ours, theirs });
@@ -73,11 +78,18 @@ impl Relay {
             let answers = batch.requests.iter().map(answer).collect();
             return Ok(Answers { v: VERSION, cluster: ours, answers });
         }
+        // None of these gets a place that becomes free while the batch is acted on.
+        for request in &batch.requests {
+            if let Request::Dequeue(name) = request {
+                self.inner.turns.withdraw(name);
+            }
+        }
         let mut groups: BTreeMap<String, Vec<(usize, Request)>> = BTreeMap::new();
         for (number, request) in batch.requests.into_iter().enumerate() {
             let unit = match &request {
                 Request::Ensure(request) => request.name.unit.clone(),
                 Request::Get(name)
+                | Request::Dequeue(name)
                 | Request::Acknowledge(name)
                 | Request::Discard(name)
                 | Request::Cancel { name, .. } => name.unit.clone(),
@@ -88,7 +100,7 @@ impl Relay {
             groups.entry(unit).or_default().push((number, request));
         }
         let done = groups.into_values().map(|group| {
-            let inner = self.inner.clone();
+            let (inner, received) = (self.inner.clone(), received.clone());
             async move {
                 let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
                 // A task of its own: whoever has asked may go away, and nothing may stay half done for that.
@@ -98,7 +110,7 @@ impl Relay {
                 task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
             }
         });
-        let mut answers: Vec<_> = futures::stream::iter(done).buffer_unordered(AT_ONCE).concat().await;
+        let mut answers: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
         answers.sort_by_key(|(number, _)| *number);
         let answers = answers.into_iter().map(|(_, answer)| answer).collect();
         Ok(Answers { v: VERSION, cluster: ours, answers })
@@ -113,19 +125,21 @@ impl Inner {
     ) -> Vec<(usize, Answer)> {
         let mut answers = Vec::new();
         for (number, request) in group {
-            answers.push((number, self.answer(request, received).await));
+            answers.push((number, self.answer(request, &received).await));
         }
         answers
     }
 
     /// An answer in time, whatever the API server does.
-    async fn answer(self: &Arc<Self>, request: Request, received: Received) -> Answer {
+    async fn answer(self: &Arc<Self>, request: Request, received: &Received) -> Answer {
         let name = match &request {
             Request::Ensure(request) => Some(request.name.clone()),
-            Request::Cancel { name, .. } => Some(name.clone()),
+            Request::Cancel { name, .. } | Request::Dequeue(name) => Some(name.clone()),
             _ => None,
         };
-        let answer = tokio::time::timeout(self.settings.longest, self.answer_late(request, received)).await;
+        let permit = received.acting.acquire().await.ok();
+        let done = self.answer_late(request, received, permit);
+        let answer = tokio::time::timeout(self.settings.longest, done).await;
         answer.unwrap_or_else(|_| {
             if let Some(name) = name.filter(|name| names::check(name).is_ok()) {
                 // What was half done is finished.
@@ -135,13 +149,21 @@ impl Inner {
         })
     }
 
-    async fn answer_late(self: &Arc<Self>, request: Request, received: Received) -> Answer {
+    async fn answer_late(
+        self: &Arc<Self>,
+        request: Request,
+        received: &Received,
+        mut permit: Option<SemaphorePermit<'_>>,
+    ) -> Answer {
         let begun = Instant::now();
         loop {
             let done = match &request {
                 Request::Ensure(request) => self.ensure(request, received).await.map(Answer::State),
                 Request::Get(name) => self.get(name).await.map(Answer::State),
-                Request::Cancel { name, grace_ms } => self.cancel(name, *grace_ms).await.map(Answer::State),
+                Request::Cancel { name, grace_ms } => {
+                    self.cancel(name, *grace_ms, received, &mut permit).await.map(Answer::State)
+                }
+                Request::Dequeue(name) => self.dequeue(name).await.map(Answer::State),
                 Request::Acknowledge(name) => self.acknowledge(name).await.map(|()| Answer::Done),
                 Request::Release { life } => match names::check_life(life) {
                     Ok(()) => self.release(life).await.map(|()| Answer::Done).map_err(Into::into),
@@ -168,7 +190,7 @@ impl Inner {
     async fn ensure(
         self: &Arc<Self>,
         request: &Ensure<Objects>,
-        received: Received,
+        received: &Received,
     ) -> Result<WorkState, Refusal> {
         let name = &request.name;
         names::check(name).map_err(Refusal::Never)?;
@@ -293,22 +315,53 @@ impl Inner {
     }
 
     /// Never refused: who asks would believe that nothing runs.
-    async fn cancel(self: &Arc<Self>, name: &WorkName, grace_ms: u64) -> Result<WorkState, Refusal> {
+    async fn cancel(
+        self: &Arc<Self>,
+        name: &WorkName,
+        grace_ms: u64,
+        received: &Received,
+        permit: &mut Option<SemaphorePermit<'_>>,
+    ) -> Result<WorkState, Refusal> {
         if names::check(name).is_err() {
             // Nothing can run under such a name, now or later.
             return Ok(WorkState::Tombstoned);
         }
-        let until = Instant::now() + DEATH + Duration::from_millis(grace_ms).min(DEATH);
+        let until = received.at + DEATH + Duration::from_millis(grace_ms).min(DEATH);
         let lock = self.tasks.lock(&name.unit).await;
         self.begin_cancel(name, grace_ms).await?;
-        drop(lock);
+        drop((lock, permit.take()));
+        let mut pause = LOOK;
         loop {
             let Some(held) = self.store.get(name).await? else { return Ok(WorkState::Unknown) };
             if !held.record.phase.is_open() || Instant::now() > until {
                 return Ok(self.state(&held, None)?);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_LOOK);
         }
+    }
+
+    /// Never refused, as [`cancel`](Self::cancel). Waits for nothing to end.
+    async fn dequeue(self: &Arc<Self>, name: &WorkName) -> Result<WorkState, Refusal> {
+        if names::check(name).is_err() {
+            return Ok(WorkState::Tombstoned);
+        }
+        let _lock = self.tasks.lock(&name.unit).await;
+        let left = async {
+            match self.store.get(name).await? {
+                Some(held) if !held.record.waits() => Ok(held),
+                _ => {
+                    self.begin_cancel(name, GRACE_MS).await?;
+                    let missing = || Error::Own("its record is gone: ask again".to_owned());
+                    self.store.get(name).await?.ok_or_else(missing)
+                }
+            }
+        };
+        let left = left.await.inspect_err(|_| {
+            // It left the queue when the batch came: its task puts it back.
+            self.attend(name);
+        })?;
+        Ok(self.state(&left, None)?)
     }
 
     /// Begins to end a work, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.

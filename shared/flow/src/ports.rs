@@ -56,6 +56,11 @@ pub trait Relay: Send + Sync {
         name: &WorkName,
         grace: Duration,
     ) -> Result<WorkState, RelayError>;
+    /// Removes work that waits for its turn, and waits for nothing to end: [`WorkState::Tombstoned`]. Work that runs or has
+    /// ended stays as it is. A relay without a queue says where the work stands.
+    async fn dequeue(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.get(cluster, name).await
+    }
     /// Where the work stands, with the tail of its log.
     async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError>;
     /// Forgets ended work whose result has been taken.

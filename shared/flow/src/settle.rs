@@ -3,6 +3,8 @@
 //! An undo may begin only when every try that may have started is settled: its result is recorded, or nothing can run
 //! under its name any more. Sends that were decided before the cancellation may arrive until
 //! [`crate::env::Settings::landing`] after it.
+//!
+//! Queued work is removed before running work is killed: the place of a killed script goes to the next one in the queue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +31,10 @@ use crate::run::{self, Run};
 use crate::sweep::BEGINS;
 use crate::switch::{self, Rule};
 
-/// Units that are settled at a time: more than wait for one silent cluster while others could be killed.
+/// Units of one cluster that are killed at a time, each with the tail of its log in memory.
 const AT_ONCE: usize = 64;
+/// Units of one cluster that are removed from its queue at a time: a few batches, with small answers.
+const DEQUEUED_AT_ONCE: usize = 512;
 /// While something of a cancelled run may still run, it is looked at this often at first, and never less often than
 /// [`LOOK_AGAIN_MAX_MS`]: a cluster may be out of reach for days.
 const LOOK_AGAIN_MS: u64 = 1_000;
@@ -78,17 +82,25 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
         let list = env.store.read_records(&run.id, &units).await?;
         found.extend(list.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)));
     }
-    // What does not die by itself takes its grace: all of it at the same time.
-    let (found, begun) = (&found, env.now());
-    let each = open.into_iter().map(|one| async move {
-        if env.now().since(begun).0 >= BEGINS {
-            return Ok(false);
-        }
-        settle_one(env, run, one, found.get(&one), stopped).await
-    });
-    let mut each = futures::stream::iter(each).buffer_unordered(AT_ONCE);
+    let has_result = |one: &(Unit, Attempt)| found.get(one).is_some_and(|record| record.result.is_some());
     let mut settled = true;
-    while let Some(one) = each.next().await {
+    let mut relayed: BTreeMap<Option<&str>, Vec<(Unit, Attempt)>> = BTreeMap::new();
+    for (unit, attempt) in open.into_iter().filter(|one| !has_result(one)) {
+        let Some(plan) = run.unit(unit) else { continue };
+        match plan.work {
+            Kind::Webhook(_) => {
+                let accepted = found.get(&(unit, attempt)).and_then(|record| record.accepted);
+                settled &= settle_webhook(env, run, (unit, attempt), accepted.is_some(), stopped).await?;
+            }
+            Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
+                relayed.entry(run.cluster(unit)).or_default().push((unit, attempt));
+            }
+        }
+    }
+    // Each cluster by itself: one that does not answer holds up no other.
+    let begun = env.now();
+    let clusters = relayed.into_values().map(|units| settle_cluster(env, run, units, begun));
+    for one in futures::future::join_all(clusters).await {
         settled &= one?;
     }
     let landed = env.now() >= stopped.plus(env.settings.landing);
@@ -137,61 +149,136 @@ async fn stop_all(env: &Env, run: &Run, view: &View) -> Result<Option<Timestamp>
     Ok(Some(now))
 }
 
-/// Whether the last try of a unit that was open when the run was cancelled is settled; earlier ones were before it
-/// began.
+/// Settles the last tries of units of one cluster that were open when the run was cancelled; earlier tries were settled
+/// before these began. Gives whether all are.
+async fn settle_cluster(
+    env: &Env,
+    run: &Run,
+    units: Vec<(Unit, Attempt)>,
+    begun: Timestamp,
+) -> Result<bool, FlowError> {
+    let (mut running, mut queue_is_empty) = (Vec::new(), true);
+    if switch::holds(Rule::DequeueBeforeKill) {
+        let each = units.into_iter().map(|one| async move {
+            let stands = if is_over(env, begun) { Stands::Unsure } else { dequeue(env, run, one).await? };
+            Ok::<_, FlowError>((one, stands))
+        });
+        let mut each = futures::stream::iter(each).buffer_unordered(DEQUEUED_AT_ONCE);
+        while let Some(one) = each.next().await {
+            match one? {
+                (_, Stands::Settled) => {}
+                (one, Stands::Runs) => running.push(one),
+                (_, Stands::Unsure) => queue_is_empty = false,
+            }
+        }
+    } else {
+        running = units;
+    }
+    if !queue_is_empty {
+        return Ok(false);
+    }
+    let each = running
+        .into_iter()
+        .map(|one| async move { Ok::<_, FlowError>(!is_over(env, begun) && kill(env, run, one).await?) });
+    let mut each = futures::stream::iter(each).buffer_unordered(AT_ONCE);
+    let mut settled = true;
+    while let Some(one) = each.next().await {
+        settled &= one?;
+    }
+    Ok(settled)
+}
+
+/// Whether an invocation that began its requests then begins no more of them.
+fn is_over(env: &Env, begun: Timestamp) -> bool {
+    env.now().since(begun).0 >= BEGINS
+}
+
+/// Where a try of a cancelled run stands after it was to leave the queue.
+enum Stands {
+    /// Its result is recorded: nothing of it runs, now or later.
+    Settled,
+    /// It runs, or may have begun.
+    Runs,
+    /// It may still wait for its turn.
+    Unsure,
+}
+
+async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<Stands, FlowError> {
+    let name = dispatch::work_name(run, unit, attempt);
+    match env.relay.dequeue(run.cluster(unit), &name).await {
+        Ok(WorkState::Running { .. } | WorkState::Unknown) => Ok(Stands::Runs),
+        Ok(WorkState::Waiting { .. }) => Ok(Stands::Unsure),
+        answer => match settle_one(env, run, (unit, attempt), answer).await? {
+            true => Ok(Stands::Settled),
+            false => Ok(Stands::Unsure),
+        },
+    }
+}
+
+/// Kills what runs of a try. Gives whether it is settled.
+async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<bool, FlowError> {
+    if run.unit(unit).is_some_and(|plan| matches!(plan.work, Kind::Pod(_))) {
+        keep_log(env, run, unit, attempt).await?;
+    }
+    let name = dispatch::work_name(run, unit, attempt);
+    let answer = env.relay.cancel(run.cluster(unit), &name, env.settings.grace).await;
+    settle_one(env, run, (unit, attempt), answer).await
+}
+
+/// Records how a try ended by what its relay answers. Gives whether it has.
 async fn settle_one(
     env: &Env,
     run: &Run,
     (unit, attempt): (Unit, Attempt),
-    record: Option<&Record>,
-    stopped: Timestamp,
+    answer: Result<WorkState, RelayError>,
 ) -> Result<bool, FlowError> {
-    if record.is_some_and(|record| record.result.is_some()) {
-        return Ok(true);
-    }
-    let Some(plan) = run.unit(unit) else { return Ok(true) };
-    let now = env.now();
-    let ended = match plan.work {
-        Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
-            let name = dispatch::work_name(run, unit, attempt);
-            if let Kind::Pod(_) = plan.work {
-                keep_log(env, run, unit, attempt).await?;
-            }
-            match env.relay.cancel(run.cluster(unit), &name, env.settings.grace).await {
-                Ok(WorkState::Tombstoned) => Ended::Cancelled("killed when the run was cancelled".to_owned()),
-                Ok(WorkState::Ended(callback)) => match complete::ended(*callback) {
-                    Some(ended) => ended,
-                    None => return Ok(false),
-                },
-                Ok(WorkState::Running { .. } | WorkState::Waiting { .. } | WorkState::Unknown) => {
-                    return Ok(false);
-                }
-                Err(RelayError::Refused(reason)) => Ended::Cancelled(reason),
-                Err(RelayError::Unreachable(reason)) => {
-                    tracing::warn!(run = %run.id, unit = plan.key, reason, "waiting for the relay to kill a unit");
-                    return Ok(false);
-                }
-            }
-        }
-        // Nobody can kill a request: what was accepted gets its time to end, what was not has arrived or never will.
-        Kind::Webhook(_) => {
-            let accepted = record.and_then(|record| record.accepted);
-            let grace = ebb_engine::Millis(u64::try_from(env.settings.grace.as_millis()).unwrap_or(u64::MAX));
-            let until = match accepted {
-                Some(_) => stopped.plus(grace.max(env.settings.landing)),
-                None => stopped.plus(env.settings.sending()),
-            };
-            if now < until {
-                return Ok(false);
-            }
-            Ended::Cancelled("the run was cancelled before an answer came".to_owned())
+    let ended = match answer {
+        Ok(WorkState::Tombstoned) => Ended::Cancelled("killed when the run was cancelled".to_owned()),
+        Ok(WorkState::Ended(callback)) => match complete::ended(*callback) {
+            Some(ended) => ended,
+            None => return Ok(false),
+        },
+        Ok(WorkState::Running { .. } | WorkState::Waiting { .. } | WorkState::Unknown) => return Ok(false),
+        Err(RelayError::Refused(reason)) => Ended::Cancelled(reason),
+        Err(RelayError::Unreachable(reason)) => {
+            let unit = run.unit(unit).map_or("", |plan| plan.key.as_str());
+            tracing::warn!(run = %run.id, unit, reason, "waiting for the relay to kill a unit");
+            return Ok(false);
         }
     };
-    // Outputs of a success that nobody waits for any more go through the same checks.
+    put(env, run, unit, attempt, ended).await?;
+    Ok(true)
+}
+
+/// Settles a try of a webhook once its time has passed: nobody can kill a request. What was accepted gets its time to
+/// end, what was not has arrived or never will.
+async fn settle_webhook(
+    env: &Env,
+    run: &Run,
+    (unit, attempt): (Unit, Attempt),
+    accepted: bool,
+    stopped: Timestamp,
+) -> Result<bool, FlowError> {
+    let grace = ebb_engine::Millis(u64::try_from(env.settings.grace.as_millis()).unwrap_or(u64::MAX));
+    let until = match accepted {
+        true => stopped.plus(grace.max(env.settings.landing)),
+        false => stopped.plus(env.settings.sending()),
+    };
+    if env.now() < until {
+        return Ok(false);
+    }
+    let why = "the run was cancelled before an answer came".to_owned();
+    put(env, run, unit, attempt, Ended::Cancelled(why)).await?;
+    Ok(true)
+}
+
+/// Records a result that nothing of the run follows from. Outputs of a success go through the same checks as others.
+async fn put(env: &Env, run: &Run, unit: Unit, attempt: Attempt, ended: Ended) -> Result<(), FlowError> {
+    let Some(plan) = run.unit(unit) else { return Ok(()) };
     let ended = complete::checked(run, plan, ended);
     let result = records::keep(env, run, unit, attempt, &ended, None).await?;
     env.store.put_result(&run.id, unit, attempt, &result).await?;
-    Ok(true)
+    Ok(())
 }
 
 /// Keeps what a script has printed before it is killed: a relay knows nothing of it afterwards. Nothing waits for this.

@@ -18,6 +18,8 @@ pub enum Rule {
     ReopenOnLate,
     /// 1: an undo starts only when everything that may have started is settled.
     SettleBeforeUndo,
+    /// 2: queued work is removed before running work is killed, whose place it would get.
+    DequeueBeforeKill,
     /// 2: teardown waits until what was sent before the cancellation has landed or never will.
     WaitForLanding,
     /// 4: every attempt's success is undone.
@@ -54,13 +56,14 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
         Self::SealBeforeRead,
         Self::ReopenOnLate,
         Self::SettleBeforeUndo,
+        Self::DequeueBeforeKill,
         Self::WaitForLanding,
         Self::UndoEveryAttempt,
         Self::RecordAccepted,

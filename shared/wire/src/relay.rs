@@ -68,6 +68,9 @@ pub enum Request {
         /// Milliseconds that its containers get between `SIGTERM` and `SIGKILL`.
         grace_ms: u64,
     },
+    /// Removes work that waits for its turn, and leaves a tombstone under its name, known or not. Work that runs or has
+    /// ended stays as it is. Answered by a state.
+    Dequeue(WorkName),
     /// The result was taken: what is left of ended work may go, but for what it was to [`keep`](Objects::keep).
     Acknowledge(WorkName),
     /// Nothing of a life is read any more: the Secrets that hold its sensitive outputs may go.

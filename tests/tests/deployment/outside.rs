@@ -124,8 +124,8 @@ pub(crate) async fn relay(api: String, over: WorkName, seen: Seen) {
 fn reply(mail: &Mail, over: &WorkName, seen: &Seen) -> Reply {
     let sealed = STANDARD.decode(&mail.sealed).unwrap();
     let batch = seal::open(&Keys::from(secret()), &Mail::about(CLUSTER, &mail.id), &sealed).unwrap();
-    let mut batch: Batch = serde_json::from_slice(&batch).unwrap();
-    let answer = match batch.requests.remove(0) {
+    let batch: Batch = serde_json::from_slice(&batch).unwrap();
+    let answers = batch.requests.into_iter().map(|request| match request {
         Request::Ensure(work) => {
             let documents = &work.work.secrets;
             let env: Vec<(String, String)> =
@@ -143,12 +143,13 @@ fn reply(mail: &Mail, over: &WorkName, seen: &Seen) -> Reply {
             Answer::State(WorkState::Running { log: long() })
         }
         Request::Get(_) => Answer::State(WorkState::Running { log: long() }),
+        Request::Dequeue(_) => Answer::State(WorkState::Running { log: String::new() }),
         Request::Cancel { .. } => Answer::State(WorkState::Tombstoned),
         Request::Acknowledge(_) | Request::Release { .. } | Request::Discard(_) => Answer::Done,
         Request::About => Answer::About(About { version: "1".to_owned(), up_ms: 1, works: 0 }),
         Request::List { .. } => Answer::Listing(listing(over)),
-    };
-    let answers = Answers { v: 1, cluster: "uid".to_owned(), answers: vec![answer] };
+    });
+    let answers = Answers { v: 1, cluster: "uid".to_owned(), answers: answers.collect() };
     Reply { id: mail.id.clone(), outcome: Outcome::Answers(answers) }
 }
 

@@ -221,6 +221,10 @@ impl Relay for ClusterRelay {
         self.standing(cluster, Verb::Cancel { name: name.clone(), grace_ms }, TIMEOUT).await
     }
 
+    async fn dequeue(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.standing(cluster, Verb::Dequeue(name.clone()), TIMEOUT).await
+    }
+
     async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
         self.standing(cluster, Verb::Get(name.clone()), SHORT_TIMEOUT).await
     }
