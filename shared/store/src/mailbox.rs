@@ -11,6 +11,9 @@ use crate::store::Store;
 /// times in its life and read more often, each time whole.
 pub const LETTER_INLINE: usize = 1 << 10;
 
+/// Letters that one request reads: some tens of read units, with what is held and what is answered among them.
+const PAGE: i32 = 100;
+
 impl Store {
     async fn keep_letter(&self, key: String, bytes: &[u8]) -> Stored<Body> {
         if bytes.len() <= LETTER_INLINE {
@@ -46,23 +49,33 @@ impl Mailbox for Store {
         bytes: usize,
     ) -> Stored<Vec<Letter>> {
         let mut letters: Vec<Letter> = Vec::new();
-        let mut size = 0;
-        for kept in self.dynamo.list_letter_items(cluster).await? {
-            let Kept { id, posted, ends, body, answer } = kept;
-            if answer.is_some() || ends <= now || held.contains(&id) {
-                continue;
+        let (mut size, mut from) = (0, None);
+        while letters.len() < limit {
+            let (page, next) = self.dynamo.list_letter_items(cluster, PAGE, from).await?;
+            for kept in page {
+                let Kept { id, posted, ends, body, answer } = kept;
+                if answer.is_some() || ends <= now || held.contains(&id) {
+                    continue;
+                }
+                let body = match body {
+                    Body::Inline(bytes) => Some(bytes),
+                    // Taken back since.
+                    Body::Object(key) => self.bucket.get_object(&key).await?,
+                };
+                let Some(body) = body else { continue };
+                size += body.len();
+                if size > bytes && !letters.is_empty() {
+                    return Ok(letters);
+                }
+                letters.push(Letter { id, posted, ends, body });
+                if letters.len() >= limit {
+                    return Ok(letters);
+                }
             }
-            let body = match &body {
-                Body::Inline(bytes) => Some(bytes.clone()),
-                // Taken back since.
-                Body::Object(key) => self.bucket.get_object(key).await?,
-            };
-            let Some(body) = body else { continue };
-            size += body.len();
-            if letters.len() >= limit || (size > bytes && !letters.is_empty()) {
+            from = next;
+            if from.is_none() {
                 break;
             }
-            letters.push(Letter { id, posted, ends, body });
         }
         Ok(letters)
     }

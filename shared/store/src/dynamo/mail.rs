@@ -66,15 +66,24 @@ impl Dynamo {
         .await
     }
 
-    pub(crate) async fn list_letter_items(&self, cluster: &str) -> Stored<Vec<Kept>> {
+    /// Lists letters of a cluster, the oldest first. Gives at most `limit`, and where the next ones begin.
+    pub(crate) async fn list_letter_items(
+        &self,
+        cluster: &str,
+        limit: i32,
+        from: Option<Item>,
+    ) -> Stored<(Vec<Kept>, Option<Item>)> {
         let query = self
             .client
             .query()
             .key_condition_expression("pk = :p")
             .expression_attribute_values(":p", text(key::mail(cluster)))
-            .consistent_read(true);
-        let items = self.pages(query, usize::MAX).await?;
-        items.iter().map(|item| read("Query", item)).collect()
+            .consistent_read(true)
+            .limit(limit)
+            .set_exclusive_start_key(from);
+        let (items, next) = self.page(query).await?;
+        let letters = items.iter().map(|item| read("Query", item)).collect::<Stored<_>>()?;
+        Ok((letters, next))
     }
 
     pub(crate) async fn get_letter_item(&self, cluster: &str, id: &str) -> Stored<Option<Kept>> {

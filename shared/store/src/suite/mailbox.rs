@@ -99,6 +99,33 @@ pub(super) async fn a_question_by_mail_is_three_writes(world: World) {
     assert_eq!((asked.requests, asked.read_units, asked.write_units), (requests.into(), 2.0, 3.0));
 }
 
+/// Relays look twice a second, however many letters wait.
+pub(super) async fn a_look_for_letters_reads_no_more_than_it_needs(world: World) {
+    let store = &world.store;
+    for number in 0..230 {
+        store.post_letter("eu", &letter(&format!("{number:03}"), 10, 900)).await.unwrap();
+    }
+    let of =
+        |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
+    world.meter.take();
+    assert_eq!(world.mail("eu", 0, &[], 64, usize::MAX).await, of(0..64));
+    let look = world.meter.take();
+    assert_eq!(look.requests, [("Query", 1)].into());
+    assert!(look.read_units <= 32.0, "{look:?}");
+    assert_eq!(world.mail("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
+    assert_eq!(world.meter.take().requests, [].into());
+    // What lies behind those that are answered or held is found.
+    for id in of(0..120) {
+        store.answer_letter("eu", &id, b"done").await.unwrap();
+    }
+    let held = of(120..180);
+    let held: Vec<&str> = held.iter().map(String::as_str).collect();
+    world.meter.take();
+    assert_eq!(world.mail("eu", 0, &held, 4, usize::MAX).await, of(180..184));
+    assert_eq!(world.meter.take().requests, [("Query", 2)].into());
+    assert_eq!(world.mail("eu", 0, &held, 64, usize::MAX).await, of(180..230));
+}
+
 pub(super) async fn a_round_is_begun_once(world: World) {
     let store = &world.store;
     assert_eq!(store.read_rounds().await.unwrap(), [].into());

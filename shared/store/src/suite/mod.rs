@@ -130,6 +130,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             letters_wait_until_they_are_answered_taken_or_over,
             large_letters_and_answers_are_in_the_bucket_until_they_are_taken,
             a_question_by_mail_is_three_writes,
+            a_look_for_letters_reads_no_more_than_it_needs,
             a_round_is_begun_once,
             a_silence_is_noted_until_it_ends;
         model:
