@@ -19,6 +19,7 @@ use url::{Host, Url};
 use crate::exit::Trouble;
 use crate::server::{Origin, Server};
 use crate::target::Target;
+use crate::why::printable;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
@@ -30,6 +31,15 @@ const SOURCE: &str = "ebb-cli";
 pub(crate) struct Client {
     http: reqwest::Client,
     server: Server,
+}
+
+/// How a published version came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publication {
+    /// The version is new.
+    Created,
+    /// The same document was published before.
+    Unchanged,
 }
 
 /// Why a request has no answer that helps.
@@ -105,13 +115,18 @@ fn refused(problem: &Problem) -> Trouble {
             text.push_str(&format!("\n    help: {help}"));
         }
     }
-    match problem.status {
+    for change in &problem.changes {
+        let value = |value: &Option<String>| value.as_deref().map_or("(none)".to_owned(), printable);
+        text.push_str(&format!("\n  {}: {} → {}", change.path, value(&change.old), value(&change.new)));
+    }
+    let trouble = match problem.status {
         401 | 403 => {
             Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
         }
         500.. => Trouble::broken(text).next("try again; the server's log says more"),
         _ => Trouble::failed(text),
-    }
+    };
+    trouble.of(problem)
 }
 
 #[derive(Deserialize)]
@@ -163,9 +178,14 @@ impl Client {
     }
 
     /// Publishes a document.
-    pub(crate) async fn publish(&self, document: &str) -> Result<PluginInfo, ClientError> {
+    pub(crate) async fn publish(&self, document: &str) -> Result<(Publication, PluginInfo), ClientError> {
         let body = PublishPlugin { document: document.to_owned() };
-        self.read(self.request(Method::POST, &["plugins"]).json(&body)).await
+        let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
+        let publication = match response.status() {
+            StatusCode::OK => Publication::Unchanged,
+            _ => Publication::Created,
+        };
+        Ok((publication, self.parse(response).await?))
     }
 
     /// Deletes one version.
@@ -346,6 +366,10 @@ impl Client {
 
     async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
         let response = self.send(request).await?;
+        self.parse(response).await
+    }
+
+    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, ClientError> {
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         serde_json::from_slice(&body).map_err(|error| ClientError::Unexpected {

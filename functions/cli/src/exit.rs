@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
+use ebb_flow::http::HttpProblem;
 use ebb_spec::diagnostic::{Diagnostics, Drawing};
+use ebb_wire::api::{DocumentError, Problem};
+use serde::Serialize;
 
-use crate::output;
+use crate::output::{self, Format};
 
 /// The exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,7 @@ pub(crate) struct Told {
     message: String,
     causes: Vec<String>,
     next: Vec<String>,
+    problem: Option<Problem>,
 }
 
 impl Trouble {
@@ -65,7 +69,7 @@ impl Trouble {
     }
 
     fn told(exit: Exit, message: String) -> Self {
-        Self::Told(Box::new(Told { exit, message, causes: Vec::new(), next: Vec::new() }))
+        Self::Told(Box::new(Told { exit, message, causes: Vec::new(), next: Vec::new(), problem: None }))
     }
 
     /// Adds an error and what caused it, in turn.
@@ -89,6 +93,15 @@ impl Trouble {
     pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
         if let Self::Told(told) = &mut self {
             told.next.push(next.into());
+        }
+        self
+    }
+
+    /// Adds the answer of the server, for programs.
+    #[must_use]
+    pub(crate) fn of(mut self, problem: &Problem) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.problem = Some(problem.clone());
         }
         self
     }
@@ -120,6 +133,57 @@ impl Trouble {
             output::tell(text.trim_end_matches('\n'));
         }
         self.exit()
+    }
+}
+
+/// A failure for programs: one object, as commands write their data.
+#[derive(Debug, Serialize)]
+struct Failure {
+    error: FailureDetail,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FailureDetail {
+    message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    next: Vec<String>,
+    /// What the server says, with its stable word, the errors of a document and the changes of an update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
+    /// Errors of documents that were found without a server.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<DocumentError>,
+}
+
+impl Trouble {
+    /// Says it on standard error, and on standard output too if programs are to read it.
+    pub(crate) fn report_as(&self, format: Option<Format>) -> Exit {
+        if let (Some(format), Some(error)) = (format, self.detail()) {
+            // A reader that went away is none of our troubles.
+            let _ = output::write_failure(format, &Failure { error });
+        }
+        self.report()
+    }
+
+    fn detail(&self) -> Option<FailureDetail> {
+        match self {
+            Self::Told(told) => Some(FailureDetail {
+                message: told.message.clone(),
+                causes: told.causes.clone(),
+                next: told.next.clone(),
+                problem: told.problem.clone(),
+                errors: Vec::new(),
+            }),
+            Self::Documents(diagnostics) => {
+                let errors: Vec<_> = diagnostics.iter().map(HttpProblem::document_error).collect();
+                let message = errors.first().map(|error| error.message.clone()).unwrap_or_default();
+                Some(FailureDetail { message, errors, ..FailureDetail::default() })
+            }
+            Self::Output(_) => None,
+        }
     }
 }
 

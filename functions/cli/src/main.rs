@@ -21,14 +21,16 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
     // The supervisor of a unit is this program once more: it forks, which only a single thread may.
     ebb_local::pods::supervise_if_asked();
-    let ebb = commands::Ebb::parse();
+    let arguments = commands::Ebb::command().get_matches();
+    let format = output::asked_format(&arguments);
+    let ebb = commands::Ebb::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
                 .into();
         }
     };
-    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|trouble| trouble.report());
+    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|trouble| trouble.report_as(format));
     // Whoever leaves at once does not wait for what still runs.
     runtime.shutdown_background();
     exit.into()

@@ -1,8 +1,9 @@
 //! What goes where: data to standard output, everything else to standard error.
 
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::ValueEnum;
+use clap::{ArgMatches, ValueEnum};
 use comfy_table::Table;
 use ebb_spec::diagnostic::Drawing;
 use serde::Serialize;
@@ -22,8 +23,17 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Output {
     /// Write data for programs instead of text for people
-    #[arg(short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
+    #[arg(id = OUTPUT, short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
     format: Option<Format>,
+}
+
+/// The id of `-o` among the arguments of every command that has it.
+const OUTPUT: &str = "output";
+
+/// The format that a command line asks for.
+pub(crate) fn asked_format(arguments: &ArgMatches) -> Option<Format> {
+    let own = arguments.try_get_one::<Format>(OUTPUT).ok().flatten().copied();
+    own.or_else(|| arguments.subcommand().and_then(|(_, arguments)| asked_format(arguments)))
 }
 
 impl Output {
@@ -39,9 +49,23 @@ impl Output {
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), Trouble> {
         match self.format {
-            Some(format) => print(&encoded(format, data)?),
+            Some(format) => {
+                WRITTEN.store(true, Ordering::Relaxed);
+                print(&encoded(format, data)?)
+            }
             None => print(&text(data)),
         }
+    }
+}
+
+/// Whether an object for programs went to standard output.
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Writes the failure of a command for programs, unless the command has written an object already.
+pub(crate) fn write_failure(format: Format, failure: &impl Serialize) -> Result<(), Trouble> {
+    match WRITTEN.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => print(&encoded(format, failure)?),
     }
 }
 

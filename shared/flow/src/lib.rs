@@ -10,6 +10,7 @@
 
 pub mod api;
 pub mod cause;
+pub mod changes;
 pub mod claim;
 pub mod cluster;
 pub mod complete;

@@ -9,12 +9,16 @@ use ebb_spec::compile::{self, Bound, resolve_version};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin, RouteGroup, Sandbox};
+use ebb_spec::plan::Plan;
 use ebb_store::{ReadPlugins, TargetHead, Transition, Waiting};
+use ebb_wire::api::DocumentChange;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
 use tracing::Instrument as _;
 
+use crate::api::retry;
+use crate::changes;
 use crate::drive::drive;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
@@ -28,6 +32,8 @@ use crate::tell;
 pub enum NotTaken {
     /// The life is over, or another one waits for the name already: 409.
     Conflict(&'static str, String),
+    /// The update asks for something else than the living target has: 409.
+    Changed(Vec<DocumentChange>),
     /// The document cannot be used: 422 with its errors.
     Document(Diagnostics),
     /// Something that it needs is not given: 422.
@@ -58,7 +64,7 @@ async fn take(
     event: &Lifecycle,
 ) -> Result<Answer, FlowError> {
     match asked {
-        Asked::Created | Asked::Updated => create(env, plugins, event).await,
+        Asked::Created | Asked::Updated => create(env, plugins, asked, event).await,
         Asked::Deleted => {
             delete(env, &event.kind, &event.name, &event.uid).await?;
             Ok(Ok(answer(event, LifecycleResult::Stopping)))
@@ -75,7 +81,12 @@ fn answer(event: &Lifecycle, result: LifecycleResult) -> LifecycleAnswer {
     }
 }
 
-async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Result<Answer, FlowError> {
+async fn create(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: Asked,
+    event: &Lifecycle,
+) -> Result<Answer, FlowError> {
     let mut compiled: Option<Compiled> = None;
     for _ in 0..crate::ATTEMPTS {
         // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
@@ -83,18 +94,22 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
         let known = seen.as_ref().map(finish::engine_target);
         let decide = |moments| decide_create(known.as_ref(), &event.uid, event.generation, moments);
         // What asks for nothing new is answered before the document is looked at.
-        match decide(Moments::default()) {
-            Creation::Same => {
+        match (decide(Moments::default()), &seen) {
+            (Creation::Changed, Some(target)) => return update(env, plugins, event, target).await,
+            (Creation::Same, Some(target)) if asked == Asked::Updated => {
+                return update(env, plugins, event, target).await;
+            }
+            (Creation::Same, _) => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
                 return Ok(Ok(answer(event, result)));
             }
-            Creation::Stale => return Ok(Err(stale(event))),
-            Creation::Crowded => {
+            (Creation::Stale, _) => return Ok(Err(stale(event))),
+            (Creation::Crowded, _) => {
                 let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
                 return Ok(Err(NotTaken::Conflict("name-taken", text)));
             }
-            Creation::Begin(_) | Creation::Wait | Creation::Changed => {}
+            (Creation::Begin(_) | Creation::Wait | Creation::Changed, _) => {}
         }
         if env.store.is_tombstoned(&event.uid).await? {
             return Ok(Err(stale(event)));
@@ -113,16 +128,6 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
             None => false,
         };
         match (decision, seen) {
-            (Creation::Changed, Some(target)) => {
-                if target.plan == plan.loaded.digest {
-                    return Ok(Ok(answer(event, LifecycleResult::Starting)));
-                }
-                let text = format!(
-                    "the resources of the living {} {:?} cannot be changed: delete it and create it anew",
-                    event.kind, event.name
-                );
-                return Ok(Err(NotTaken::Conflict("changed", text)));
-            }
             (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
                 let target = fresh(env, event, plan, seen.as_ref());
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
@@ -160,6 +165,48 @@ async fn create(env: &Env, plugins: &dyn ReadPlugins, event: &Lifecycle) -> Resu
     Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)))
 }
 
+/// Answers an update of a life that has begun, or waits for its name. Resources cannot be changed while it lives, so an
+/// update that asks for something else is refused. The failed units of a failed target are tried again.
+async fn update(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    event: &Lifecycle,
+    target: &TargetHead,
+) -> Result<Answer, FlowError> {
+    let waiting =
+        target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
+    let (plan, generation, routing_key) = match waiting {
+        Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
+        None => (&target.plan, target.generation, &target.routing_key),
+    };
+    let Some(document) = &event.document else { return Ok(Err(no_document())) };
+    let living = env.plan(plan).await?;
+    let asked = match compile_document(plugins, &event.name, document, Some(&living.plan)).await? {
+        Ok((plan, _)) => plan,
+        Err(errors) => return Ok(Err(NotTaken::Document(errors))),
+    };
+    let mut changes = changes::between(&living.plan, &asked);
+    if event.routing_key.is_some() && event.routing_key != *routing_key {
+        let (old, new) = (routing_key.clone(), event.routing_key.clone());
+        changes.push(DocumentChange { path: "routingKey".to_owned(), old, new });
+    }
+    if !changes.is_empty() {
+        return Ok(Err(NotTaken::Changed(changes)));
+    }
+    let mut result = LifecycleResult::Unchanged;
+    if waiting.is_none() && target.phase == TargetPhase::Failed {
+        let retried = retry::retry(env, &event.kind, &event.name).await?;
+        if matches!(retried, retry::Answer::Retried(_)) {
+            result = LifecycleResult::Retrying;
+        }
+    }
+    Ok(Ok(LifecycleAnswer { generation, ..answer(event, result) }))
+}
+
+fn no_document() -> NotTaken {
+    NotTaken::Missing("data.document is missing: the target's document as text".to_owned())
+}
+
 fn stale(event: &Lifecycle) -> NotTaken {
     let text = format!("the {} with uid {:?} has ended: a late creation is not taken", event.kind, event.uid);
     NotTaken::Conflict("stale", text)
@@ -190,12 +237,8 @@ async fn compile(
     plugins: &dyn ReadPlugins,
     event: &Lifecycle,
 ) -> Result<Result<Compiled, NotTaken>, FlowError> {
-    let Some(document) = &event.document else {
-        return Ok(Err(NotTaken::Missing(
-            "data.document is missing: the target's document as text".to_owned(),
-        )));
-    };
-    let (plan, _) = match compile_document(plugins, &event.name, document).await? {
+    let Some(document) = &event.document else { return Ok(Err(no_document())) };
+    let (plan, _) = match compile_document(plugins, &event.name, document, None).await? {
         Ok(compiled) => compiled,
         Err(errors) => return Ok(Err(NotTaken::Document(errors))),
     };
@@ -214,8 +257,8 @@ async fn compile(
     Ok(Ok(Compiled { loaded, plugins: names }))
 }
 
-/// Compiles a target's document with the published plugins that it names. Gives the plan and the warnings, or the
-/// errors of the document.
+/// Compiles a target's document with the published plugins that it names, in the versions that `living` holds where it
+/// names none. Gives the plan and the warnings, or the errors of the document.
 ///
 /// # Errors
 /// The store's.
@@ -223,10 +266,11 @@ pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
     document: &str,
-) -> Result<Result<(ebb_spec::plan::Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
+    living: Option<&Plan>,
+) -> Result<Result<(Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &Vars::none())).await?;
-    let sandbox = match loaded {
+    let mut sandbox = match loaded {
         Ok(Document::Sandbox(sandbox)) => sandbox,
         Ok(Document::RouteGroup(group)) => match compile::check_route_group(&group) {
             Ok(()) => target_of(group),
@@ -242,6 +286,9 @@ pub async fn compile_document(
         let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
         let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
         return Ok(Err(error.into()));
+    }
+    if let Some(living) = living {
+        changes::pin(&mut sandbox, living);
     }
     let (found, errors) = find_plugins(plugins, &sandbox).await?;
     if errors.has_errors() {

@@ -30,6 +30,23 @@ pub struct Problem {
     /// Errors of a document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentError>,
+    /// What an update of a living target would change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<DocumentChange>,
+}
+
+/// One difference between what a living target was created with and what an update asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DocumentChange {
+    /// Where: `ttl`, `resources.db.params.size`, …
+    pub path: String,
+    /// The value that the target has, shortened; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<String>,
+    /// The value that the update asks for, shortened; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
 }
 
 /// An error or warning of a document.
@@ -472,10 +489,12 @@ pub struct Retried {
 pub struct Skip {
     /// The unit's key, `RESOURCE/UNIT`.
     pub unit: String,
-    /// Why; 1 to 500 characters.
+    /// Why; 1 to 500 characters, not only white space.
+    #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
     pub reason: String,
-    /// Who says so, as the operator calls himself.
+    /// Who says so, as the operator calls himself; at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 100)]
     pub by: Option<String>,
 }
 
@@ -483,10 +502,12 @@ pub struct Skip {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Abandon {
-    /// Why; 1 to 500 characters.
+    /// Why; 1 to 500 characters, not only white space.
+    #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
     pub reason: String,
-    /// Who says so, as the operator calls himself.
+    /// Who says so, as the operator calls himself; at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 100)]
     pub by: Option<String>,
 }
 

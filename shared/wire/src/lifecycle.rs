@@ -89,7 +89,7 @@ pub enum OutputValue {
     Secret(SecretRef),
 }
 
-/// The answer to a lifecycle webhook, with status 202. The same for every repetition of it.
+/// The answer to a lifecycle webhook, with status 202.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleAnswer {
@@ -97,7 +97,7 @@ pub struct LifecycleAnswer {
     pub target: String,
     /// The uid.
     pub uid: String,
-    /// The generation.
+    /// The generation that the target has; an update that changes nothing keeps it.
     pub generation: u64,
     /// What the webhook was taken for.
     pub result: LifecycleResult,
@@ -113,6 +113,10 @@ pub enum LifecycleResult {
     Waiting,
     /// The target stops, or has, or never was.
     Stopping,
+    /// The update asks for what the target already has.
+    Unchanged,
+    /// The update asks for what the target already has; its failed units are tried again.
+    Retrying,
 }
 
 /// A field that breaks its rule.
@@ -141,22 +145,8 @@ impl Lifecycle {
     /// keys and of paths, which gateways decode before they pass them on: they hold nothing that a path takes for something
     /// else.
     pub fn validate(&self) -> Result<(), Invalid> {
-        let kind = self.kind.as_bytes();
-        let letters = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-        let shaped = kind.first().is_some_and(u8::is_ascii_lowercase) && kind.iter().all(letters);
-        if !shaped || kind.len() > Self::MAX_KIND {
-            let problem = format!(
-                "is {:?}: expected a-z first, then a-z, 0-9 and -, at most {} characters",
-                crate::limits::message(&self.kind),
-                Self::MAX_KIND
-            );
-            return Err(Invalid { field: "kind", problem });
-        }
-        plain_text("name", &self.name, Self::MAX_NAME)?;
-        if self.name.len() > Self::MAX_NAME_BYTES {
-            let problem = format!("is longer than {} bytes of UTF-8", Self::MAX_NAME_BYTES);
-            return Err(Invalid { field: "name", problem });
-        }
+        kind(&self.kind)?;
+        name(&self.name)?;
         plain_text("uid", &self.uid, Self::MAX_UID)?;
         if let Some(key) = &self.routing_key {
             plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
@@ -175,6 +165,38 @@ impl Lifecycle {
 
 /// What ends a segment of a path, or is decoded in it.
 const UNSAFE: [char; 5] = ['/', '#', '%', '?', '\\'];
+
+/// Checks the kind of a target.
+///
+/// # Errors
+/// When it does not match `[a-z][a-z0-9-]*` or is too long.
+pub fn kind(kind: &str) -> Result<(), Invalid> {
+    let bytes = kind.as_bytes();
+    let letters = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let shaped = bytes.first().is_some_and(u8::is_ascii_lowercase) && bytes.iter().all(letters);
+    if shaped && bytes.len() <= Lifecycle::MAX_KIND {
+        return Ok(());
+    }
+    let problem = format!(
+        "is {:?}: expected a-z first, then a-z, 0-9 and -, at most {} characters",
+        crate::limits::message(kind),
+        Lifecycle::MAX_KIND
+    );
+    Err(Invalid { field: "kind", problem })
+}
+
+/// Checks the name of a target.
+///
+/// # Errors
+/// When it is empty, too long, or has white space, control characters or what means something in a path.
+pub fn name(name: &str) -> Result<(), Invalid> {
+    plain_text("name", name, Lifecycle::MAX_NAME)?;
+    if name.len() > Lifecycle::MAX_NAME_BYTES {
+        let problem = format!("is longer than {} bytes of UTF-8", Lifecycle::MAX_NAME_BYTES);
+        return Err(Invalid { field: "name", problem });
+    }
+    Ok(())
+}
 
 fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
     let problem = if text.is_empty() {

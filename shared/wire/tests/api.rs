@@ -85,10 +85,21 @@ fn errors() {
         line: Some(7),
         column: Some(13),
     };
-    let problem =
-        Problem { status: 422, code: text("document"), detail: text("1 error"), errors: vec![error] };
+    let problem = Problem {
+        status: 422,
+        code: text("document"),
+        detail: text("1 error"),
+        errors: vec![error],
+        changes: vec![],
+    };
     golden!("problem", problem);
-    let short = Problem { status: 401, code: text("unsigned"), detail: text("sign it"), errors: vec![] };
+    let short = Problem {
+        status: 401,
+        code: text("unsigned"),
+        detail: text("sign it"),
+        errors: vec![],
+        changes: vec![],
+    };
     golden!("problem-short", short);
 }
 

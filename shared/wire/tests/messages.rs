@@ -284,7 +284,14 @@ fn lifecycle_messages() {
     };
     golden!(
         "lifecycle-answers",
-        [LifecycleResult::Starting, LifecycleResult::Waiting, LifecycleResult::Stopping].map(answer)
+        [
+            LifecycleResult::Starting,
+            LifecycleResult::Waiting,
+            LifecycleResult::Stopping,
+            LifecycleResult::Unchanged,
+            LifecycleResult::Retrying,
+        ]
+        .map(answer)
     );
     let outcome = OutcomeData {
         kind: "sandbox".to_owned(),

@@ -83,7 +83,7 @@ impl Sender {
                 Ok(answer) if !lost => {
                     let known = matches!(
                         answer,
-                        Ok(_) | Err(NotTaken::Conflict("stale" | "name-taken" | "changed", _))
+                        Ok(_) | Err(NotTaken::Conflict("stale" | "name-taken", _) | NotTaken::Changed(_))
                     );
                     if !known {
                         work.books.blame(format!("{asked:?} {}: {answer:?}", event.uid));

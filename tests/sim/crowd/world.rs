@@ -225,9 +225,9 @@ impl World {
             return Ok(plan);
         }
         let (table, name, document) = (Arc::clone(&self.table), name.to_owned(), document.to_owned());
-        let compiled = self
-            .runtime
-            .run(async move { ebb_flow::receive::compile_document(table.as_ref(), &name, &document).await });
+        let compiled = self.runtime.run(async move {
+            ebb_flow::receive::compile_document(table.as_ref(), &name, &document, None).await
+        });
         let Some(Ok(Ok((plan, _)))) = compiled else { return Err(format!("{compiled:?}")) };
         let plan = Arc::new(plan);
         self.plans.lock().expect("no panic while it is held").insert(key, Arc::clone(&plan));

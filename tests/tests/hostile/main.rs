@@ -10,6 +10,7 @@ mod orphans;
 mod polls;
 mod secrets;
 mod sizes;
+mod updates;
 mod users;
 mod webhooks;
 #[path = "../lives/world.rs"]
@@ -57,6 +58,8 @@ fn main() {
         polls: proofs answers what_relays_answer nobody_asks;
         secrets: canary evidence plain_values references_from_receivers;
         sizes: headers_and_urls outputs documents;
+        updates: what_changes_nothing what_would_change_something an_update_retries_what_has_failed
+            an_update_of_what_waits;
         users: values_stay_values header_injection places_are_not_templates addresses_inside;
         webhooks: signatures times_and_alterations events_that_are_none bodies binary_mode documents lives_out_of_order
             repetitions one_name_two_lives a_third_life_does_not_displace_the_second;

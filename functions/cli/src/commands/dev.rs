@@ -52,7 +52,7 @@ impl Args {
         })
         .await?;
         output::print(&format!(
-            "server  {}\nS3      {}\nsecrets in {} (token of the api, webhookSecret of the platform)\nstop with Ctrl-C\n",
+            "server  {}\nS3      {}\nsecrets in {}: token (api), webhookSecret (lifecycle webhooks), platformSecret (outcomes)\nstop with Ctrl-C\n",
             machine.url(),
             machine.s3_url(),
             machine.file().display()

@@ -276,13 +276,8 @@ async fn publish(client: &Client, plugin: &Plugin) -> Result<(), Trouble> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),
         Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
-            let version = offline::version(plugin).to_string();
-            let published = client.plugin(&plugin.name.value, &version).await?;
-            match published {
-                Some(published) if super::plugin::same(&published, plugin) => Ok(()),
-                _ => Err(super::plugin::immutable(plugin)
-                    .next("or use another --state, which has not seen this version")),
-            }
+            Err(super::plugin::immutable(plugin)
+                .next("or use another --state, which has not seen this version"))
         }
         Err(error) => Err(error.into()),
     }

@@ -31,7 +31,7 @@ pub async fn preview(
         Ok(Document::Plugin(plugin)) => plugin.name.value,
         Err(errors) => return Ok(Err(errors)),
     };
-    match compile_document(store, &name, document).await? {
+    match compile_document(store, &name, document, None).await? {
         Ok((plan, warnings)) => {
             let warnings = warnings.iter().map(HttpProblem::document_error).collect();
             let shown = offload(move || show(&name, plan)).await??;

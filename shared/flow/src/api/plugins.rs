@@ -16,10 +16,19 @@ use crate::offload::offload;
 /// Targets per page when holders of a version are looked for.
 const PAGE: usize = 100;
 
+/// A version that is published.
+#[derive(Debug)]
+pub enum Published {
+    /// It is new.
+    Created(PluginInfo),
+    /// The same document was published before.
+    Unchanged(PluginInfo),
+}
+
 /// Why a plugin was not published.
 #[derive(Debug)]
 pub enum NotPublished {
-    /// The version exists.
+    /// The version exists with another document.
     Exists(String),
     /// The document has errors.
     Document(Diagnostics),
@@ -66,7 +75,8 @@ fn about(item: &PluginItem) -> PluginInfo {
     }
 }
 
-/// Publishes the plugin of a document. A document without a version is version `0.0.0`.
+/// Publishes the plugin of a document. A document without a version is version `0.0.0`. The same document again changes
+/// nothing.
 ///
 /// # Errors
 /// The store's.
@@ -74,7 +84,7 @@ pub async fn publish(
     store: &dyn ApiStore,
     document: &str,
     now: Timestamp,
-) -> Result<Result<PluginInfo, NotPublished>, FlowError> {
+) -> Result<Result<Published, NotPublished>, FlowError> {
     let text = document.to_owned();
     let plugin = match offload(move || one_plugin(&text)).await? {
         Ok(plugin) => plugin,
@@ -94,9 +104,16 @@ pub async fn publish(
         created: now,
     };
     if store.put_plugin(&item).await? {
-        return Ok(Ok(about(&item)));
+        return Ok(Ok(Published::Created(about(&item))));
     }
-    let text = format!("plugin {}@{} exists already: versions are immutable", item.name, item.version);
+    let known = store.get_plugin(&item.name, &item.version).await?;
+    if let Some(known) = known.filter(|known| known.digest == item.digest) {
+        return Ok(Ok(Published::Unchanged(about(&known))));
+    }
+    let text = format!(
+        "plugin {}@{} is published with another document: versions are immutable",
+        item.name, item.version
+    );
     Ok(Err(NotPublished::Exists(text)))
 }
 

@@ -4,7 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejec
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_wire::api::{DocumentError, Problem};
+use ebb_wire::api::{DocumentChange, DocumentError, Problem};
 
 use crate::error::FlowError;
 
@@ -19,7 +19,15 @@ impl HttpProblem {
     /// A problem with its status, its stable word, and what to do.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.to_owned(), detail.into());
-        Self(Problem { status: status.as_u16(), code, detail, errors: Vec::new() })
+        Self(Problem { status: status.as_u16(), code, detail, errors: Vec::new(), changes: Vec::new() })
+    }
+
+    /// 409 with what an update of a living target would change.
+    pub fn changed(changes: Vec<DocumentChange>) -> Self {
+        let detail = "a living target cannot be changed: delete it first, then create it again";
+        let mut problem = Self::new(StatusCode::CONFLICT, "changed", detail);
+        problem.0.changes = changes;
+        problem
     }
 
     /// 404.

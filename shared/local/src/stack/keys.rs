@@ -104,6 +104,7 @@ impl Kept {
             url: url.to_owned(),
             token: self.api_token.clone(),
             webhook_secret: self.webhook_secret.clone(),
+            platform_secret: Some(self.platform_secret.clone()),
             s3: Some(s3.to_owned()),
         }
     }
@@ -123,6 +124,9 @@ pub struct Connection {
     pub token: String,
     /// Signs lifecycle webhooks.
     pub webhook_secret: String,
+    /// Signs outcomes: what the platform verifies them with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform_secret: Option<String>,
     /// Where scripts find S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,

@@ -6,6 +6,7 @@ use ebb_spec::compile;
 use ebb_wire::api::PluginInfo;
 
 use super::immutable;
+use crate::client::Publication;
 use crate::commands::connect;
 use crate::documents::{self, SetArgs};
 use crate::exit::{Exit, Trouble};
@@ -32,12 +33,16 @@ impl Args {
             }
         }
         let client = connect(server)?;
-        let mut created: Vec<PluginInfo> = Vec::new();
+        let mut published: Vec<PluginInfo> = Vec::new();
         for plugin in &plugins {
             match client.publish(&plugin.expanded).await {
-                Ok(info) => {
-                    output::tell(&format!("Created resource plugin {}@{}", info.name, info.version));
-                    created.push(info);
+                Ok((publication, info)) => {
+                    let word = match publication {
+                        Publication::Created => "Created",
+                        Publication::Unchanged => "Unchanged",
+                    };
+                    output::tell(&format!("{word} resource plugin {}@{}", info.name, info.version));
+                    published.push(info);
                 }
                 Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
                     return Err(immutable(plugin));
@@ -46,7 +51,7 @@ impl Args {
             }
         }
         if self.output.format().is_some() {
-            self.output.write(&created, |_| String::new())?;
+            self.output.write(&published, |_| String::new())?;
         }
         Ok(Exit::Done)
     }

@@ -12,9 +12,7 @@ mod versions;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use ebb_spec::load;
 use ebb_spec::model::Plugin;
-use ebb_wire::api::PluginDetail;
 
 use crate::exit::{Exit, Trouble};
 use crate::offline;
@@ -106,11 +104,6 @@ fn exact(text: &str) -> Result<semver::Version, String> {
 
 fn never_published(name: &str) -> Trouble {
     Trouble::failed(format!("the plugin {name} was never published")).next("ebb plugin list")
-}
-
-/// Whether what is published is this plugin.
-pub(crate) fn same(published: &PluginDetail, plugin: &Plugin) -> bool {
-    published.document == plugin.expanded || published.info.digest == load::digest(plugin)
 }
 
 /// The version is taken.

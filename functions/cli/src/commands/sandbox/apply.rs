@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebb_wire::api::TargetDetail;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::LifecycleResult;
 
@@ -40,37 +41,44 @@ impl Args {
         let document = TargetDocument::read(&self.file, &self.sets.vars()?)?;
         let client = connect(server)?;
         let target = document.target(self.kind.kind());
-        let seen = client.target(&target).await?.filter(lives);
-        let uid = seen.as_ref().map_or_else(fresh_uid, |seen| seen.info.uid.clone());
-        let (asked, generation) = match &seen {
+        let seen = client.target(&target).await?;
+        let uid = seen.as_ref().and_then(current_uid).map_or_else(fresh_uid, str::to_owned);
+        let known = seen.as_ref().filter(|seen| current_uid(seen).is_some());
+        let (asked, generation) = match known {
             Some(seen) => (Asked::Updated, seen.info.generation + 1),
             None => (Asked::Created, 1),
         };
         let mut life = Life { target, uid, generation };
         let answer = ask(&client, asked, &life, Some(document.expanded())).await?;
-        let change = match (&seen, client.target(&life.target).await?) {
-            // A document that asks for what is there changes nothing: the generation stays.
-            (Some(_), Some(now)) if now.info.uid == life.uid && now.info.generation < life.generation => {
-                life.generation = now.info.generation;
-                "Unchanged"
-            }
-            (Some(_), _) => "Changed",
-            (None, _) if answer.result == LifecycleResult::Waiting => "Queued",
-            (None, _) => "Created",
+        life.generation = answer.generation;
+        let change = match answer.result {
+            LifecycleResult::Unchanged => "Unchanged",
+            LifecycleResult::Retrying => "Retrying",
+            LifecycleResult::Waiting => "Queued",
+            LifecycleResult::Starting | LifecycleResult::Stopping => "Created",
         };
         output::tell(&format!("{change} {} (uid {}, generation {})", life.target, life.uid, life.generation));
-        let exit = match self.wait.limit(self.wait_timeout) {
-            Wait::No => Exit::Done,
-            Wait::For(timeout) => wait(&client, &life, Goal::Ready, timeout).await?,
+        let ended = match self.wait.limit(self.wait_timeout) {
+            Wait::No => Ok(Exit::Done),
+            Wait::For(timeout) => wait(&client, &life, Goal::Ready, timeout).await,
         };
-        if exit == Exit::Done
-            && let Some(seen) = client.target(&life.target).await?
-        {
-            self.output.write(&seen, |seen| {
+        let is_told = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
+        match client.target(&life.target).await {
+            Ok(Some(seen)) if is_told => self.output.write(&seen, |seen| {
                 let resources = &seen.resources;
                 why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
-            })?;
+            })?,
+            Ok(_) => {}
+            // The reason why waiting ended says more.
+            Err(error) if ended.is_ok() => return Err(error.into()),
+            Err(_) => {}
         }
-        Ok(exit)
+        ended
     }
+}
+
+/// The uid that an update is for: the life that waits for the name, or else the one that has it and lives.
+fn current_uid(seen: &TargetDetail) -> Option<&str> {
+    let living = || lives(seen).then_some(seen.info.uid.as_str());
+    seen.waiting.as_deref().or_else(living)
 }

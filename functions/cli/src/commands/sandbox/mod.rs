@@ -15,7 +15,7 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Ask for a sandbox, or for the change of one
+    /// Create a sandbox; try a failed one again
     Apply(apply::Args),
     /// Show a sandbox with its resources and units
     Get(get::Args),

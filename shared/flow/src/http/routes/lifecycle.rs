@@ -20,11 +20,11 @@ use crate::receive::{self, NotTaken};
 
 /// Takes a lifecycle webhook: a CloudEvent in structured mode, signed with Standard Webhooks. The same webhook again
 /// gets the same answer.
-#[utoipa::path(post, path = "/v1/events", tag = "lifecycle", request_body = Lifecycle, responses(
+#[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", request_body = Lifecycle, responses(
     (status = 202, body = LifecycleAnswer, description = "Taken; the outcome comes as an event."),
     (status = 400, body = Problem, description = "Not a CloudEvent."),
     (status = 401, body = Problem, description = "Unsigned, wrongly signed, or too old."),
-    (status = 409, body = Problem, description = "The life is over, or its name is taken."),
+    (status = 409, body = Problem, description = "The life is over, its name is taken, or the update would change a living target."),
     (status = 413, body = Problem, description = "Larger than 1 MiB."),
     (status = 415, body = Problem, description = "Not an event in structured mode. The binary mode is refused because its event type is not signed."),
     (status = 422, body = Problem, description = "A kind of event or a document that cannot be used."),
@@ -61,6 +61,7 @@ pub(crate) async fn receive(
     match Box::pin(receive::receive(env, plugins, event.asked, &event.data)).await? {
         Ok(answer) => Ok((StatusCode::ACCEPTED, Json(answer))),
         Err(NotTaken::Conflict(code, detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, code, detail)),
+        Err(NotTaken::Changed(changes)) => Err(HttpProblem::changed(changes)),
         Err(NotTaken::Document(errors)) => Err(HttpProblem::document(&errors)),
         Err(NotTaken::Missing(detail)) => {
             Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "incomplete", detail))

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::Path;
 use super::access::Right;
-use crate::api::plugins::{self, NotPublished, NotWithdrawn};
+use crate::api::plugins::{self, NotPublished, NotWithdrawn, Published};
 use crate::http::{HttpProblem, Server};
 
 /// Published versions.
@@ -22,7 +22,7 @@ pub(crate) struct PluginList {
 }
 
 /// Lists all versions of all plugins.
-#[utoipa::path(get, path = "/v1/plugins", tag = "plugins", responses(
+#[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
     (status = 200, body = PluginList), (status = 401, body = Problem), (status = 403, body = Problem),
 ))]
 pub(crate) async fn list(
@@ -33,10 +33,11 @@ pub(crate) async fn list(
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
-/// Publishes a version. A version is immutable.
-#[utoipa::path(post, path = "/v1/plugins", tag = "plugins", request_body = PublishPlugin, responses(
+/// Publishes a version. A version is immutable; the same document again changes nothing.
+#[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
+    (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 409, body = Problem, description = "The version exists."),
+    (status = 403, body = Problem), (status = 409, body = Problem, description = "The version exists with another document."),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 422, body = Problem, description = "The document has errors."),
 ))]
@@ -49,14 +50,15 @@ pub(crate) async fn publish(
     let request: PublishPlugin = super::read_json(body).await?;
     let now = server.env.now();
     match plugins::publish(server.store.as_ref(), &request.document, now).await? {
-        Ok(info) => Ok((StatusCode::CREATED, Json(info))),
+        Ok(Published::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
+        Ok(Published::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
         Err(NotPublished::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "exists", detail)),
         Err(NotPublished::Document(errors)) => Err(HttpProblem::document(&errors)),
     }
 }
 
 /// Lists the versions of a plugin, the highest first.
-#[utoipa::path(get, path = "/v1/plugins/{name}", tag = "plugins", responses(
+#[utoipa::path(get, path = "/v1/plugins/{name}", operation_id = "listPluginVersions", tag = "plugins", responses(
     (status = 200, body = PluginList), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
 pub(crate) async fn versions(
@@ -93,7 +95,7 @@ pub(crate) async fn signing_secrets(
 }
 
 /// A version with its document and who holds it. `latest` is the highest one.
-#[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", tag = "plugins", responses(
+#[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
     (status = 200, body = PluginDetail), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
 pub(crate) async fn get(
@@ -107,7 +109,7 @@ pub(crate) async fn get(
 }
 
 /// Withdraws a version that no living target holds. `latest` is the highest one.
-#[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", tag = "plugins", responses(
+#[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
     (status = 204), (status = 401, body = Problem), (status = 404, body = Problem),
     (status = 409, body = Problem, description = "Living targets hold it."),
 ))]

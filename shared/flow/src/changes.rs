@@ -1,0 +1,247 @@
+//! What an update of a living target asks for that the target does not have.
+//!
+//! Plans are compared by what their documents say: order, comments and positions do not count, nor do the defaults that
+//! another version of the compiler may add to units.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ebb_spec::model::Sandbox;
+use ebb_spec::plan::{Plan, Template};
+use ebb_wire::api::DocumentChange;
+use serde_json::{Map, Value, json};
+
+/// Characters of a value that are shown.
+const SHOWN: usize = 200;
+/// Changes that are listed; a document may differ in thousands of places.
+const LISTED: usize = 50;
+
+/// Gives each resource that names no version the one that the living target holds.
+pub fn pin(sandbox: &mut Sandbox, living: &Plan) {
+    for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
+        let held = living.resources.get(&resource.name.value).map(|held| held.plugin.as_str());
+        let version =
+            held.and_then(|held| held.rsplit_once('@')).filter(|(name, _)| *name == resource.plugin.value);
+        resource.version = version.and_then(|(_, version)| version.parse().ok());
+    }
+}
+
+/// Returns the differences between the plan of a living target and the plan of an update, by path.
+pub fn between(living: &Plan, asked: &Plan) -> Vec<DocumentChange> {
+    let mut changes = Vec::new();
+    compare("", Some(&content(living)), Some(&content(asked)), &mut changes);
+    changes.truncate(LISTED);
+    changes
+}
+
+/// What the documents of a plan say, as a tree whose paths are those of a document.
+fn content(plan: &Plan) -> Value {
+    let target = &plan.target;
+    let mut units: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for unit in plan.events.iter().flat_map(|event| &event.units) {
+        let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
+        units.entry(resource).or_default().insert(name.to_owned(), json!(unit.work));
+    }
+    let resources: Map<String, Value> = plan
+        .resources
+        .iter()
+        .map(|(name, resource)| {
+            let params: Map<String, Value> =
+                resource.params.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
+            let units = units.remove(name.as_str()).unwrap_or_default();
+            (name.clone(), json!({"plugin": resource.plugin, "params": params, "units": units}))
+        })
+        .collect();
+    let env: Map<String, Value> = plan.env.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
+    json!({
+        "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
+        "ttl": target.ttl_ms.map(duration), "env": env, "resources": resources,
+    })
+}
+
+/// A template as a document has it. A sensitive value is only ever a reference, of which nothing is shown.
+fn shown(template: &Template) -> Value {
+    match template {
+        Template::Literal(Value::String(text)) => Value::String(text.replace("${", "$${")),
+        Template::Literal(value) | Template::Tree(value) => value.clone(),
+        Template::Text(text) => Value::String(text.clone()),
+        Template::Secret { name, key } => json!({"secret": name, "key": key}),
+    }
+}
+
+/// A time as documents have it.
+fn duration(ms: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let unit = units.into_iter().find(|(length, _)| ms >= *length && ms.is_multiple_of(*length));
+    unit.map_or_else(|| format!("{ms}ms"), |(length, unit)| format!("{}{unit}", ms / length))
+}
+
+fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, changes: &mut Vec<DocumentChange>) {
+    let (old, new) = (old.filter(|value| !value.is_null()), new.filter(|value| !value.is_null()));
+    if old == new {
+        return;
+    }
+    if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) {
+        let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        // Another plugin has other units: its name says all.
+        let other_plugin = old.get("plugin") != new.get("plugin");
+        for name in names.into_iter().filter(|name| !(other_plugin && *name == "units")) {
+            compare(&below(path, name), old.get(name), new.get(name), changes);
+        }
+        return;
+    }
+    if let (Some(Value::Array(old)), Some(Value::Array(new))) = (old, new)
+        && old.len() == new.len()
+    {
+        for (at, (old, new)) in old.iter().zip(new).enumerate() {
+            compare(&format!("{path}[{at}]"), Some(old), Some(new), changes);
+        }
+        return;
+    }
+    changes.push(DocumentChange { path: path.to_owned(), old: old.map(text), new: new.map(text) });
+}
+
+/// The path of a member; a name with a dot in it stands in brackets.
+fn below(path: &str, name: &str) -> String {
+    match (path, name.contains('.')) {
+        ("", false) => name.to_owned(),
+        (_, false) => format!("{path}.{name}"),
+        (_, true) => format!("{path}[{name:?}]"),
+    }
+}
+
+/// A value in at most [`SHOWN`] characters. A resource that is added or removed is named by its plugin.
+fn text(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Object(members) => match (members.get("plugin"), members.contains_key("secret")) {
+            (Some(Value::String(plugin)), _) => plugin.clone(),
+            (_, true) => "(sensitive)".to_owned(),
+            _ => value.to_string(),
+        },
+        value => value.to_string(),
+    };
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_spec::compile::{self, Bound};
+    use ebb_spec::load::{self, Document, NoFiles, Vars};
+
+    use super::*;
+
+    const PLUGIN: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: db
+params:
+  size: {type: string, default: small}
+  tags: {type: object, default: {}}
+  password: {type: string, sensitive: true, required: false}
+runners: {shell: {image: "busybox:1.36"}}
+preStart:
+  make: {pod: {script: "#!/bin/sh\n"}, inputs: {size: "${params.size}"}}
+"##;
+
+    fn sandbox(rest: &str) -> Sandbox {
+        let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
+        match load::document("document", &text, &NoFiles, &Vars::none()) {
+            Ok(Document::Sandbox(sandbox)) => sandbox,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn plan_of(sandbox: &Sandbox) -> Plan {
+        let plugins = load::plugins("db", PLUGIN, &NoFiles, &Vars::none()).unwrap();
+        let latest = semver::Version::new(1, 1, 0);
+        let versions: Vec<_> = sandbox
+            .resources
+            .iter()
+            .map(|resource| resource.version.clone().unwrap_or(latest.clone()))
+            .collect();
+        let bound =
+            sandbox.resources.iter().zip(&versions).filter(|(resource, _)| resource.plugin.value == "db");
+        let bound = bound.map(|(resource, version)| {
+            (resource.name.value.clone(), Bound { plugin: &plugins[0], version, digest: "sha256:d" })
+        });
+        compile::plan(sandbox, &bound.collect()).unwrap().0
+    }
+
+    fn changes(old: &str, new: &str) -> Vec<String> {
+        let (old, new) = (plan_of(&sandbox(old)), plan_of(&sandbox(new)));
+        let line = |change: DocumentChange| {
+            let value = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
+            format!("{}: {} -> {}", change.path, value(change.old), value(change.new))
+        };
+        between(&old, &new).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn order_and_positions_are_no_changes() {
+        let one = "resources:\n  x: {plugin: db, params: {size: a}}\n  y: {plugin: db}\n";
+        let other = "# again\nresources:\n  y: {plugin: db, params: {size: small}}\n\n  x:\n    plugin: db\n    params:\n      size: a\n";
+        assert_eq!(changes(one, other), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_change_has_its_path() {
+        let plain = "resources: {x: {plugin: db@1.0.0}}\n";
+        let cases: [(&str, &[&str]); 8] = [
+            ("resources: {x: {plugin: db@1.1.0}}\n", &["resources.x.plugin: db@1.0.0 -> db@1.1.0"]),
+            (
+                "resources: {x: {plugin: db@1.0.0, params: {size: large}}}\n",
+                &["resources.x.params.size: small -> large"],
+            ),
+            (
+                "resources: {x: {plugin: db@1.0.0, params: {tags: {a: 1}}}}\n",
+                &["resources.x.params.tags.a: nothing -> 1"],
+            ),
+            (
+                "resources: {x: {plugin: db@1.0.0, params: {password: {secret: s, key: k}}}}\n",
+                &["resources.x.params.password: nothing -> (sensitive)"],
+            ),
+            (
+                "resources: {y: {plugin: db@1.0.0}}\n",
+                &["resources.x: db@1.0.0 -> nothing", "resources.y: nothing -> db@1.0.0"],
+            ),
+            ("ttl: 90m\nresources: {x: {plugin: db@1.0.0}}\n", &["ttl: nothing -> 90m"]),
+            (
+                "labels: {a.b/c: d}\nresources: {x: {plugin: db@1.0.0}}\n",
+                &["labels[\"a.b/c\"]: nothing -> d"],
+            ),
+            (
+                "cluster: eu\nenv: {SIZE: big}\nresources: {x: {plugin: db@1.0.0}}\n",
+                &["cluster: nothing -> eu", "env.SIZE: nothing -> big"],
+            ),
+        ];
+        for (new, expected) in cases {
+            assert_eq!(changes(plain, new), expected, "{new}");
+        }
+    }
+
+    #[test]
+    fn manifests_are_compared_too() {
+        let one = |image: &str| {
+            let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"i": image}});
+            format!("resources: {{x: {{plugin: k8s-apply, params: {{data: {:?}}}}}}}\n", manifest.to_string())
+        };
+        let found = changes(&one("a"), &one("b"));
+        assert_eq!(found, ["resources.x.units.provision.object.manifest[0].data.i: a -> b"]);
+    }
+
+    #[test]
+    fn versions_stay_as_they_are_held() {
+        let living = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}}\n"));
+        let mut again = sandbox("resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}}\n");
+        pin(&mut again, &living);
+        let versions: Vec<_> = again
+            .resources
+            .iter()
+            .map(|resource| resource.version.as_ref().map(ToString::to_string))
+            .collect();
+        assert_eq!(versions, [Some("1.0.0".to_owned()), None, Some("1.1.0".to_owned())]);
+    }
+}
