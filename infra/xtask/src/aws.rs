@@ -10,7 +10,6 @@ mod deploy;
 mod deployed;
 mod functions;
 mod lint;
-mod python;
 
 /// What is done.
 #[derive(clap::Subcommand)]

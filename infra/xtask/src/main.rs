@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use programs::Program;
 
+mod api;
 mod aws;
 mod chart;
 mod check;
@@ -18,6 +19,7 @@ mod kills;
 mod mutants;
 mod packages;
 mod programs;
+mod python;
 mod run;
 mod runner;
 mod summary;
@@ -38,6 +40,8 @@ enum Chore {
     Test,
     /// Fetches Amazon's DynamoDB Local, which the tests of the table need
     DynamodbLocal,
+    /// The HTTP interface of `ebb dev`, tested by tools of others from PyPI: its OpenAPI document, generated requests, SDKs
+    Api(api::Arguments),
     /// The deployment: lint, build, deploy to an AWS of this machine; without an order all of it
     Aws {
         #[command(subcommand)]
@@ -137,6 +141,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test => test::all(),
         Chore::DynamodbLocal => packages::install(&packages::OF_TESTS).and_then(|()| dynamodb_local::fetch()),
+        Chore::Api(arguments) => api::all(&arguments),
         Chore::Aws { order } => aws::all(order),
         Chore::Check => check::all(),
         Chore::Chart { check } => chart::all(if check { chart::Do::Compare } else { chart::Do::Write }),

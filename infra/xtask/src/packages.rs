@@ -59,7 +59,7 @@ pub(crate) const OF_TESTS: [Package; 7] = [
 pub(crate) const OF_DYNAMODB_LOCAL: [Package; 2] = [JAVA, MAVEN];
 
 /// What the deployment's tools need.
-pub(crate) const OF_AWS: [Package; 1] = [Package {
+pub(crate) const OF_PYTHON: [Package; 1] = [Package {
     name: "python3-venv",
     why: "the tools that build, check and deploy the template",
     present: || works(command("python3").args(["-c", "import ensurepip, venv"])),

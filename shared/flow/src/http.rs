@@ -1,6 +1,7 @@
 //! The functions behind HTTP: one router, on Lambda and on one machine.
 
 mod bodies;
+mod document;
 mod problem;
 mod routes;
 
@@ -70,7 +71,9 @@ pub fn all(server: Server) -> Router {
 
 /// The OpenAPI document of all functions, made from the code.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    all_routes().into_openapi()
+    let mut document = all_routes().into_openapi();
+    document::complete(&mut document);
+    document
 }
 
 fn receive_routes() -> OpenApiRouter<Server> {

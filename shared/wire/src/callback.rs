@@ -34,7 +34,7 @@ pub struct Callback {
     /// One line for people: how far it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// The tail of the log, at most [`crate::limits::LOG_TAIL`] bytes.
+    /// The tail of the log, at most 256 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
     /// Milliseconds that the work took, by the clock of whoever did it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::place;
-use super::python::Tools;
+use crate::python::Tools;
 use crate::run::{command, folder, root, run};
 
 /// The functions by the names of their resources.

@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::ensure;
 
 use super::place;
-use super::python::Tools;
 use crate::packages::{self, OF_DEPLOYMENT};
+use crate::python::Tools;
 use crate::run::{cargo, command, folder, run, works};
 
 /// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.

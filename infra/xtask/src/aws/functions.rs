@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use super::build::Architecture;
-use super::python::Tools;
 use super::{build, deployed, place};
+use crate::python::Tools;
 use crate::run::{root, run};
 use crate::{dynamodb_local, packages};
 

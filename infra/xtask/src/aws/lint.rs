@@ -1,6 +1,6 @@
 //! What tools say of the template.
 
-use super::python::Tools;
+use crate::python::Tools;
 use crate::run::run;
 
 /// Has the template checked by SAM, which makes plain CloudFormation of it, by cfn-lint, and by checkov, which looks for

@@ -4,6 +4,7 @@ use ebb_engine::{Moment, TargetPhase};
 use ebb_store::{ListTargets, Silences, TargetHead};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
 use ebb_wire::id::{self, RunId};
+use ebb_wire::lifecycle::{self, Invalid};
 use ebb_wire::time::rfc3339;
 
 use crate::api::runs;
@@ -14,7 +15,7 @@ use crate::{silence, tell};
 /// Targets per page.
 const PAGE: usize = 100;
 
-/// A page of targets. `after` is what the page before said.
+/// A page of targets. `after` is what the page before said. Gives the field that is malformed.
 ///
 /// # Errors
 /// The store's.
@@ -22,14 +23,40 @@ pub async fn list(
     store: &dyn ApiStore,
     kind: Option<&str>,
     after: Option<&str>,
-) -> Result<TargetPage, FlowError> {
-    let after = after.and_then(|text| text.split_once('/'));
+) -> Result<Result<TargetPage, Invalid>, FlowError> {
+    let after = match after.map(cursor).transpose() {
+        Ok(after) => after,
+        Err(invalid) => return Ok(Err(invalid)),
+    };
+    if let Some(Err(invalid)) = kind.map(lifecycle::kind) {
+        return Ok(Err(invalid));
+    }
+    // Pages go by kind and name: one of a kind follows all of the kinds before it.
+    let after = match (kind, after) {
+        (Some(kind), Some((of, _))) if of > kind => {
+            return Ok(Ok(TargetPage { targets: Vec::new(), next: None }));
+        }
+        (Some(kind), Some((of, _))) if of < kind => None,
+        (_, after) => after,
+    };
     let found = ListTargets::list_targets(store, kind, after, PAGE).await?;
     let next = match found.last() {
         Some(last) if found.len() == PAGE => Some(format!("{}/{}", last.kind, last.name)),
         _ => None,
     };
-    Ok(TargetPage { targets: found.iter().map(about).collect(), next })
+    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), next }))
+}
+
+/// Reads the kind and the name that a page ends with.
+fn cursor(text: &str) -> Result<(&str, &str), Invalid> {
+    let (kind, name) = text.split_once('/').unwrap_or((text, ""));
+    match lifecycle::kind(kind).and_then(|()| lifecycle::name(name)) {
+        Ok(()) => Ok((kind, name)),
+        Err(_) => Err(Invalid {
+            field: "after",
+            problem: "is not the `next` of a page: expected KIND/NAME".to_owned(),
+        }),
+    }
 }
 
 /// What a list shows of a target.

@@ -38,7 +38,8 @@ const TARGETS: [(&str, &str); 23] = [
 
 /// That it is what was to be seen before.
 pub(super) async fn by_people(later: &Later<'_>) -> anyhow::Result<()> {
-    let listed = targets::list(later.world.store.as_ref(), None, None).await?.targets;
+    let listed = targets::list(later.world.store.as_ref(), None, None).await?;
+    let listed = listed.map_err(|invalid| anyhow::anyhow!("{invalid}"))?.targets;
     let listed = listed.iter().map(|one| format!("{} {:?}", one.name, one.phase));
     same("targets", listed, &TARGETS.map(|(name, phase)| format!("{name} {phase}")))?;
 

@@ -16,7 +16,7 @@ use crate::http::{HttpProblem, Server};
 const NOT_VALID: &str = "the token is not valid here";
 
 /// Takes what a unit says of itself. The bearer token is the one that the try was sent with.
-#[utoipa::path(post, path = "/v1/callbacks", tag = "callbacks", request_body = Callback, responses(
+#[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
     (status = 204, description = "Taken."),
     (status = 400, body = Problem, description = "Not a callback."),
     (status = 401, body = Problem, description = "No token."),

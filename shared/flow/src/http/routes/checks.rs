@@ -10,7 +10,7 @@ use crate::api::checks;
 use crate::http::{HttpProblem, Server};
 
 /// Tries table, indexes, bucket, queue and relays, and says of each whether it works. Takes up to 10 s.
-#[utoipa::path(get, path = "/v1/checks", tag = "checks", responses(
+#[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
     (status = 200, body = CheckList, description = "Whatever does not work."),
     (status = 401, body = Problem), (status = 403, body = Problem),
 ))]

@@ -18,7 +18,7 @@ use crate::http::bodies::{Unproven, check_length};
 use crate::http::{HttpProblem, Server};
 
 /// Lists the clusters that are connected, with what their relays say of themselves.
-#[utoipa::path(get, path = "/v1/clusters", tag = "clusters", responses(
+#[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 503, body = Problem, description = "Try again."),
 ))]
@@ -32,7 +32,7 @@ pub(crate) async fn list(
 
 /// For relays that nobody reaches: takes answers, and waits up to 20 s for what the relay is to do. Signed with Standard
 /// Webhooks and the cluster's secret.
-#[utoipa::path(post, path = "/v1/clusters/{name}/poll", tag = "clusters", responses(
+#[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
     (status = 200, description = "What waits for the relay, sealed with the cluster's secret."),
     (status = 400, body = Problem, description = "No poll."),
     (status = 401, body = Problem, description = "Unsigned, wrongly signed, too old, or of a cluster that is not connected."),

@@ -6,13 +6,13 @@ use axum::http::{Method, StatusCode, Uri};
 use crate::http::HttpProblem;
 
 /// This document.
-#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "OpenAPI 3.1")))]
+#[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getDocument", responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
     Json(crate::http::openapi())
 }
 
 /// Whether the server answers.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", responses((status = 200, body = String)))]
 pub(crate) async fn health() -> &'static str {
     "ok"
 }

@@ -11,7 +11,7 @@ use crate::http::{HttpProblem, Server};
 use crate::orphans;
 
 /// Lists what is left in clusters of lives that are over, or of which nothing is known.
-#[utoipa::path(get, path = "/v1/orphans", tag = "clusters", responses(
+#[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
     (status = 200, body = OrphanList), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 503, body = Problem, description = "Try again."),
 ))]
@@ -24,7 +24,7 @@ pub(crate) async fn list(
 }
 
 /// Deletes those of these orphans that are proven ours, with what else is left of the same units.
-#[utoipa::path(post, path = "/v1/orphans/delete", tag = "clusters", request_body = DeleteOrphans, responses(
+#[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
     (status = 200, body = OrphansDeleted), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem), (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 503, body = Problem, description = "Try again."),

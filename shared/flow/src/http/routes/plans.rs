@@ -11,7 +11,7 @@ use crate::api::plans;
 use crate::http::{HttpProblem, Server};
 
 /// Compiles a document with the published plugins and shows its plan. Nothing is stored or started.
-#[utoipa::path(post, path = "/v1/plans", tag = "plugins", request_body = PreviewPlan, responses(
+#[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
     (status = 200, body = PlanPreview), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 422, body = Problem, description = "The document has errors."),

@@ -21,7 +21,9 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
 }
 
 /// A run with its units.
-#[utoipa::path(get, path = "/v1/runs/{run}", tag = "runs", responses(
+#[utoipa::path(get, path = "/v1/runs/{run}", operation_id = "getRun", tag = "runs", params(
+    ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+), responses(
     (status = 200, body = RunDetail), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 404, body = Problem),
 ))]
@@ -41,12 +43,16 @@ pub(crate) async fn get(
 pub(crate) struct LogQuery {
     /// `resource/unit`.
     unit: String,
-    /// The try; the last one if left out.
+    /// The try, from 1; the last one if left out.
+    #[param(minimum = 1, maximum = 4_294_967_295_u32)]
     attempt: Option<u32>,
 }
 
 /// The tail of a unit's log: while it runs, and after.
-#[utoipa::path(get, path = "/v1/runs/{run}/logs", tag = "runs", params(LogQuery), responses(
+#[utoipa::path(get, path = "/v1/runs/{run}/logs", operation_id = "getLog", tag = "runs", params(
+    ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    LogQuery,
+), responses(
     (status = 200, body = String, content_type = "text/plain"), (status = 400, body = Problem),
     (status = 401, body = Problem), (status = 404, body = Problem),
 ))]

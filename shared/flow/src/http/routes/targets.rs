@@ -19,13 +19,15 @@ use crate::http::{HttpProblem, Server};
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
     /// Only those of this kind.
+    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     kind: Option<String>,
     /// What `next` of the page before said.
+    #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/[^/#\s\x00-\x1f\x7f-\x9f]{1,253}$")]
     after: Option<String>,
 }
 
 /// Lists targets by kind and name, gone ones included for as long as they are remembered.
-#[utoipa::path(get, path = "/v1/targets", tag = "targets", params(ListQuery), responses(
+#[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
     (status = 200, body = TargetPage), (status = 401, body = Problem), (status = 403, body = Problem),
 ))]
 pub(crate) async fn list(
@@ -36,7 +38,7 @@ pub(crate) async fn list(
     server.access.check(&headers, Right::ReadTargets)?;
     let Query(query) = query?;
     let page = targets::list(server.store.as_ref(), query.kind.as_deref(), query.after.as_deref()).await?;
-    Ok(Json(page))
+    page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "query", wrong.to_string()))
 }
 
 fn unknown(kind: &str, name: &str) -> HttpProblem {
@@ -44,7 +46,7 @@ fn unknown(kind: &str, name: &str) -> HttpProblem {
 }
 
 /// A target with its resources, outputs, runs and units.
-#[utoipa::path(get, path = "/v1/targets/{kind}/{name}", tag = "targets", responses(
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", responses(
     (status = 200, body = TargetDetail), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
 pub(crate) async fn get(
@@ -58,7 +60,7 @@ pub(crate) async fn get(
 }
 
 /// Why a target is not where it should be, what exists now, and what to do next.
-#[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", tag = "targets", responses(
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", operation_id = "explainTarget", tag = "targets", responses(
     (status = 200, body = Why), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
 pub(crate) async fn why(
@@ -72,7 +74,7 @@ pub(crate) async fn why(
 }
 
 /// Tries the failed units of a failed or stuck target again.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", tag = "targets", responses(
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
     (status = 202, body = Retried), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 409, body = Problem, description = "Nothing has failed."),
 ))]
@@ -104,7 +106,7 @@ fn waived(answer: waive::Answer, kind: &str, name: &str) -> Result<(StatusCode, 
 
 /// Lets one failed unit of a stuck target's teardown count as over; the teardown goes on. What the unit takes away may
 /// still exist.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/skip", tag = "targets", request_body = Skip, responses(
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/skip", operation_id = "skipUnit", tag = "targets", request_body = Skip, responses(
     (status = 202, body = Waived), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 409, body = Problem, description = "No such unit has failed."),
@@ -122,7 +124,7 @@ pub(crate) async fn skip(
 }
 
 /// Ends a stuck target's life: it is gone, although something of it may still exist.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/abandon", tag = "targets", request_body = Abandon, responses(
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/abandon", operation_id = "abandonTarget", tag = "targets", request_body = Abandon, responses(
     (status = 202, body = Waived), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem),
     (status = 404, body = Problem), (status = 409, body = Problem, description = "It is not stuck."),

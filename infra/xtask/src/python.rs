@@ -6,8 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use super::place;
-use crate::packages::{self, OF_AWS};
+use crate::packages::{self, OF_PYTHON};
 use crate::run::{command, retried, root, run};
 
 /// Says which Python this is, and ends with 0 if it is one that the versions of the repository are for.
@@ -21,16 +20,19 @@ pub(crate) enum Tools {
     Sam,
     /// The scanner.
     Checkov,
+    /// What tests the HTTP interface.
+    Api,
 }
 
 impl Tools {
     /// The file that names versions, and the folder of the environment.
     fn places(self) -> (PathBuf, PathBuf) {
-        let (file, name) = match self {
-            Self::Sam => ("requirements.txt", "sam"),
-            Self::Checkov => ("checkov.txt", "checkov"),
+        let (file, environment) = match self {
+            Self::Sam => ("infra/aws/requirements.txt", "aws/sam"),
+            Self::Checkov => ("infra/aws/checkov.txt", "aws/checkov"),
+            Self::Api => ("infra/api/requirements.txt", "api"),
         };
-        (root().join("infra/aws").join(file), place().join(name))
+        (root().join(file), root().join("target").join(environment))
     }
 
     /// Installs the set, unless these versions are there already: 1 GB from PyPI, most of it the compiler that links
@@ -45,7 +47,7 @@ impl Tools {
         if fs::read_to_string(&complete).is_ok_and(|installed| installed == wanted) {
             return Ok(());
         }
-        packages::install(&OF_AWS)?;
+        packages::install(&OF_PYTHON)?;
         suitable()?;
         eprintln!("installing {} into {}", file.display(), environment.display());
         run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
@@ -82,7 +84,7 @@ fn suitable() -> anyhow::Result<()> {
     let version = String::from_utf8_lossy(&asked.stdout);
     ensure!(
         asked.status.success(),
-        "python3 is {}, and the versions in infra/aws need 3.11 or newer: install one that PATH finds first as python3, with venv",
+        "python3 is {}, and the versions in infra need 3.11 or newer: install one that PATH finds first as python3, with venv",
         version.trim()
     );
     Ok(())
