@@ -12,17 +12,19 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens to SIGINT and SIGTERM from now on; neither ends the program by itself any more.
+    /// Listens to SIGINT, SIGTERM and SIGHUP (the terminal is closed) from now on; none ends the program by itself any more.
     pub(crate) fn listen() -> Result<Self, Trouble> {
         let broken = |error| Trouble::broken("signals cannot be listened to").because(&error);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(broken)?;
         let (sender, count) = watch::channel(0);
         tokio::spawn(async move {
             loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
                     () = sender.closed() => return,
                 }
                 sender.send_modify(|count| *count += 1);

@@ -64,8 +64,11 @@ pub(crate) fn plan(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Planned, Tro
                     "unknown-plugin",
                     &sandbox.source,
                     resource.plugin.at,
-                    format!("no file that was given with --plugin holds the plugin `{wanted}`"),
+                    format!(
+                        "plugin `{wanted}` is neither published nor in a file that was given with --plugin"
+                    ),
                 );
+                let wrong = wrong.help("publish it: ebb plugin apply -f FILE");
                 missing.push(wrong.suggest(&wanted, names.iter().map(String::as_str)));
             }
         }

@@ -23,12 +23,12 @@ pub(crate) enum Format {
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Output {
     /// Write data for programs instead of text for people
-    #[arg(id = OUTPUT, short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
+    #[arg(short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
     format: Option<Format>,
 }
 
 /// The id of `-o` among the arguments of every command that has it.
-const OUTPUT: &str = "output";
+const OUTPUT: &str = "format";
 
 /// The format that a command line asks for.
 pub(crate) fn asked_format(arguments: &ArgMatches) -> Option<Format> {

@@ -20,8 +20,8 @@ pub(crate) const FILE: &str = "server.json";
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServerArgs {
     /// The server's address; without it the one that `ebb dev` has written to `.ebb/server.json` here or above
-    #[arg(long, env = "EBB_URL", value_name = "URL", global = true)]
-    server: Option<Url>,
+    #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = given, global = true)]
+    server: Option<Given>,
     /// Its bearer token
     #[arg(long, env = "EBB_TOKEN", value_name = "TOKEN", hide = true, hide_env_values = true, global = true)]
     token: Option<String>,
@@ -35,6 +35,13 @@ pub(crate) struct ServerArgs {
         global = true
     )]
     webhook_secret: Option<String>,
+}
+
+/// An address; an empty one is as good as none.
+type Given = Option<Url>;
+
+fn given(text: &str) -> Result<Given, url::ParseError> {
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
 }
 
 /// A server, and what it wants to see of its callers.
@@ -78,7 +85,7 @@ impl ServerArgs {
     }
 
     fn find_from(&self, here: &Path) -> Result<Server, Trouble> {
-        if let Some(url) = &self.server {
+        if let Some(url) = self.server.iter().flatten().next() {
             return Ok(Server {
                 url: url.clone(),
                 token: self.token.clone(),
@@ -130,9 +137,10 @@ mod tests {
 
     #[test]
     fn a_given_server_comes_first() {
-        let given =
-            ServerArgs { server: Some("https://ebb.example.org".parse().unwrap()), ..Default::default() };
-        let server = given.find_from(Path::new("/")).unwrap();
+        let args =
+            ServerArgs { server: Some(given("https://ebb.example.org").unwrap()), ..Default::default() };
+        assert_eq!(super::given("").unwrap(), None);
+        let server = args.find_from(Path::new("/")).unwrap();
         assert_eq!(server.origin, Origin::Given);
         assert_eq!(server.token, None);
     }

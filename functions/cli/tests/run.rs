@@ -29,7 +29,11 @@ fn until(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) 
 }
 
 fn interrupt(child: &Child) {
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    signal(child, "-INT");
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
@@ -77,14 +81,17 @@ fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
 
 #[test]
 fn one_interrupt_takes_away_what_was_made() {
-    let state = tempfile::tempdir().unwrap();
-    let mut child = run(state.path(), "slow-sandbox.yaml", "slow.yaml", &[]).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    until(&mut lines, "thing/make");
-    interrupt(&child);
-    let rest = until(&mut lines, "sandbox/pr-9  gone");
-    assert!(rest.contains("thing/unmake  succeeded"), "{rest}");
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // SIGHUP: the terminal is closed.
+    for name in ["-INT", "-HUP"] {
+        let state = tempfile::tempdir().unwrap();
+        let mut child = run(state.path(), "slow-sandbox.yaml", "slow.yaml", &[]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        until(&mut lines, "thing/make");
+        signal(&child, name);
+        let rest = until(&mut lines, "sandbox/pr-9  gone");
+        assert!(rest.contains("thing/unmake  succeeded"), "{rest}");
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+    }
 }
 
 #[test]

@@ -1,19 +1,24 @@
 //! `ebb graph`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ebb_spec::load::Document;
+use ebb_spec::compile;
+use ebb_spec::load::{self, Document, NoFiles, Vars};
+use ebb_spec::model::{Plugin, Sandbox};
 
+use crate::client::Client;
 use crate::documents::{self, SetArgs, Source};
 use crate::drawing::{Graph, Picture};
 use crate::exit::{Exit, Trouble};
+use crate::server::ServerArgs;
 use crate::{offline, output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A sandbox or a plugin; `-` is standard input
     file: PathBuf,
-    /// A file with plugins that the sandbox names; may be given more than once
+    /// A file with plugins; with it no server is asked. May be given more than once
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
     #[command(flatten)]
@@ -24,7 +29,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
         let vars = self.sets.vars()?;
         let source = Source::read(&self.file)?;
         let mut pictures = Vec::new();
@@ -35,7 +40,10 @@ impl Args {
                     pictures.push(Graph::new(&offline::full_name(&plugin), &planned.plan).draw(self.format));
                 }
                 Document::Sandbox(sandbox) => {
-                    let plugins = documents::all_plugins(&self.plugins, &vars)?;
+                    let plugins = match self.plugins.is_empty() {
+                        true => published(server, &sandbox).await?,
+                        false => documents::all_plugins(&self.plugins, &vars)?,
+                    };
                     let planned = offline::plan(&sandbox, &plugins)?;
                     pictures.push(Graph::new(&sandbox.name.value, &planned.plan).draw(self.format));
                 }
@@ -50,4 +58,29 @@ impl Args {
         output::print(&pictures.join("\n"))?;
         Ok(Exit::Done)
     }
+}
+
+/// The published plugins of a sandbox. One that is not published is missing.
+async fn published(server: &ServerArgs, sandbox: &Sandbox) -> Result<Vec<Plugin>, Trouble> {
+    let resources = sandbox.resources.iter().filter(|resource| !compile::is_built_in(resource));
+    let wanted: BTreeSet<(String, String)> = resources
+        .map(|resource| {
+            let version = resource.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
+            (resource.plugin.value.clone(), version)
+        })
+        .collect();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let client = Client::new(server.find().map_err(|trouble| {
+        trouble.next("or give the plugins' files with --plugin: then no server is needed")
+    })?)?;
+    let mut plugins = Vec::new();
+    for (name, version) in wanted {
+        if let Some(found) = client.plugin(&name, &version).await? {
+            let source = format!("{name}@{}", found.info.version);
+            plugins.extend(load::plugins(&source, &found.document, &NoFiles, &Vars::none())?);
+        }
+    }
+    Ok(plugins)
 }

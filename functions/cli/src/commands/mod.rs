@@ -78,6 +78,13 @@ enum Command {
     Abandon(waive::AbandonArgs),
     /// Show, and delete, what is left in clusters of sandboxes that are gone
     Orphans(orphans::Args),
+    /// Says which command applies a document
+    #[command(hide = true)]
+    Apply {
+        /// Anything
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<std::ffi::OsString>,
+    },
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print the JSON Schema of a document, for editors
@@ -99,7 +106,10 @@ impl Ebb {
             Command::Unit(command) => command.run().await,
             Command::Logs(args) => args.run(&connect(server)?).await,
             Command::Why(args) => args.run(&connect(server)?).await,
-            Command::Graph(args) => args.run(),
+            Command::Graph(args) => args.run(server).await,
+            Command::Apply { .. } => Err(Trouble::broken("`ebb apply` does not say what to apply")
+                .next("ebb sandbox apply -f FILE")
+                .next("ebb plugin apply -f FILE")),
             Command::Plan(args) => args.run(server).await,
             Command::Retry(args) => args.run(&connect(server)?).await,
             Command::Skip(args) => args.run(&connect(server)?).await,

@@ -12,12 +12,13 @@ use crate::output::{self, Output};
 const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
 
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("direction").required(true).args(["poll", "relay"]))]
 pub(crate) struct Args {
     /// The cluster, by the name that documents have for it; `default` is that of documents that name none
     #[arg(value_parser = label)]
     name: String,
-    /// The URL by which the control plane will reach the relay
-    #[arg(long, value_name = "URL", required_unless_present = "poll", conflicts_with = "poll")]
+    /// The URL by which the control plane will reach the relay; --poll is usual
+    #[arg(long, value_name = "URL")]
     relay: Option<Url>,
     /// Instead, the URL of the control plane's api: the relay asks there, and nobody has to reach it
     #[arg(long, value_name = "URL")]
