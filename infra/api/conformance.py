@@ -169,12 +169,15 @@ def events(server, receiver):
     plugin = json.dumps({"document": PLUGIN % (receiver.url, receiver.url)}).encode()
     status, answer = server.request("POST", "/v1/plugins", plugin)
     assert status == 201, answer
+    status, answer = server.request("GET", "/v1/plugins/conformance/signing-secret")
+    assert status == 200, answer
+    unit_secret = answer["secrets"][0]
     data = {"kind": "sandbox", "name": "conformance", "uid": "uid-1", "document": SANDBOX}
     for kind, unit, outcome in [("created", "/units/make", "ready"), ("deleted", "/units/drop", "gone")]:
         message = lifecycle(kind, data)
         status, answer = server.request("POST", "/v1/events", message.body, signed(message, secrets["webhookSecret"]))
         assert status == 202, answer
-        verified(secrets["unitSecret"], receiver.next(unit))
+        verified(unit_secret, receiver.next(unit))
         headers, body = verified(secrets["platformSecret"], receiver.next("/platform"))
         event = from_http_event(HTTPMessage(headers, body))
         assert event.get_type() == f"dev.ebb.target.{outcome}.v1", event.get_type()

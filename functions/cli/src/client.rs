@@ -23,6 +23,8 @@ use crate::why::printable;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
+/// The header of a log with the number of its try.
+const ATTEMPT: &str = "ebb-attempt";
 /// What lifecycle webhooks give as their `source`.
 const SOURCE: &str = "ebb-cli";
 
@@ -123,6 +125,8 @@ fn refused(problem: &Problem) -> Trouble {
         401 | 403 => {
             Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
         }
+        // What is damaged stays so; the text says what restores it.
+        500.. if problem.code == "damaged" => Trouble::broken(text),
         500.. => Trouble::broken(text).next("try again; the server's log says more"),
         _ => Trouble::failed(text),
     };
@@ -291,19 +295,23 @@ impl Client {
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
 
-    /// The log of one try of a unit, if there is one.
+    /// The log of a unit and the number of its try, if there is one; without `attempt` of the last try that has one.
     pub(crate) async fn log(
         &self,
         run: &str,
         unit: &str,
-        attempt: u32,
-    ) -> Result<Option<String>, ClientError> {
+        attempt: Option<u32>,
+    ) -> Result<Option<(Option<u32>, String)>, ClientError> {
         let mut url = self.url(&["runs", run, "logs"]);
-        url.query_pairs_mut().append_pair("unit", unit).append_pair("attempt", &attempt.to_string());
-        match found(self.send(self.authorized(self.http.get(url))).await)? {
-            Some(response) => Ok(Some(response.text().await.map_err(|error| self.unreachable(error))?)),
-            None => Ok(None),
+        url.query_pairs_mut().append_pair("unit", unit);
+        if let Some(attempt) = attempt {
+            url.query_pairs_mut().append_pair("attempt", &attempt.to_string());
         }
+        let Some(response) = found(self.send(self.authorized(self.http.get(url))).await)? else {
+            return Ok(None);
+        };
+        let number = response.headers().get(ATTEMPT).and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(Some((number.or(attempt), response.text().await.map_err(|error| self.unreachable(error))?)))
     }
 
     /// The plan of a document, without doing anything.

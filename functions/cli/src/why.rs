@@ -16,6 +16,15 @@ pub(crate) fn text(why: &Why) -> String {
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }
+    let others =
+        why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
+    for (number, failed) in others.enumerate() {
+        if number == 0 {
+            text.push_str("\nfailed too\n");
+        }
+        let _ =
+            writeln!(text, "  {}, try {}: {}", failed.unit, failed.attempt, words::reason(&failed.reason));
+    }
     if !why.exists.is_empty() {
         text.push_str("\nwhat exists now\n");
         for existing in &why.exists {

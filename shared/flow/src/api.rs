@@ -8,5 +8,6 @@ pub mod plugins;
 pub mod retry;
 pub mod runs;
 pub mod targets;
+pub mod waits;
 pub mod waive;
 pub mod why;

@@ -1,6 +1,10 @@
 //! The first cause of a failed run.
 
-use ebb_engine::{Attempt, Status, Unit};
+use std::collections::BTreeMap;
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::retry::used;
+use ebb_engine::{Attempt, Status, Unit, View};
 use ebb_wire::callback::Reason;
 use ebb_wire::evidence::Evidence;
 use ebb_wire::record::Verdict;
@@ -27,19 +31,46 @@ pub struct FirstCause {
 /// # Errors
 /// The store's.
 pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError> {
+    Ok(failed(env, run, &run.look(env).await?).await?.into_iter().next())
+}
+
+/// The failures of `run` that matter now, the first one first: units that failed for good; without any, the last failed
+/// tries of units that are tried again.
+///
+/// # Errors
+/// The store's.
+pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError> {
     let view = run.look(env).await?;
-    let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed).collect();
-    if failed.is_empty() {
-        return Ok(None);
+    let failed = failed(env, run, &view).await?;
+    if !failed.is_empty() {
+        return Ok(failed);
     }
-    let mut first: Option<(u64, FirstCause)> = None;
-    for (unit, attempt, record) in env.store.read_records(&run.id, &failed).await? {
+    let retried = in_flight(run.graph(), &view).into_iter().filter_map(|(unit, attempt)| {
+        let tries = run.unit(unit)?.retry.attempts;
+        (used(attempt, tries) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
+    });
+    of(env, run, &retried.collect()).await
+}
+
+async fn failed(env: &Env, run: &Run, view: &View) -> Result<Vec<FirstCause>, FlowError> {
+    let failed = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed);
+    let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, run::attempt(view, unit))).collect();
+    of(env, run, &last).await
+}
+
+/// Why these tries failed, by the time of their records.
+async fn of(env: &Env, run: &Run, tries: &BTreeMap<Unit, Attempt>) -> Result<Vec<FirstCause>, FlowError> {
+    if tries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let units: Vec<Unit> = tries.keys().copied().collect();
+    let mut found = Vec::new();
+    for (unit, attempt, record) in env.store.read_records(&run.id, &units).await? {
         let Some(result) = record.result else { continue };
-        let counts = result.verdict == Verdict::Failed && attempt == run::attempt(&view, unit);
+        let counts = result.verdict == Verdict::Failed && tries.get(&unit) == Some(&attempt);
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
-        if first.as_ref().is_none_or(|(at, _)| result.at < *at) {
-            first = Some((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
-        }
+        found.push((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
     }
-    Ok(first.map(|(_, cause)| cause))
+    found.sort_by_key(|(at, cause)| (*at, cause.unit));
+    Ok(found.into_iter().map(|(_, cause)| cause).collect())
 }

@@ -15,14 +15,38 @@ const SHOWN: usize = 200;
 /// Changes that are listed; a document may differ in thousands of places.
 const LISTED: usize = 50;
 
-/// Gives each resource that names no version the one that the living target holds.
-pub fn pin(sandbox: &mut Sandbox, living: &Plan) {
-    for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
-        let held = living.resources.get(&resource.name.value).map(|held| held.plugin.as_str());
-        let version =
-            held.and_then(|held| held.rsplit_once('@')).filter(|(name, _)| *name == resource.plugin.value);
-        resource.version = version.and_then(|(_, version)| version.parse().ok());
+/// The plugin versions for resources that name none.
+#[derive(Clone, Copy, Debug)]
+pub enum PinnedVersions<'a> {
+    /// The highest published ones.
+    Latest,
+    /// Those that the resources of a living target have.
+    OfPlan(&'a Plan),
+    /// These, as `NAME@VERSION`: all that is known of a target whose plan is lost.
+    Listed(&'a [String]),
+}
+
+impl PinnedVersions<'_> {
+    /// Writes them into a document.
+    pub fn apply(self, sandbox: &mut Sandbox) {
+        for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
+            let plugin = resource.plugin.value.as_str();
+            resource.version = match self {
+                Self::Latest => None,
+                Self::OfPlan(plan) => {
+                    let held = plan.resources.get(&resource.name.value);
+                    held.and_then(|held| version_of(&held.plugin, plugin))
+                }
+                Self::Listed(list) => list.iter().find_map(|held| version_of(held, plugin)),
+            };
+        }
     }
+}
+
+/// The version in `NAME@VERSION`, if it is one of `plugin`.
+fn version_of(held: &str, plugin: &str) -> Option<semver::Version> {
+    let (name, version) = held.rsplit_once('@')?;
+    (name == plugin).then(|| version.parse().ok())?
 }
 
 /// Returns the differences between the plan of a living target and the plan of an update, by path.
@@ -58,8 +82,8 @@ fn content(plan: &Plan) -> Value {
     })
 }
 
-/// A template as a document has it. A sensitive value is only ever a reference, of which nothing is shown.
-fn shown(template: &Template) -> Value {
+/// A template as a document has it. A sensitive value is only ever a reference.
+pub fn shown(template: &Template) -> Value {
     match template {
         Template::Literal(Value::String(text)) => Value::String(text.replace("${", "$${")),
         Template::Literal(value) | Template::Tree(value) => value.clone(),
@@ -236,12 +260,21 @@ preStart:
     fn versions_stay_as_they_are_held() {
         let living = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}}\n"));
         let mut again = sandbox("resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}}\n");
-        pin(&mut again, &living);
+        PinnedVersions::OfPlan(&living).apply(&mut again);
         let versions: Vec<_> = again
             .resources
             .iter()
             .map(|resource| resource.version.as_ref().map(ToString::to_string))
             .collect();
         assert_eq!(versions, [Some("1.0.0".to_owned()), None, Some("1.1.0".to_owned())]);
+        let mut lost =
+            sandbox("resources: {x: {plugin: db}, y: {plugin: k8s-apply, params: {data: \"\"}}}\n");
+        PinnedVersions::Listed(&["db@1.0.0".to_owned()]).apply(&mut lost);
+        let versions: Vec<_> = lost
+            .resources
+            .iter()
+            .map(|resource| resource.version.as_ref().map(ToString::to_string))
+            .collect();
+        assert_eq!(versions, [Some("1.0.0".to_owned()), None]);
     }
 }

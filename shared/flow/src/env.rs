@@ -10,7 +10,7 @@ use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
     ListTargets, Marks, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, WritePlugins,
+    ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::Keys;
@@ -186,7 +186,7 @@ impl Env {
     /// without events.
     ///
     /// # Errors
-    /// The store's; [`FlowError::Broken`] when there is no such plan.
+    /// The store's; [`FlowError::Damaged`] when there is no such plan, or it cannot be read.
     pub async fn plan(&self, digest: &str) -> Result<Arc<Loaded>, FlowError> {
         if let Some(loaded) = lock(&self.warm.plans).get(digest) {
             return Ok(loaded);
@@ -194,9 +194,16 @@ impl Env {
         if digest.is_empty() {
             return Ok(Arc::new(Loaded::of(Plan::nothing(), digest)?));
         }
-        let json = self.store.get_plan(digest).await?;
-        let json = json.ok_or_else(|| FlowError::Broken(format!("plan {digest} is not in the store")))?;
-        let loaded = Arc::new(Loaded::read(digest, &json)?);
+        let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
+        let json = self.store.get_plan(digest).await.map_err(|error| match error {
+            // Its item is there, and the object that the item names is not.
+            StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
+            error => error.into(),
+        })?;
+        let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
+        let loaded = Loaded::read(digest, &json)
+            .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
+        let loaded = Arc::new(loaded);
         lock(&self.warm.plans).put(digest, Arc::clone(&loaded), json.len());
         Ok(loaded)
     }
@@ -240,6 +247,9 @@ struct Recent<T> {
     old: HashMap<String, (T, usize)>,
 }
 
+/// What restores a plan. Its digest is that of the compiled document, so the same document stores it again.
+const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
+                       if a newer version of Ebb has written it, run that version";
 /// Entries per generation.
 const RECENT: usize = 512;
 /// Bytes of stored JSON per generation; in memory it is a few times that, in a function of 256 MB.

@@ -14,6 +14,14 @@ pub enum FlowError {
     /// Something stored is not what we write.
     #[error("{0}")]
     Broken(String),
+    /// Something stored is lost or damaged: the same call fails until it is restored.
+    #[error("{what}; {fix}")]
+    Damaged {
+        /// What is missing or unreadable.
+        what: String,
+        /// What restores it.
+        fix: &'static str,
+    },
 }
 
 impl FlowError {

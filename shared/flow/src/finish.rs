@@ -185,7 +185,7 @@ pub fn transition(
     });
     if let Some(what) = step.tell {
         let held_by = ending.filter(|_| begun.is_none());
-        let tell = TellState { what, tries: 0, held_by };
+        let tell = TellState { what, tries: 0, held_by, reason: None };
         target.tell = env.settings.platform_url.is_some().then_some(tell);
     } else if step.phase == TargetPhase::Stopping {
         // What was not told of its setup is of no interest any more.

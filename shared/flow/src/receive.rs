@@ -18,7 +18,7 @@ use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
 use tracing::Instrument as _;
 
 use crate::api::retry;
-use crate::changes;
+use crate::changes::{self, PinnedVersions};
 use crate::drive::drive;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
@@ -180,8 +180,15 @@ async fn update(
         None => (&target.plan, target.generation, &target.routing_key),
     };
     let Some(document) = &event.document else { return Ok(Err(no_document())) };
-    let living = env.plan(plan).await?;
-    let asked = match compile_document(plugins, &event.name, document, Some(&living.plan)).await? {
+    let living = match env.plan(plan).await {
+        Err(error @ FlowError::Damaged { .. }) => {
+            let held = waiting.map_or(&target.plugins, |waiting| &waiting.plugins);
+            restore(env, plugins, event, document, (plan, held)).await?.ok_or(error)?
+        }
+        living => living?,
+    };
+    let versions = PinnedVersions::OfPlan(&living.plan);
+    let asked = match compile_document(plugins, &event.name, document, versions).await? {
         Ok((plan, _)) => plan,
         Err(errors) => return Ok(Err(NotTaken::Document(errors))),
     };
@@ -201,6 +208,28 @@ async fn update(
         }
     }
     Ok(Ok(LifecycleAnswer { generation, ..answer(event, result) }))
+}
+
+/// Stores the plan of a target again that was lost, if `document` is the one that it was compiled of.
+async fn restore(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    event: &Lifecycle,
+    document: &str,
+    (digest, held): (&str, &[String]),
+) -> Result<Option<Arc<Loaded>>, FlowError> {
+    let versions = PinnedVersions::Listed(held);
+    let Ok((plan, _)) = compile_document(plugins, &event.name, document, versions).await? else {
+        return Ok(None);
+    };
+    if plan.digest() != digest {
+        return Ok(None);
+    }
+    env.store.put_plan(digest, plan.to_json().as_bytes()).await?;
+    tracing::warn!(kind = event.kind, name = event.name, digest, "a lost plan is stored again");
+    let loaded = Arc::new(Loaded::of(plan, digest)?);
+    env.remember_plan(&loaded);
+    Ok(Some(loaded))
 }
 
 fn no_document() -> NotTaken {
@@ -238,7 +267,7 @@ async fn compile(
     event: &Lifecycle,
 ) -> Result<Result<Compiled, NotTaken>, FlowError> {
     let Some(document) = &event.document else { return Ok(Err(no_document())) };
-    let (plan, _) = match compile_document(plugins, &event.name, document, None).await? {
+    let (plan, _) = match compile_document(plugins, &event.name, document, PinnedVersions::Latest).await? {
         Ok(compiled) => compiled,
         Err(errors) => return Ok(Err(NotTaken::Document(errors))),
     };
@@ -257,8 +286,8 @@ async fn compile(
     Ok(Ok(Compiled { loaded, plugins: names }))
 }
 
-/// Compiles a target's document with the published plugins that it names, in the versions that `living` holds where it
-/// names none. Gives the plan and the warnings, or the errors of the document.
+/// Compiles a target's document with the published plugins that it names, in these `versions` where it names none. Gives
+/// the plan and the warnings, or the errors of the document.
 ///
 /// # Errors
 /// The store's.
@@ -266,7 +295,7 @@ pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
     document: &str,
-    living: Option<&Plan>,
+    versions: PinnedVersions<'_>,
 ) -> Result<Result<(Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &Vars::none())).await?;
@@ -287,9 +316,7 @@ pub async fn compile_document(
         let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
         return Ok(Err(error.into()));
     }
-    if let Some(living) = living {
-        changes::pin(&mut sandbox, living);
-    }
+    versions.apply(&mut sandbox);
     let (found, errors) = find_plugins(plugins, &sandbox).await?;
     if errors.has_errors() {
         return Ok(Err(errors.sorted()));

@@ -141,7 +141,7 @@ pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
         };
         // What was told of it does not hold any more: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
-        let tell = ready.then_some(TellState { what: Tell::Ready, tries: 0, held_by: None });
+        let tell = ready.then_some(TellState { what: Tell::Ready, tries: 0, held_by: None, reason: None });
         let version = seen.version + 1;
         let mut target = TargetHead { phase, since: env.now(), tell, version, ..seen.clone() };
         target.due = finish::due(env, &target);

@@ -24,8 +24,13 @@ use crate::ports::Message;
 use crate::records;
 use crate::run::Run;
 
-/// Waits between tries: from a second to ten minutes, for as long as it takes.
-const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+/// Waits between the first tries: from a second to a minute. A platform that is back within the hour gets what it has
+/// missed within a minute.
+const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
+/// Tries within about the first hour.
+const OFTEN: u32 = 60;
+/// Waits between later tries: up to ten minutes, for as long as it takes.
+const LATER: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 
 /// A target is due this long after the hint that tells its outcome again.
 const BEHIND_HINT: Millis = Millis(2_000);
@@ -75,6 +80,12 @@ async fn send(env: &Env, target: &TargetHead, untold: Untold) -> Result<(), Flow
     let keys = &env.settings.platform_keys;
     let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
     let delivery = deliver(env.platform.as_ref(), keys, outgoing, env.now()).await;
+    let reason = match &delivery {
+        Delivery::Refused(reason) | Delivery::Retry { reason, .. } => {
+            Some(limits::message(&reason.to_string()))
+        }
+        Delivery::Accepted | Delivery::Gone => None,
+    };
     let wait = match delivery {
         Delivery::Accepted => None,
         Delivery::Gone => {
@@ -82,14 +93,20 @@ async fn send(env: &Env, target: &TargetHead, untold: Untold) -> Result<(), Flow
             None
         }
         Delivery::Refused(reason) => {
-            tracing::error!(kind, name, reason, "the platform's URL cannot be used: mend the configuration");
-            Some(BACKOFF.max)
+            tracing::error!(
+                kind,
+                name,
+                reason,
+                "the platform's URL cannot be used: correct the configuration"
+            );
+            Some(LATER.max)
         }
         Delivery::Retry { after, reason } => {
             tracing::warn!(kind, name, reason, "the platform did not accept the outcome; it is sent again");
-            let wait = BACKOFF.wait(tell.tries.saturating_add(1), env.random.next()).0.max(250);
+            let backoff = if tell.tries < OFTEN { BACKOFF } else { LATER };
+            let wait = backoff.wait(tell.tries.saturating_add(1), env.random.next()).0.max(250);
             let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-            Some(Millis(wait.max(asked.min(BACKOFF.max.0))))
+            Some(Millis(wait.max(asked.min(LATER.max.0))))
         }
     };
     if let (None, Some(holder)) = (wait, &holder) {
@@ -101,7 +118,7 @@ async fn send(env: &Env, target: &TargetHead, untold: Untold) -> Result<(), Flow
     let tries = tell.tries.saturating_add(1);
     let mut after = target.clone();
     after.version += 1;
-    after.tell = wait.map(|_| TellState { what: tell.what, tries, held_by: None });
+    after.tell = wait.map(|_| TellState { what: tell.what, tries, held_by: None, reason });
     after.due = finish::due(env, &after);
     if let Some(wait) = wait {
         // The hint comes first; who finds the target due as well would tell it at the same time.

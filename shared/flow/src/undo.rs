@@ -142,7 +142,7 @@ pub async fn decide(
 
 /// Whether a try surely did nothing: skipped, or never sent because it could not be. What a sweep has sent may have been
 /// sent before, by whoever died then, and taken.
-fn is_skipped(record: &Record) -> bool {
+pub(crate) fn is_skipped(record: &Record) -> bool {
     let unsent = |result: &TryResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);
         result.verdict == Verdict::Failed

@@ -81,6 +81,9 @@ pub struct TellState {
     /// run is closed. `None`: the target itself is due.
     #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
     pub held_by: Option<Moment>,
+    /// Why the platform did not accept it last; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A life whose sensitive outputs a cluster holds.

@@ -162,6 +162,9 @@ pub struct TargetInfo {
     pub expires: Option<String>,
     /// Exact plugin versions that it holds.
     pub plugins: Vec<String>,
+    /// What it, or the life that has its name next, waits for; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// Where a target stands.
@@ -200,6 +203,9 @@ pub struct TargetDetail {
     /// What a list shows.
     #[serde(flatten)]
     pub info: TargetInfo,
+    /// Labels of the document.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Its resources by name.
     pub resources: BTreeMap<String, ResourceDetail>,
     /// The document's own `env`, once ready.
@@ -210,6 +216,9 @@ pub struct TargetDetail {
     /// The outcome that the platform has not accepted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telling: Option<String>,
+    /// How the delivery of that outcome goes, once the platform has not accepted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<OutcomeDelivery>,
     /// The uid that waits for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
@@ -218,12 +227,31 @@ pub struct TargetDetail {
     pub silence: Option<Silence>,
 }
 
+/// An outcome that the platform has not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OutcomeDelivery {
+    /// `ready`, `failed`, `stuck` or `gone`.
+    pub outcome: String,
+    /// How often it was sent.
+    pub tries: u32,
+    /// Why the platform did not accept it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it is sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
 /// A resource of a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceDetail {
     /// `name@version`.
     pub plugin: String,
+    /// Its params as they were asked for, defaults included; a sensitive one is a reference to a Secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, serde_json::Value>,
     /// Its outputs so far.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputValue>,
@@ -273,8 +301,11 @@ pub struct UnitDetail {
     pub state: UnitState,
     /// The try that it is at, from 1.
     pub attempt: u32,
-    /// How many tries it may have.
+    /// How many tries it may have before it fails.
     pub attempts: u32,
+    /// The number of this try among these, from 1: a retry by an operator begins with the first one again.
+    #[serde(default)]
+    pub attempt_of_series: u32,
     /// Keys of the units of this event that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
@@ -353,9 +384,12 @@ pub struct Why {
     pub phase: Phase,
     /// One sentence: what it waits for, or what went wrong.
     pub summary: String,
-    /// The first cause, if something failed.
+    /// The first cause, if something failed in the run that matters now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
+    /// All units that failed in that run, the first cause included; at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedUnit>,
     /// Units that may have left something which is not undone yet.
     pub exists: Vec<Existing>,
     /// Unusual reports of units that an operator should check.
@@ -363,6 +397,18 @@ pub struct Why {
     pub notes: Vec<String>,
     /// What to do next, most useful first.
     pub next: Vec<String>,
+}
+
+/// A unit that failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedUnit {
+    /// The unit.
+    pub unit: String,
+    /// Its last failed try.
+    pub attempt: u32,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// The first unit that failed.

@@ -40,6 +40,7 @@ fn target() -> TargetInfo {
         created: text(AT),
         expires: some(AT),
         plugins: vec![text("tenant-db@2.1.0")],
+        waits_for: some("its preStart units"),
     }
 }
 
@@ -61,6 +62,7 @@ fn unit() -> UnitDetail {
         state: UnitState::Retrying,
         attempt: 2,
         attempts: 3,
+        attempt_of_series: 2,
         after: vec![text("users/network")],
         reason: Some(reason()),
         started: some(AT),
@@ -141,13 +143,24 @@ fn targets() {
     };
     let detail = TargetDetail {
         info: target(),
+        labels: BTreeMap::from([(text("team"), text("checkout"))]),
         resources: BTreeMap::from([(
             text("users"),
-            ResourceDetail { plugin: text("tenant-db@2.1.0"), outputs: outputs() },
+            ResourceDetail {
+                plugin: text("tenant-db@2.1.0"),
+                params: BTreeMap::from([(text("size"), json!("small"))]),
+                outputs: outputs(),
+            },
         )]),
         env: outputs(),
         runs: vec![run],
         telling: some("failed"),
+        delivery: Some(OutcomeDelivery {
+            outcome: text("failed"),
+            tries: 3,
+            reason: some("the server answered 503"),
+            next: some(AT),
+        }),
         waiting: some("8c1b"),
         silence: Some(silence(&["users/database"])),
     };
@@ -186,6 +199,7 @@ fn reasons_for_people() {
         phase: Phase::Failed,
         summary: text("users/database failed"),
         cause: Some(cause),
+        failed: vec![FailedUnit { unit: text("users/database"), attempt: 3, reason: reason() }],
         exists: vec![existing(Certainty::Exists), existing(Certainty::Possible)],
         next: vec![text("ebb retry sandbox/pr-1234")],
     };

@@ -226,7 +226,13 @@ impl World {
         }
         let (table, name, document) = (Arc::clone(&self.table), name.to_owned(), document.to_owned());
         let compiled = self.runtime.run(async move {
-            ebb_flow::receive::compile_document(table.as_ref(), &name, &document, None).await
+            ebb_flow::receive::compile_document(
+                table.as_ref(),
+                &name,
+                &document,
+                ebb_flow::changes::PinnedVersions::Latest,
+            )
+            .await
         });
         let Some(Ok(Ok((plan, _)))) = compiled else { return Err(format!("{compiled:?}")) };
         let plan = Arc::new(plan);

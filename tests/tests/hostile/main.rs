@@ -12,6 +12,7 @@ mod secrets;
 mod sizes;
 mod updates;
 mod users;
+mod waits;
 mod webhooks;
 #[path = "../lives/world.rs"]
 #[allow(dead_code)]
@@ -61,6 +62,8 @@ fn main() {
         updates: what_changes_nothing what_would_change_something an_update_retries_what_has_failed
             an_update_of_what_waits;
         users: values_stay_values header_injection places_are_not_templates addresses_inside;
+        waits: an_outcome_that_the_platform_does_not_accept every_unit_that_failed a_unit_between_two_tries
+            a_plan_that_is_lost;
         webhooks: signatures times_and_alterations events_that_are_none bodies binary_mode documents lives_out_of_order
             repetitions one_name_two_lives a_third_life_does_not_displace_the_second;
     };

@@ -25,6 +25,8 @@ pub(crate) async fn time_to_live() {
     assert!(target.info.expires.is_some());
     world.phase("a", Phase::Gone).await;
     world.told("a", &["ready", "gone"]).await;
+    let why = world.why("a").await;
+    assert!(why.summary.contains("its time to live ended at"), "{why:?}");
     assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);
     world.lifecycle(Asked::Created, &data).await.is_problem(409, "stale");
 }

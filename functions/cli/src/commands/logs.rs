@@ -60,9 +60,15 @@ impl Args {
             return Err(nothing_meant(&target, &seen));
         }
         let mut logs = Vec::new();
-        for (run, unit) in chosen {
-            let attempt = self.attempt.unwrap_or(unit.attempt);
-            if let Some(log) = client.log(&run.id, &unit.key, attempt).await? {
+        for (run, unit) in &chosen {
+            if let Some((attempt, log)) = client.log(&run.id, &unit.key, self.attempt).await? {
+                let attempt = attempt.unwrap_or(unit.attempt);
+                if self.attempt.is_none() && attempt < unit.attempt {
+                    output::tell(&format!(
+                        "try {} of {} has no log yet; this is the log of try {attempt}",
+                        unit.attempt, unit.key
+                    ));
+                }
                 logs.push(Log {
                     run: run.id.clone(),
                     event: run.event.clone(),
@@ -73,7 +79,8 @@ impl Args {
             }
         }
         if logs.is_empty() {
-            return Err(no_log());
+            let units: Vec<&UnitDetail> = chosen.iter().map(|(_, unit)| *unit).collect();
+            return Err(no_log(&units, self.attempt));
         }
         match self.output.format() {
             Some(_) => self.output.write(&logs, |_| String::new())?,
@@ -111,9 +118,24 @@ fn nothing_meant(target: &Target, seen: &TargetDetail) -> Trouble {
     }
 }
 
-fn no_log() -> Trouble {
-    Trouble::failed("no log is kept of this")
-        .next("only pods log; of a pod's try the log is kept once it has ended")
+/// None of these units has a log, or not of this try.
+fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> Trouble {
+    let Some(pod) = units.iter().find(|unit| unit.kind == "pod") else {
+        let kinds = units.iter().map(|unit| match unit.kind.as_str() {
+            "webhook" => format!("{} is a webhook", unit.key),
+            _ => format!("{} is a set of objects", unit.key),
+        });
+        let kinds: Vec<String> = kinds.collect();
+        return Trouble::failed(format!("only scripts have a log: {}", kinds.join(", ")));
+    };
+    match attempt {
+        Some(attempt) if attempt > pod.attempt => Trouble::failed(format!(
+            "try {attempt} of {} has not begun; it is at try {}",
+            pod.key, pod.attempt
+        )),
+        Some(attempt) => Trouble::failed(format!("try {attempt} of {} has no log", pod.key)),
+        None => Trouble::failed(format!("{} has no log yet", pod.key)),
+    }
 }
 
 /// One log as it is, several with a line before each.

@@ -14,6 +14,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         state,
         attempt: 1,
         attempts: 3,
+        attempt_of_series: 1,
         after: Vec::new(),
         reason: None,
         started: None,
@@ -35,6 +36,7 @@ fn units() -> Vec<UnitDetail> {
         UnitDetail {
             after: vec!["db/provision".to_owned()],
             attempt: 2,
+            attempt_of_series: 2,
             started: at("09:00:05.500"),
             deadline: at("09:05:05.500"),
             ..unit("db/seed", UnitState::Running)
@@ -46,6 +48,7 @@ fn units() -> Vec<UnitDetail> {
         UnitDetail {
             reason: Some(Reason { code: ReasonCode::Status, message: "the server answered 503".to_owned() }),
             attempt: 2,
+            attempt_of_series: 2,
             next: at("09:00:14"),
             ..unit("billing/register", UnitState::Retrying)
         },
@@ -55,6 +58,7 @@ fn units() -> Vec<UnitDetail> {
                 message: "the script ended with code 3".to_owned(),
             }),
             attempt: 3,
+            attempt_of_series: 3,
             took_ms: Some(12_000),
             ..unit("queue/create", UnitState::Failed)
         },

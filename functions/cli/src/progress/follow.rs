@@ -15,6 +15,7 @@ use crate::interrupt::Interrupts;
 use crate::machine::Machine;
 use crate::target::Target;
 use crate::timing;
+use crate::why::printable;
 
 /// Between two questions, at least.
 const EVERY: Duration = Duration::from_millis(200);
@@ -183,6 +184,9 @@ fn listen(machine: &Machine, view: &mut View) {
 
 fn waits(life: &Life, seen: &TargetDetail) -> String {
     let info = &seen.info;
+    if let (Phase::Gone, Some(waits)) = (info.phase, &info.waits_for) {
+        return format!("{} waits: its predecessor is gone and waits for {}", life.target, printable(waits));
+    }
     format!(
         "{} waits until its predecessor {} is gone, which is {} since {}",
         life.target,

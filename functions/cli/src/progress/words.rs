@@ -29,14 +29,15 @@ pub(crate) fn run(state: RunState) -> &'static str {
     }
 }
 
-/// A reason: what happened, and its class as documents name it.
+/// A reason: what happened, and its class as `retry.on` names it, unless the text says all that the class does.
 pub(crate) fn reason(reason: &Reason) -> String {
     let message = reason.message.trim().replace('\n', " ");
-    match message.as_str() {
-        "" => code(reason.code).to_owned(),
-        // The state says the same already.
-        message if matches!(reason.code, ReasonCode::Skipped | ReasonCode::Failed) => message.to_owned(),
-        message => format!("{message} ({})", code(reason.code)),
+    match (message.as_str(), reason.code) {
+        ("", code) => self::code(code).to_owned(),
+        (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Waived | ReasonCode::Cancelled) => {
+            message.to_owned()
+        }
+        (message, code) => format!("{message} ({})", self::code(code)),
     }
 }
 
@@ -69,8 +70,8 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
 
 /// Where a unit stands: on what it waits, since when, until when.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
-    let tries =
-        if unit.attempts > 1 { format!(", try {}/{}", unit.attempt, unit.attempts) } else { String::new() };
+    let number = tries(unit);
+    let tries = if unit.attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "about to be sent".to_owned(),
         UnitState::Waiting => format!("waits for {}", some_of(waiting_for)),
@@ -89,7 +90,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
             let next = next.map_or("soon".to_owned(), |time| format!("in {}", timing::length(time)));
             let after = unit.reason.as_ref().map(|cause| format!(", after: {}", reason(cause)));
-            format!("try {}/{} {next}{}", unit.attempt, unit.attempts, after.unwrap_or_default())
+            format!("{number} {next}{}", after.unwrap_or_default())
         }
         UnitState::Succeeded => {
             let tries = if unit.attempt > 1 { tries } else { String::new() };
@@ -105,6 +106,18 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             format!("never starts{why}")
         }
         UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
+    }
+}
+
+/// `try 1/3`; after a retry by an operator also the number that its logs have.
+fn tries(unit: &UnitDetail) -> String {
+    let UnitDetail { attempt, attempts, attempt_of_series: number, .. } = unit;
+    // Absent in the answer of an older server.
+    let number = if *number == 0 { attempt } else { number };
+    if number == attempt {
+        format!("try {number}/{attempts}")
+    } else {
+        format!("try {number}/{attempts} (#{attempt})")
     }
 }
 

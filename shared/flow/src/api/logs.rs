@@ -10,8 +10,8 @@ use crate::error::FlowError;
 use crate::records::log_key;
 use crate::run::{self, Run};
 
-/// The tail of a unit's log: from its relay while it runs, from the bucket once it has ended. Without `attempt` the
-/// last try that has one.
+/// The tail of a unit's log, and of which try it is: from its relay while it runs, from the bucket once it has ended.
+/// Without `attempt` the last try that has one.
 ///
 /// # Errors
 /// The store's.
@@ -20,7 +20,7 @@ pub async fn log(
     id: &RunId,
     key: &str,
     attempt: Option<u32>,
-) -> Result<Option<String>, FlowError> {
+) -> Result<Option<(Attempt, String)>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let position = run.event().units.iter().position(|unit| unit.key == key);
     let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
@@ -31,7 +31,7 @@ pub async fn log(
     };
     for attempt in tries {
         if let Some(bytes) = env.store.get_object(&log_key(&run, unit, attempt)).await? {
-            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+            return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
         }
         let log = match env.relay.get(run.cluster(unit), &work_name(&run, unit, attempt)).await {
             Ok(WorkState::Running { log }) => Some(log),
@@ -42,8 +42,8 @@ pub async fn log(
             Ok(WorkState::Ended(result)) => result.log,
             Ok(WorkState::Unknown | WorkState::Tombstoned) | Err(_) => None,
         };
-        if log.is_some() {
-            return Ok(log);
+        if let Some(log) = log {
+            return Ok(Some((attempt, log)));
         }
     }
     Ok(None)

@@ -9,6 +9,7 @@ use ebb_spec::render::{self, Facts, InputValue, Known, Rendered, SkipReason};
 use ebb_wire::api::{EdgePreview, EventPreview, PlanPreview, UnitPreview};
 use serde_json::{Value, json};
 
+use crate::changes::PinnedVersions;
 use crate::env::{ApiStore, Loaded};
 use crate::error::FlowError;
 use crate::http::HttpProblem;
@@ -31,7 +32,7 @@ pub async fn preview(
         Ok(Document::Plugin(plugin)) => plugin.name.value,
         Err(errors) => return Ok(Err(errors)),
     };
-    match compile_document(store, &name, document, None).await? {
+    match compile_document(store, &name, document, PinnedVersions::Latest).await? {
         Ok((plan, warnings)) => {
             let warnings = warnings.iter().map(HttpProblem::document_error).collect();
             let shown = offload(move || show(&name, plan)).await??;

@@ -100,8 +100,9 @@ impl Seen<'_> {
         let reason = result.or(failed_before).and_then(|result| result.reason.clone());
         let started = record.and_then(begun);
         let ended = result.map(|result| Timestamp(result.at));
-        let running = state == UnitState::Running;
-        let deadline = started.filter(|_| running).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
+        let cancelled = state == UnitState::Cancelled && self.state == RunState::Stopping && result.is_none();
+        let may_run = state == UnitState::Running || cancelled;
+        let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
         let excess = tries.iter().map(|(_, record)| record.excess).sum::<u64>();
         let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
         UnitDetail {
@@ -110,6 +111,7 @@ impl Seen<'_> {
             state,
             attempt: attempt.0,
             attempts: plan.retry.attempts.max(1),
+            attempt_of_series: ebb_engine::retry::used(attempt, plan.retry.attempts),
             after: after.collect(),
             reason: reason.filter(|_| state != UnitState::Succeeded),
             started: started.map(rfc3339),

@@ -1,5 +1,7 @@
 //! Targets as people see them.
 
+use std::collections::BTreeMap;
+
 use ebb_engine::{Moment, TargetPhase};
 use ebb_store::{ListTargets, Silences, TargetHead};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
@@ -7,7 +9,8 @@ use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{self, Invalid};
 use ebb_wire::time::rfc3339;
 
-use crate::api::runs;
+use crate::api::{runs, waits};
+use crate::changes;
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
 use crate::{silence, tell};
@@ -71,6 +74,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         created: rfc3339(target.created),
         expires: target.expires.map(rfc3339),
         plugins: target.plugins.clone(),
+        waits_for: waits::reason(target),
     }
 }
 
@@ -97,7 +101,10 @@ pub async fn get(
     name: &str,
 ) -> Result<Option<TargetDetail>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
-    let loaded = env.plan(&target.plan).await?;
+    let loaded = match env.plan(&target.plan).await {
+        Err(error @ FlowError::Damaged { .. }) => return Ok(Some(damaged(&target, &error))),
+        loaded => loaded?,
+    };
     let mut runs = Vec::new();
     for run in runs_of(&target) {
         if loaded.event(run.moment()).is_some() {
@@ -111,20 +118,39 @@ pub async fn get(
     };
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let outputs = given.outputs.remove(name).unwrap_or_default();
-        (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), outputs })
+        let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
+        (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
     });
     let resources = resources.collect();
     let telling = tell::untold(env, &target).await?.map(|untold| untold.tell.what.name().to_owned());
     let silence = silence::of(env, store, &loaded.plan, &runs).await?;
     Ok(Some(TargetDetail {
         info: about(&target),
+        labels: loaded.plan.target.labels.clone(),
         resources,
         env: given.env,
         runs,
         telling,
+        delivery: waits::delivery(&target),
         waiting: target.waiting.map(|waiting| waiting.uid),
         silence,
     }))
+}
+
+/// What is known of a target whose plan is lost.
+fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
+    let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(target) };
+    TargetDetail {
+        info,
+        labels: BTreeMap::new(),
+        resources: BTreeMap::new(),
+        env: BTreeMap::new(),
+        runs: Vec::new(),
+        telling: None,
+        delivery: waits::delivery(target),
+        waiting: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+        silence: None,
+    }
 }
 
 /// The runs that a target's present life may have, in the order of a life.

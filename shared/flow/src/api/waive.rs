@@ -45,14 +45,10 @@ pub enum Answer {
 /// The store's; safe to repeat.
 pub async fn skip(env: &Env, kind: &str, name: &str, asked: &Skip) -> Result<Answer, FlowError> {
     let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
-    waive(env, kind, name, &reason, |run, key| {
-        if key != asked.unit {
-            return Waiver::Keep;
-        }
-        tracing::info!(kind, name, run = %run.id, unit = key, "an operator skips");
-        Waiver::Failed
-    })
-    .await
+    let choose = |key: &str| if key == asked.unit { Waiver::Failed } else { Waiver::Keep };
+    let answer = waive(env, kind, name, &reason, Some(&asked.unit), choose).await?;
+    note("skip", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    Ok(answer)
 }
 
 /// Lets all units count as over that are not done in the event whose teardown has given up. The target is gone then,
@@ -62,8 +58,24 @@ pub async fn skip(env: &Env, kind: &str, name: &str, asked: &Skip) -> Result<Ans
 /// The store's; safe to repeat.
 pub async fn abandon(env: &Env, kind: &str, name: &str, asked: &Abandon) -> Result<Answer, FlowError> {
     let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
-    tracing::info!(kind, name, "an operator abandons");
-    waive(env, kind, name, &reason, |_, _| Waiver::Open).await
+    let answer = waive(env, kind, name, &reason, None, |_| Waiver::Open).await?;
+    note("abandon", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    Ok(answer)
+}
+
+/// Logs what an operator asked for, and what became of it.
+fn note(request: &str, kind: &str, name: &str, by: Option<&str>, reason: &str, answer: &Answer) {
+    match answer {
+        Answer::Waived(Waived { run, units }) => {
+            tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
+        }
+        Answer::Unknown => {
+            tracing::info!(kind, name, by, reason, "{request}: refused, the target is unknown")
+        }
+        Answer::NotStuck(why) | Answer::Incomplete(why) => {
+            tracing::info!(kind, name, by, reason, why, "{request}: refused");
+        }
+    }
 }
 
 fn incomplete() -> Answer {
@@ -100,7 +112,8 @@ async fn waive(
     kind: &str,
     name: &str,
     reason: &Reason,
-    choose: impl Fn(&Run, &str) -> Waiver,
+    named: Option<&str>,
+    choose: impl Fn(&str) -> Waiver,
 ) -> Result<Answer, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(Answer::Unknown) };
     let stops = [Moment::BeforeStop, Moment::AfterStop];
@@ -120,7 +133,7 @@ async fn waive(
     let mut units = BTreeMap::new();
     for unit in run.graph().units() {
         let Some(plan) = run.unit(unit) else { continue };
-        let is_open = match choose(&run, &plan.key) {
+        let is_open = match choose(&plan.key) {
             Waiver::Keep => false,
             Waiver::Failed => {
                 view.status(unit) == Status::Failed || (closed && is_in_flight(&run, &view, unit))
@@ -133,7 +146,7 @@ async fn waive(
     }
     // A life that was abandoned, and whose end nobody has seen to, has nothing left but to be looked at.
     if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
-        return Ok(Answer::NotStuck(format!("no such unit has failed in run {id}")));
+        return Ok(Answer::NotStuck(nothing_to_waive(&run, &view, named)));
     }
     let list: Vec<Unit> = units.keys().copied().collect();
     if !reopen::waive(env, &run, &view, &list, reason).await? {
@@ -147,6 +160,17 @@ async fn waive(
         drive(env, Work { run, epoch, ready, over: None, memory: Memory::default() }).await?;
     }
     Ok(Answer::Waived(Waived { run: id.to_string(), units: units.into_values().collect() }))
+}
+
+/// Why nothing of a run can be waived; names the units that can.
+fn nothing_to_waive(run: &Run, view: &ebb_engine::View, named: Option<&str>) -> String {
+    let failed = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed);
+    let failed: Vec<&str> = failed.filter_map(|unit| Some(run.unit(unit)?.key.as_str())).collect();
+    let failed = if failed.is_empty() { "none".to_owned() } else { failed.join(", ") };
+    match named {
+        Some(named) => format!("`{named}` is not a failed unit of run {}; failed: {failed}", run.id),
+        None => format!("run {} has no unit that is not done", run.id),
+    }
 }
 
 fn is_in_flight(run: &Run, view: &ebb_engine::View, unit: Unit) -> bool {

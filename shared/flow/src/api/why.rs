@@ -6,13 +6,15 @@ use ebb_engine::{Moment, Status, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
 use ebb_store::{Silences, TargetHead};
-use ebb_wire::api::{Cause, Certainty, Existing, RunDetail, Silence, UnitDetail, UnitState, Why};
+use ebb_wire::api::{
+    Cause, Certainty, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why,
+};
 use ebb_wire::id::{self, RunId, event_name};
 use ebb_wire::limits;
 use ebb_wire::record::Verdict;
 use ebb_wire::time::rfc3339;
 
-use crate::api::{logs, runs, targets, waive};
+use crate::api::{logs, runs, targets, waits, waive};
 use crate::cause::{self, FirstCause};
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
@@ -21,9 +23,14 @@ use crate::inputs::{self, Memory};
 use crate::run::Run;
 use crate::silence;
 use crate::tell::output_value;
+use crate::undo;
 
 /// Lines of the log that are shown.
 const LINES: usize = 20;
+/// Failed units that are listed.
+const FAILURES: usize = 20;
+/// Failed units for which a command is given.
+const SKIPS: usize = 3;
 /// Characters of an input that are shown.
 const SHOWN: usize = 200;
 
@@ -33,7 +40,12 @@ const SHOWN: usize = 200;
 /// The store's.
 pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Result<Option<Why>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
-    let loaded = env.plan(&target.plan).await?;
+    let loaded = match env.plan(&target.plan).await {
+        Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
+        loaded => loaded?,
+    };
+    let mut failures = Vec::new();
+    let mut stopped = target.since;
     let mut cause = None;
     let mut last: Option<RunDetail> = None;
     let mut notes = Vec::new();
@@ -42,20 +54,86 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
             continue;
         }
         let Some(run) = Run::load(env, &id).await? else { continue };
-        last = runs::get(env, &id).await?;
-        notes.extend(
-            last.iter().flat_map(|run| &run.units).flat_map(|unit| [excess(unit), refused(unit)]).flatten(),
-        );
-        if let Some(found) = cause::first(env, &run).await? {
-            cause = Some(explain(env, &run, found).await?);
+        let detail = runs::get(env, &id).await?;
+        let units = detail.iter().flat_map(|run| &run.units);
+        notes.extend(units.flat_map(|unit| [excess(unit), refused(unit)]).flatten());
+        if !concerns(&target, id.moment()) {
+            continue;
+        }
+        last = detail;
+        stopped = stopped.min(run.facts.started);
+        let found = cause::current(env, &run).await?;
+        if let Some(first) = found.first() {
+            cause = Some(explain(env, &run, first.clone()).await?);
+            failures = found.iter().take(FAILURES).filter_map(|found| failed_unit(&run, found)).collect();
         }
     }
     let exists = existing(env, &target, &loaded).await?;
     let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
-    let summary = summary(&target, last.as_ref(), cause.as_ref(), &exists, silence.as_ref());
-    let next = advice(&target, cause.as_ref(), &exists, silence.as_ref());
+    let mut summary = summary(&target, last.as_ref(), &failures, &exists, silence.as_ref());
+    let is_over = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    if let Some(expired) = target.expires.filter(|&at| is_over && at <= stopped) {
+        summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
+    }
+    if let Some(waits) = undelivered(&target) {
+        summary = format!("{summary}; {waits}");
+    }
+    let next = advice(&target, cause.as_ref(), &failures, &exists, silence.as_ref());
     let phase = targets::phase(target.phase);
-    Ok(Some(Why { target: format!("{kind}/{name}"), phase, summary, cause, exists, notes, next }))
+    Ok(Some(Why {
+        target: format!("{kind}/{name}"),
+        phase,
+        summary,
+        cause,
+        failed: failures,
+        exists,
+        notes,
+        next,
+    }))
+}
+
+/// What can be said of a target whose plan is lost.
+fn damaged(target: &TargetHead, what: &str, fix: &str) -> Why {
+    Why {
+        target: format!("{}/{}", target.kind, target.name),
+        phase: targets::phase(target.phase),
+        summary: format!("{what}; what exists of the target is not known until it is restored"),
+        cause: None,
+        failed: Vec::new(),
+        exists: Vec::new(),
+        notes: Vec::new(),
+        next: vec![fix.to_owned()],
+    }
+}
+
+/// What an undelivered outcome, or a life that waits for the name, adds to the summary.
+fn undelivered(target: &TargetHead) -> Option<String> {
+    let delivery = waits::delivery(target);
+    if delivery.is_none() && target.waiting.is_none() {
+        return None;
+    }
+    let next = delivery.and_then(|delivery| delivery.next);
+    let next = next.map(|next| format!("; sent again at {next}")).unwrap_or_default();
+    waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
+}
+
+/// Whether the run of `moment` matters for where the target stands now.
+fn concerns(target: &TargetHead, moment: Moment) -> bool {
+    match (target.phase, target.moment) {
+        (TargetPhase::Failed, last) => last == Some(moment),
+        (TargetPhase::Starting, _) => moment == Moment::BeforeReady,
+        (TargetPhase::Ready, _) => moment == Moment::AfterReady,
+        // The setup is being cancelled, and the teardown has not begun.
+        (TargetPhase::Stopping, Some(last @ (Moment::BeforeReady | Moment::AfterReady))) => last == moment,
+        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
+            matches!(moment, Moment::BeforeStop | Moment::AfterStop)
+        }
+    }
+}
+
+fn failed_unit(run: &Run, found: &FirstCause) -> Option<FailedUnit> {
+    let unit = run.unit(found.unit)?.key.clone();
+    Some(FailedUnit { unit, attempt: found.attempt.0, reason: found.reason.clone() })
 }
 
 /// Names a unit that reported more distinct results than are kept.
@@ -96,7 +174,8 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowE
             shown.insert(input.name, value);
         }
     }
-    let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?.unwrap_or_default();
+    let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
+    let log = log.map(|(_, log)| log).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     let log = lines[lines.len().saturating_sub(LINES)..].iter().map(|line| (*line).to_owned()).collect();
     Ok(Cause {
@@ -170,7 +249,8 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
                 record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Skipped)
             });
             let started = ebb_engine::follow::may_have_started(graph, &view, unit);
-            if made.is_empty() && (skipped || !started) {
+            let never_sent = !tries.is_empty() && tries.iter().all(|record| undo::is_skipped(record));
+            if made.is_empty() && (skipped || !started || never_sent) {
                 continue;
             }
             let certainty = match view.status(unit) {
@@ -189,20 +269,25 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
 fn summary(
     target: &TargetHead,
     last: Option<&RunDetail>,
-    cause: Option<&Cause>,
+    failures: &[FailedUnit],
     exists: &[Existing],
     silence: Option<&Silence>,
 ) -> String {
     let since = rfc3339(target.since);
-    let failed = |cause: &Cause| {
-        format!("unit {} failed at try {}: {}", cause.unit, cause.attempt, cause.reason.message)
+    let failed = |first: &FailedUnit| {
+        let more = match failures.len() - 1 {
+            0 => String::new(),
+            1 => format!("; {} failed too", failures[1].unit),
+            more => format!("; {more} other units failed too"),
+        };
+        format!("unit {} failed at try {}: {}{more}", first.unit, first.attempt, first.reason.message)
     };
     match target.phase {
         TargetPhase::Ready => format!("ready since {since}"),
         TargetPhase::Gone if exists.is_empty() => format!("gone since {since}: nothing of it is left"),
         TargetPhase::Gone => format!("gone since {since}: an operator let go of what it may have left"),
         TargetPhase::Failed | TargetPhase::Stuck => {
-            cause.map_or_else(|| format!("failed since {since}"), failed)
+            failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
         TargetPhase::Starting | TargetPhase::Stopping => match (silence, last.and_then(waiting)) {
             (Some(Silence { cluster, since, why, units }), _) => {
@@ -221,6 +306,9 @@ fn event_of(target: &TargetHead) -> &'static str {
 
 /// What a run waits for: the first unit that runs or is tried again, with since and until when.
 fn waiting(run: &RunDetail) -> Option<String> {
+    if run.state == RunState::Stopping {
+        return cancelled(run);
+    }
     let unit =
         run.units.iter().find(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))?;
     let what = match unit.state {
@@ -243,7 +331,19 @@ fn waiting(run: &RunDetail) -> Option<String> {
         .filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
         .count();
     let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
-    Some(format!("{}: unit {} {what}, try {} of {}{more}", run.event, unit.key, unit.attempt, unit.attempts))
+    let tries = format!("try {} of {}", unit.attempt_of_series, unit.attempts);
+    Some(format!("{}: unit {} {what}, {tries}{more}", run.event, unit.key))
+}
+
+/// What a cancelled run waits for: units that may still be working, and until when.
+fn cancelled(run: &RunDetail) -> Option<String> {
+    let open = run.units.iter().filter(|unit| unit.state == UnitState::Cancelled && unit.ended.is_none());
+    let open: Vec<&UnitDetail> = open.collect();
+    let keys: Vec<&str> = open.iter().map(|unit| unit.key.as_str()).collect();
+    let worker = if open.first()?.kind == "webhook" { "its receiver" } else { "it" };
+    let until = open.iter().filter_map(|unit| unit.deadline.as_deref()).max();
+    let until = until.map(|deadline| format!("; at most until {deadline}")).unwrap_or_default();
+    Some(format!("waits for {}: cancelled, but {worker} may still be working{until}", keys.join(", ")))
 }
 
 /// Only scripts have a log.
@@ -254,24 +354,35 @@ fn log_of(name: &str, cause: &Cause) -> Option<String> {
 fn advice(
     target: &TargetHead,
     cause: Option<&Cause>,
+    failures: &[FailedUnit],
     exists: &[Existing],
     silence: Option<&Silence>,
 ) -> Vec<String> {
     let name = &target.name;
     let mut next = Vec::new();
+    if waits::delivery(target).is_some() {
+        next.push("see whether the platform answers: the outcome is sent again by itself".to_owned());
+    }
     match target.phase {
         TargetPhase::Failed => {
             next.extend(cause.and_then(|cause| log_of(name, cause)));
-            next.push(format!("mend the cause, then try again what failed: ebb retry {name}"));
-            let what = if exists.is_empty() { "remove it" } else { "take away what exists" };
-            next.push(format!("{what}, first if its document has to be mended: ebb sandbox delete {name}"));
+            next.push(format!(
+                "if the cause is outside of the documents: remove it, then `ebb retry {name}`"
+            ));
+            let what = if exists.is_empty() { "it" } else { "it with what exists" };
+            next.push(format!(
+                "if the plugin or file must change: delete {what} first (`ebb sandbox delete {name}`), then apply again"
+            ));
         }
         TargetPhase::Stuck => {
-            next.push(format!("mend the cause, then: ebb retry {name}"));
-            if let Some(cause) = cause {
-                next.extend(log_of(name, cause));
-                next.push(format!("go on without it: ebb skip {name} {} --reason WHY", cause.unit));
-            }
+            next.push(format!("remove the cause, then: ebb retry {name}"));
+            next.extend(cause.and_then(|cause| log_of(name, cause)));
+            next.extend(
+                failures
+                    .iter()
+                    .take(SKIPS)
+                    .map(|failed| format!("go on without it: ebb skip {name} {} --reason WHY", failed.unit)),
+            );
             next.push(format!("give up what is left: ebb abandon {name} --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Stopping => {

@@ -92,6 +92,10 @@ impl From<RawPathParamsRejection> for HttpProblem {
 impl From<FlowError> for HttpProblem {
     fn from(error: FlowError) -> Self {
         // What is wrong inside is for our log; the caller learns whether to come again.
+        if let FlowError::Damaged { .. } = error {
+            tracing::error!(%error, "damaged");
+            return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error.to_string());
+        }
         if error.is_retryable() {
             tracing::warn!(%error, "the caller is asked to come again");
             let detail = "the state could not be read or written just now: send the same request again";

@@ -22,7 +22,12 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: World) {
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
-        tell: Some(TellState { what: Tell::Stuck, tries: 3, held_by: Some(Moment::AfterStop) }),
+        tell: Some(TellState {
+            what: Tell::Stuck,
+            tries: 3,
+            held_by: Some(Moment::AfterStop),
+            reason: Some("503".to_owned()),
+        }),
         waiting: Some(Waiting {
             uid: "u2".into(),
             generation: 1,

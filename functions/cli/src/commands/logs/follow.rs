@@ -30,6 +30,8 @@ struct Printed {
     last: Option<(String, String, u32)>,
     /// How many tries have said something.
     said: usize,
+    /// Whether more than one unit is followed.
+    several: bool,
 }
 
 /// The log of a unit.
@@ -50,10 +52,14 @@ impl Args {
             let asked = Instant::now();
             match self.look(client, target, &mut uid, &mut printed).await {
                 Ok(Look::Again) => unanswered = 0,
-                Ok(Look::Over(seen)) if printed.units.is_empty() => {
+                Ok(Look::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
                     return Err(super::nothing_meant(target, &seen));
                 }
-                Ok(Look::Over(_)) if printed.said == 0 => return Err(super::no_log()),
+                Ok(Look::Over(seen)) if printed.said == 0 => {
+                    let units: Vec<&UnitDetail> =
+                        self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
+                    return Err(super::no_log(&units, None));
+                }
                 Ok(Look::Over(_) | Look::Left) => return Ok(Exit::Done),
                 Err(Broken::Asking(error @ ClientError::Unreachable { .. })) => {
                     unanswered += 1;
@@ -84,6 +90,7 @@ impl Args {
         };
         uid.get_or_insert_with(|| seen.info.uid.clone());
         let chosen: Vec<_> = self.chosen(&seen).into_iter().filter(|(_, unit)| unit.kind == "pod").collect();
+        printed.several |= chosen.len() > 1;
         for (run, unit) in &chosen {
             printed.unit(client, run, unit).await?;
         }
@@ -158,7 +165,8 @@ impl Printed {
                 return Ok(());
             }
             if !followed.is_over {
-                let log = client.log(&run.id, &unit.key, followed.attempt).await?.unwrap_or_default();
+                let log = client.log(&run.id, &unit.key, Some(followed.attempt)).await?;
+                let log = log.map(|(_, log)| log).unwrap_or_default();
                 let new = followed.tail.news(&log, is_over);
                 self.print(run, unit, followed.attempt, &new).map_err(Broken::Other)?;
                 followed.is_over = is_over;
@@ -183,7 +191,7 @@ impl Printed {
         let from = (run.id.clone(), unit.key.clone(), attempt);
         if self.last.as_ref() != Some(&from) {
             // The only one needs no name.
-            if self.said > 0 {
+            if self.several || self.said > 0 {
                 output::print(&heading(&run.event, &unit.key, attempt))?;
             }
             self.said += 1;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ebb_wire::api::{Silence, TargetDetail};
+use ebb_wire::lifecycle::OutputValue;
 use jiff::Timestamp;
 
 use crate::client::Client;
@@ -43,11 +44,16 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     if let Some(expires) = &info.expires {
         let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
     }
-    if let Some(telling) = &detail.telling {
-        let _ = writeln!(text, "Untold:      the platform has not accepted the outcome {telling} yet");
+    if !detail.labels.is_empty() {
+        let labels: Vec<String> =
+            detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let _ = writeln!(text, "Labels:      {}", labels.join(", "));
     }
-    if let Some(waiting) = &detail.waiting {
-        let _ = writeln!(text, "Waiting:     {waiting} begins when this one is gone");
+    if let Some(next) = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_deref()) {
+        let _ = writeln!(text, "Sent again:  {}", timing::clock(next));
+    }
+    if let Some(waits) = &info.waits_for {
+        let _ = writeln!(text, "Waits for:   {}", why::printable(waits));
     }
     if let Some(Silence { cluster, since, why, units }) = &detail.silence {
         let target = Target { kind: info.kind.clone(), name: info.name.clone() };
@@ -59,6 +65,19 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     if !detail.resources.is_empty() {
         let rows = detail.resources.iter().map(|(name, resource)| [name.clone(), resource.plugin.clone()]);
         let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN"], rows));
+    }
+    let params: Vec<String> = detail
+        .resources
+        .iter()
+        .flat_map(|(resource, detail)| {
+            let line = move |(name, value): (&String, &serde_json::Value)| {
+                format!("{resource}.{name} = {}\n", why::value_line(&OutputValue::Value(value.clone())))
+            };
+            detail.params.iter().map(line)
+        })
+        .collect();
+    if !params.is_empty() {
+        let _ = write!(text, "\nPARAMS\n{}", params.concat());
     }
     let outputs =
         why::output_lines(detail.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
@@ -92,10 +111,11 @@ mod tests {
             "kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "starting",
             "since": fixtures::NOW, "created": fixtures::NOW, "expires": "2026-11-21T17:00:00Z",
             "plugins": ["tenant-db@2.1.0"],
-            "resources": {"db": {"plugin": "tenant-db@2.1.0", "outputs": {"name": {"value": "tenant"}}}},
+            "labels": {"team": "checkout"},
+            "resources": {"db": {"plugin": "tenant-db@2.1.0", "params": {"size": "small"}, "outputs": {"name": {"value": "tenant"}}}},
             "env": {"DB": {"value": "tenant"}},
             "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),
-            "waiting": "7a",
+            "waiting": "7a", "waitsFor": "its preStart units; uid 7a waits for the name",
             "silence": {"cluster": "eu", "since": fixtures::NOW, "why": "it polls", "units": ["db/a", "db/b"]},
         }))
         .unwrap();

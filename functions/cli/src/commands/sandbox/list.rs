@@ -7,6 +7,7 @@ use crate::exit::{Exit, Trouble};
 use crate::output::{self, Output};
 use crate::progress::words;
 use crate::timing;
+use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -25,7 +26,7 @@ impl Args {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
         let mut targets = client.targets(kind).await?;
         if !self.all {
-            targets.retain(|target| target.phase != Phase::Gone);
+            targets.retain(|target| target.phase != Phase::Gone || target.waits_for.is_some());
         }
         self.output.write(&targets, |targets| text(targets))?;
         Ok(Exit::Done)
@@ -41,9 +42,10 @@ fn text(targets: &[TargetInfo]) -> String {
             timing::clock(&target.since),
             target.plugins.join(", "),
             target.expires.as_deref().map(timing::clock).unwrap_or_default(),
+            target.waits_for.as_deref().map(printable).unwrap_or_default(),
         ]
     });
-    output::table(&["KIND", "NAME", "PHASE", "SINCE", "PLUGINS", "EXPIRES"], rows)
+    output::table(&["KIND", "NAME", "PHASE", "SINCE", "PLUGINS", "EXPIRES", "WAITS FOR"], rows)
 }
 
 #[cfg(test)]
@@ -62,9 +64,10 @@ mod tests {
             created: "2026-11-21T09:00:00.123Z".to_owned(),
             expires: None,
             plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
+            waits_for: None,
         };
         insta::assert_snapshot!(text(&[target]), @r"
-        KIND     NAME  PHASE  SINCE                 PLUGINS                EXPIRES
+        KIND     NAME  PHASE  SINCE                 PLUGINS                EXPIRES  WAITS FOR
         sandbox  pr-1  ready  2026-11-21 09:00:00Z  db@1.0.0, queue@0.0.0
         ");
     }

@@ -75,7 +75,7 @@ pub(crate) async fn versions(
 }
 
 /// Gives the secrets by which receivers verify the requests of a plugin's webhook units. Roles: author, operator.
-#[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", tag = "plugins", responses(
+#[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem),
 ))]

@@ -14,6 +14,9 @@ use super::access::Right;
 use crate::api::{logs, runs};
 use crate::http::{HttpProblem, Server};
 
+/// The header that says of which try a log is.
+const ATTEMPT: &str = "ebb-attempt";
+
 fn parse(run: &str) -> Result<RunId, HttpProblem> {
     run.parse().map_err(|error: ebb_wire::id::NotARunId| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "run-id", error.to_string())
@@ -53,7 +56,8 @@ pub(crate) struct LogQuery {
     ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
     LogQuery,
 ), responses(
-    (status = 200, body = String, content_type = "text/plain"), (status = 400, body = Problem),
+    (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The try."))),
+    (status = 400, body = Problem),
     (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
 pub(crate) async fn logs(
@@ -61,9 +65,10 @@ pub(crate) async fn logs(
     headers: HeaderMap,
     Path(run): Path<String>,
     query: Result<Query<LogQuery>, QueryRejection>,
-) -> Result<String, HttpProblem> {
+) -> Result<([(&'static str, String); 1], String), HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
     let Query(query) = query?;
     let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
+    let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));
     found.ok_or_else(|| HttpProblem::not_found(format!("there is no log of {} in run {run}", query.unit)))
 }

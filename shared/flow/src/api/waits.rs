@@ -1,0 +1,46 @@
+//! What a target waits for, as its own item tells it.
+
+use ebb_engine::{Moment, TargetPhase};
+use ebb_store::TargetHead;
+use ebb_wire::api::OutcomeDelivery;
+use ebb_wire::id::event_name;
+use ebb_wire::time::rfc3339;
+
+/// The delivery of an outcome that the platform has been sent and has not accepted.
+pub fn delivery(target: &TargetHead) -> Option<OutcomeDelivery> {
+    let tell = target.tell.as_ref().filter(|tell| tell.tries > 0)?;
+    Some(OutcomeDelivery {
+        outcome: tell.what.name().to_owned(),
+        tries: tell.tries,
+        reason: tell.reason.clone(),
+        next: target.due.map(rfc3339),
+    })
+}
+
+/// What a target, or the life that has its name next, waits for. `None`: for nothing.
+pub fn reason(target: &TargetHead) -> Option<String> {
+    let delivery = delivery(target).map(|delivery| {
+        let OutcomeDelivery { outcome, tries, reason, .. } = delivery;
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("the platform to accept the outcome `{outcome}` (sent {tries} times{reason})")
+    });
+    let own = match (target.phase, target.moment) {
+        (TargetPhase::Stopping, Some(moment @ (Moment::BeforeReady | Moment::AfterReady))) => {
+            Some(format!("its cancelled {} units", event_name(moment)))
+        }
+        (TargetPhase::Starting | TargetPhase::Stopping, Some(moment)) => {
+            Some(format!("its {} units", event_name(moment)))
+        }
+        (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
+        _ => None,
+    };
+    let reasons: Vec<String> = own.into_iter().chain(delivery).collect();
+    let reasons = (!reasons.is_empty()).then(|| reasons.join(", and "));
+    match &target.waiting {
+        None => reasons,
+        Some(waiting) => {
+            let before = reasons.unwrap_or_else(|| "the deletion of this one".to_owned());
+            Some(format!("{before}; uid {} waits for the name", waiting.uid))
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What people see of targets that wait, have failed or are damaged.
+
+use axum::http::Method;
+use ebb_wire::api::{Phase, TargetPage, UnitState};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::lifecycle::{LifecycleAnswer, LifecycleResult};
+use serde_json::{Value, json};
+
+use crate::world::{Reply, World, eventually, find, plugin, sandbox};
+
+const SIMPLE: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}, retry: {attempts: 1}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"#;
+
+/// What the list shows that the sandbox `a` waits for.
+async fn listed(world: &World) -> Option<String> {
+    let page: TargetPage = world.get("/v1/targets").await.is(200).json();
+    page.targets.into_iter().find(|target| target.name == "a")?.waits_for
+}
+
+pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
+    let world = World::with_platform().await;
+    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    world.create("a", "simple").await;
+    world.phase("a", Phase::Ready).await;
+    world.taken("a").await;
+    world.receiver.on("POST /platform", |_, _| Reply::status(503));
+    world.delete("a").await;
+    let delivery = eventually("a try has failed", async || world.target("a").await?.delivery).await;
+    assert_eq!(delivery.outcome, "gone");
+    assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.tries);
+    assert!(delivery.next.is_some());
+    let answer = world.lifecycle(Asked::Created, &sandbox("a", "next", "simple")).await;
+    assert_eq!(answer.is(202).json::<LifecycleAnswer>().result, LifecycleResult::Waiting);
+    let why = world.why("a").await;
+    let waits = listed(&world).await.unwrap();
+    for text in [&why.summary, &waits] {
+        assert!(text.contains("the platform to accept the outcome `gone`"), "{text}");
+        assert!(text.contains("503") && text.contains("uid next waits for the name"), "{text}");
+    }
+    assert!(why.next.iter().any(|next| next.contains("platform")), "{why:?}");
+    world.receiver.on("POST /platform", |_, _| Reply::status(204));
+    eventually("the next life is ready", async || {
+        let target = world.target("a").await?;
+        (target.info.uid == "next" && target.info.phase == Phase::Ready).then_some(())
+    })
+    .await;
+    assert_eq!(listed(&world).await, None);
+}
+
+const TWO: &str = r#"
+preStart:
+  one: {webhook: {url: "RECEIVER/one"}, retry: {attempts: 1}}
+  two: {webhook: {url: "RECEIVER/two"}, retry: {attempts: 1}}
+"#;
+
+pub(crate) async fn every_unit_that_failed() {
+    let world = World::new().await;
+    world.publish(&plugin("two@1.0.0", TWO)).await;
+    for path in ["POST /one", "POST /two"] {
+        world.receiver.on(path, |_, number| match number {
+            3 => Reply::ok(json!({})),
+            _ => Reply::status(400),
+        });
+    }
+    world.create("a", "two").await;
+    eventually("a has failed", async || (world.target("a").await?.info.phase == Phase::Failed).then_some(()))
+        .await;
+    let why = world.why("a").await;
+    let mut failed: Vec<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
+    failed.sort_unstable();
+    assert_eq!(failed, ["r/one", "r/two"]);
+    assert_eq!(why.cause.as_ref().unwrap().unit, why.failed[0].unit);
+    assert!(why.summary.contains(&format!("{} failed too", why.failed[1].unit)), "{}", why.summary);
+    // Tries are counted from the retry, and numbered on.
+    world.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
+    let both = eventually("both have failed again", async || {
+        let target = world.target("a").await?;
+        let both = ["one", "two"].map(|name| find(&target, "preStart", name).unwrap());
+        let again = both.iter().all(|unit| unit.state == UnitState::Failed && unit.attempt == 2);
+        (again && target.info.phase == Phase::Failed).then_some(both)
+    });
+    for unit in both.await {
+        assert_eq!((unit.attempt_of_series, unit.attempts), (1, 1), "{unit:?}");
+    }
+    assert!(world.why("a").await.failed.iter().all(|failed| failed.attempt == 2));
+}
+
+const RETRIED: &str = r##"
+runners: {shell: {image: "busybox:1.36"}}
+preStart:
+  make:
+    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT; exit 7"}
+    retry: {attempts: 2, backoff: 5m, maxBackoff: 5m}
+"##;
+
+pub(crate) async fn a_unit_between_two_tries() {
+    let world = World::new().await;
+    world.publish(&plugin("retried@1.0.0", RETRIED)).await;
+    world.create("a", "retried").await;
+    let unit = world.unit("a", "preStart", "make", UnitState::Retrying).await;
+    assert_eq!(unit.attempt, 2);
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/make")).await;
+    assert_eq!((log.status, log.body.as_str()), (200, "try 1\n"));
+    let why = world.why("a").await;
+    let cause = why.cause.unwrap();
+    assert_eq!((cause.unit.as_str(), cause.attempt), ("r/make", 1));
+    assert_eq!(cause.log, ["try 1"]);
+}
+
+/// Enough units for a plan that is an object of the bucket.
+fn large() -> String {
+    let units = (0..20).map(|number| format!("  make-{number}: {{webhook: {{url: \"RECEIVER/make\"}}}}\n"));
+    format!("preStart:\n{}", units.collect::<String>())
+}
+
+pub(crate) async fn a_plan_that_is_lost() {
+    let mut world = World::new().await;
+    world.publish(&plugin("large@1.0.0", &large())).await;
+    world.create("a", "large").await;
+    world.phase("a", Phase::Ready).await;
+    // Otherwise it would be in memory.
+    let mut lost = 0;
+    let mut folders = vec![world.folder().join("state")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().contains("/plans/") {
+                std::fs::remove_file(path).unwrap();
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0, "no plan was found");
+    world.restart().await;
+    let target = world.target("a").await.unwrap();
+    assert!(target.info.waits_for.is_some_and(|waits| waits.contains("the stored plan")));
+    let why = world.why("a").await;
+    assert!(why.next[0].contains("ebb sandbox apply -f FILE"), "{why:?}");
+    let mut deletion = sandbox("a", "a-uid", "large");
+    deletion.document = None;
+    let answer = world.lifecycle(Asked::Deleted, &deletion).await;
+    assert!(answer.is_problem(500, "damaged").detail.contains("ebb sandbox apply"), "{answer:?}");
+    let other = sandbox("a", "a-uid", "large}, s: {plugin: large");
+    world.lifecycle(Asked::Updated, &other).await.is_problem(500, "damaged");
+    let answer = world.lifecycle(Asked::Updated, &sandbox("a", "a-uid", "large")).await;
+    assert_eq!(answer.is(202).json::<Value>()["result"], "unchanged");
+    assert_eq!(world.target("a").await.unwrap().info.waits_for, None);
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+}
