@@ -53,7 +53,9 @@ pub async fn list(
 /// Reads the kind and the name that a page ends with.
 fn cursor(text: &str) -> Result<(&str, &str), Invalid> {
     let (kind, name) = text.split_once('/').unwrap_or((text, ""));
-    match lifecycle::kind(kind).and_then(|()| lifecycle::name(name)) {
+    // No target is named so, and others follow.
+    let is_folder = matches!(name, "." | "..");
+    match lifecycle::kind(kind).and_then(|()| if is_folder { Ok(()) } else { lifecycle::name(name) }) {
         Ok(()) => Ok((kind, name)),
         Err(_) => Err(Invalid {
             field: "after",

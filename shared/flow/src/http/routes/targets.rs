@@ -22,7 +22,9 @@ pub(crate) struct ListQuery {
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     kind: Option<String>,
     /// What `next` of the page before said.
-    #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/[^/#\s\x00-\x1f\x7f-\x9f]{1,253}$")]
+    #[param(
+        pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$"
+    )]
     after: Option<String>,
 }
 
