@@ -138,6 +138,8 @@ impl Lifecycle {
     pub const MAX_NAME_BYTES: usize = 300;
     /// Characters of a uid.
     pub const MAX_UID: usize = 128;
+    /// Bytes of a uid, for the same reason.
+    pub const MAX_UID_BYTES: usize = 300;
     /// Characters of a routing key.
     pub const MAX_ROUTING_KEY: usize = 128;
 
@@ -148,6 +150,7 @@ impl Lifecycle {
         kind(&self.kind)?;
         name(&self.name)?;
         plain_text("uid", &self.uid, Self::MAX_UID)?;
+        at_most("uid", &self.uid, Self::MAX_UID_BYTES)?;
         if let Some(key) = &self.routing_key {
             plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
         }
@@ -191,11 +194,14 @@ pub fn kind(kind: &str) -> Result<(), Invalid> {
 /// When it is empty, too long, or has white space, control characters or what means something in a path.
 pub fn name(name: &str) -> Result<(), Invalid> {
     plain_text("name", name, Lifecycle::MAX_NAME)?;
-    if name.len() > Lifecycle::MAX_NAME_BYTES {
-        let problem = format!("is longer than {} bytes of UTF-8", Lifecycle::MAX_NAME_BYTES);
-        return Err(Invalid { field: "name", problem });
+    at_most("name", name, Lifecycle::MAX_NAME_BYTES)
+}
+
+fn at_most(field: &'static str, text: &str, bytes: usize) -> Result<(), Invalid> {
+    match text.len() > bytes {
+        true => Err(Invalid { field, problem: format!("is longer than {bytes} bytes of UTF-8") }),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), Invalid> {

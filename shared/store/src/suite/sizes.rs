@@ -130,7 +130,7 @@ pub(super) async fn the_longest_names_of_targets_are_keys(world: World) {
         let event = Lifecycle {
             kind: kind.clone(),
             name: name.clone(),
-            uid: "\u{1f40b}".repeat(Lifecycle::MAX_UID),
+            uid: "\u{1f40b}".repeat(Lifecycle::MAX_UID_BYTES / 4),
             generation: 1,
             document: None,
             routing_key: None,
