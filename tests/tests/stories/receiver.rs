@@ -44,6 +44,8 @@ impl Request {
 
 struct Inner {
     keys: PathBuf,
+    /// The plugin whose units send requests here: each plugin has a signing secret of its own.
+    plugin: &'static str,
     requests: Mutex<Vec<Request>>,
     refused: Mutex<Vec<String>>,
     /// One permit per callback that may be sent.
@@ -60,23 +62,24 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts it. `keys` is the file with the secret that units' requests are signed with; it is read when a request
-    /// comes.
+    /// Starts it for the webhooks example. `keys` is the file with the secret from which the secrets of plugins are
+    /// derived; it is read when a request comes.
     pub(crate) async fn start(keys: PathBuf) -> Self {
-        Self::start_on(Ipv4Addr::LOCALHOST, keys).await
+        Self::start_on(Ipv4Addr::LOCALHOST, keys, "tenant-services").await
     }
 
-    /// Starts it on all addresses of this machine.
+    /// Starts it on all addresses of this machine, for the mixed example.
     pub(crate) async fn start_everywhere(keys: PathBuf) -> Self {
-        Self::start_on(Ipv4Addr::UNSPECIFIED, keys).await
+        Self::start_on(Ipv4Addr::UNSPECIFIED, keys, "shop").await
     }
 
-    async fn start_on(address: Ipv4Addr, keys: PathBuf) -> Self {
+    async fn start_on(address: Ipv4Addr, keys: PathBuf, plugin: &'static str) -> Self {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let url = format!("http://127.0.0.1:{port}");
         let inner = Arc::new(Inner {
             keys,
+            plugin,
             requests: Mutex::default(),
             refused: Mutex::default(),
             callbacks: Semaphore::new(0),
@@ -167,7 +170,7 @@ async fn take(
 ) -> Response {
     let path = uri.path().to_owned();
     let is_signed = !OF_SCRIPTS.iter().any(|of| path.starts_with(of));
-    if is_signed && let Err(error) = believe(&inner, uri.path(), &headers, &body) {
+    if is_signed && let Err(error) = believe(&inner, &headers, &body) {
         inner.refused.lock().unwrap().push(format!("{method} {uri}: {error}"));
         return StatusCode::UNAUTHORIZED.into_response();
     }
@@ -201,13 +204,11 @@ async fn take(
 }
 
 /// As a receiver does it that knows nothing of Ebb but the secret.
-fn believe(inner: &Inner, path: &str, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+fn believe(inner: &Inner, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
     let keys: Value = serde_json::from_slice(&std::fs::read(&inner.keys).unwrap()).unwrap();
     let keys: Keys = keys["unitSecret"].as_str().unwrap().parse::<Secret>().unwrap().into();
-    // Two plugins have their receivers here, each with a secret of its own.
-    let plugin =
-        if path.contains("/goods") || path.contains("/openings") { "shop" } else { "tenant-services" };
-    let webhook = Webhook::new(&keys.for_plugin(plugin).reveal()[0]).map_err(|error| error.to_string())?;
+    let webhook =
+        Webhook::new(&keys.for_plugin(inner.plugin).reveal()[0]).map_err(|error| error.to_string())?;
     webhook.verify(body, headers).map_err(|error| error.to_string())
 }
 
