@@ -18,7 +18,13 @@ const UNREAD: &[(&str, &str, &str)] = &[
         "tv",
         "who reads none counts from 0, and so does the table; it tells apart who writes at one time",
     ),
+    ("r u", "ds", "it bounds how many distinct results are kept, and no life here has more than one"),
+    ("r u", "ev", "it is evidence for people, and no decision reads it"),
+    ("r u", "ev.method", "as `ev`"),
+    ("r u", "ev.status", "as `ev`"),
+    ("r u", "ev.url", "as `ev`"),
     ("t", "by", "who has written it reads it, when an answer was lost; the next write leaves another"),
+    ("t", "tell.reason", "it tells people why an outcome was not accepted, and no decision reads it"),
     ("t", "ttl", "the table alone reads it"),
     ("x", "ttl", "the table alone reads it"),
 ];
