@@ -61,7 +61,9 @@ pub(crate) async fn what_would_change_something() {
     taken(&world, Asked::Created, &event("u", 1, document)).await;
     world.phase("a", Phase::Ready).await;
     world.publish(&plugin("simple@1.1.0", SIMPLE)).await;
-    let rows: [(&str, &[(&str, Option<&str>, Option<&str>)]); 5] = [
+    /// Path, old value, new value.
+    type Row = (&'static str, Option<&'static str>, Option<&'static str>);
+    let rows: [(&str, &[Row]); 5] = [
         ("ttl: 1h\nresources: {r: {plugin: simple}}\n", &[("ttl", None, Some("1h"))]),
         ("labels: {team: x}\nresources: {r: {plugin: simple}}\n", &[("labels.team", None, Some("x"))]),
         (
