@@ -85,8 +85,8 @@ impl Outcomes {
         Ok(Self { keys, file: Mutex::new(file), events: Mutex::default() })
     }
 
-    /// Returns the newest events since the start, whole CloudEvents, oldest first: at most [`MAX_EVENTS`], and at most
-    /// [`MAX_BYTES`] unless a single one is larger.
+    /// Returns the newest events since the start, whole CloudEvents, oldest first: at most 1,000, and at most 4 MiB unless a
+    /// single one is larger.
     pub fn events(&self) -> Vec<serde_json::Value> {
         let recent = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         recent.events.iter().map(|(event, _)| event.clone()).collect()
