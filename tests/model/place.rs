@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_engine::{RunPhase, Shard, Timestamp, target};
+use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::complete::Taken;
 use ebb_flow::drive::drive;
 use ebb_flow::env::Loaded;
@@ -179,6 +179,8 @@ pub(super) enum Ended {
 
 /// A world.
 pub(super) struct Place {
+    /// Whether the first look at a run is later than the deadline of its units.
+    late: bool,
     pub(super) runtime: Runtime,
     pub(super) table: Arc<Table>,
     pub(super) gates: Gates,
@@ -203,8 +205,10 @@ impl Place {
         let table = Arc::new(Table::new(runtime.clone()));
         let gates = Gates::new(runtime.clone());
         let loses = budget.deaths + budget.drops > 0;
+        let late = budget.ticks > 1 && budget.sweeps == 0;
         let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, loses, graph.places);
         let place = Self {
+            late,
             runtime,
             table,
             gates,
@@ -239,7 +243,10 @@ impl Place {
 
     fn env(&self) -> Env {
         let second = Duration::from_secs(1);
-        let settings = Settings { grace: second, answer: second, budget: second, ..settings(LANDING_MS) };
+        // Where time alone passes twice, the first look is later than the deadline of a unit, which has a hint then.
+        let first_look = Millis(if self.late { 1_000 * TIMEOUT_S + 1_000 } else { 60_000 });
+        let settings =
+            Settings { grace: second, answer: second, budget: second, first_look, ..settings(LANDING_MS) };
         let env = Env {
             store: self.table.clone(),
             clock: Arc::new(Clock(self.runtime.clone())),
