@@ -203,6 +203,12 @@ impl Outer {
                 // Who decided before it was known may be slow.
                 if by > *newest { state.wrong.push(again) } else { state.overtaken.push(again) }
             }
+            let same = |flight: &Flight| flight.what.name == what.name && flight.by != by;
+            let mut flights = state.flights.values().filter(|flight| same(flight) && !what.by_relay);
+            if flights.any(Self::is_awaited) {
+                let twice = format!("{what} is posted while another invocation waits for its answer");
+                state.wrong.push(twice);
+            }
             let number = state.number();
             state.flights.insert(number, Flight { what, by, until, slot: Arc::clone(&slot) });
         }

@@ -93,11 +93,17 @@ impl NoteRecord for Table {
                     Note::Accepted(at) => {
                         record.accepted = record.accepted.or(Some(at.0));
                         record.again = None;
+                        record.leased = None;
                     }
-                    Note::Again(at) => record.again = Some(at.0),
+                    Note::Again(at) => {
+                        record.again = Some(at.0);
+                        record.leased = None;
+                    }
+                    Note::Leased(until) => record.leased = Some(until.0),
                     Note::PutOff(at) => {
                         record.again = Some(at.0);
                         record.started = None;
+                        record.leased = None;
                     }
                     Note::Beat(at, progress) => {
                         record.beat = Some(at.0);

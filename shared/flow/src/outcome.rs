@@ -56,6 +56,16 @@ impl Failure {
         Self { reason, status: None, retry_after: None, took_ms: None, log: None, evidence: None }
     }
 
+    /// Whether the backend did not answer: its request may still arrive, or be acted on. A gateway that gives up says
+    /// nothing of the server behind it.
+    pub fn is_unanswered(&self) -> bool {
+        match (self.reason.code, self.status) {
+            (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
+            (ReasonCode::Status, Some(status)) => matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529),
+            _ => false,
+        }
+    }
+
     /// Whether `unit` is tried again after this failure of `attempt`.
     ///
     /// The number of tries counts from the last time that an operator or a late success reopened the unit.

@@ -54,7 +54,8 @@ pub async fn keep(
     let at = env.now().0;
     let log = log.is_some();
     let next = next.map(|at| at.0);
-    Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, evidence, next, log, digest })
+    let unanswered = matches!(ended, Ended::Failed(failure) if failure.is_unanswered());
+    Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, evidence, next, log, unanswered, digest })
 }
 
 fn said(code: ReasonCode, why: &str) -> Reason {

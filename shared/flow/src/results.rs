@@ -174,7 +174,7 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
             Refusal::AlreadyDone => match image {
                 // A run that was cancelled meanwhile goes nowhere from here.
                 Some(head) if head.head.epoch != epoch => Ok(Progress::default()),
-                Some(head) => next(env, run, &head, Cause::Again(unit)).await,
+                Some(head) => next(env, run, &head, Cause::Again(unit), Taker::Repeated).await,
                 None => Ok(Progress::default()),
             },
             Refusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
@@ -200,7 +200,7 @@ async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progre
     }
     // After a reopening, what follows may be done already.
     let cause = if attempt == Attempt::FIRST { Cause::Fresh(unit) } else { Cause::Again(unit) };
-    next(env, run, head, cause).await
+    next(env, run, head, cause, Taker::First).await
 }
 
 /// Whether the undo of a unit takes a late success into account.
@@ -333,7 +333,7 @@ async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, F
         }
         Err(Some(head)) if head.head.epoch == epoch => {
             match refusal(unit, attempt, epoch, Some(&head.head)) {
-                Refusal::AlreadyDone => next(env, run, &head, Cause::Again(unit)).await,
+                Refusal::AlreadyDone => next(env, run, &head, Cause::Again(unit), Taker::Repeated).await,
                 _ => Ok(Progress::late(Late::Recorded)),
             }
         }
@@ -376,10 +376,10 @@ async fn fail(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
     match run.patch(env, &accept(Event::Failed { unit, attempt, epoch })).await? {
         Ok(head) => {
             observe::ended(run, this, End::Failed, env.now());
-            next(env, run, &head, Cause::Fresh(unit)).await
+            next(env, run, &head, Cause::Fresh(unit), Taker::First).await
         }
         Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
-            next(env, run, &head, Cause::Again(unit)).await
+            next(env, run, &head, Cause::Again(unit), Taker::Repeated).await
         }
         Err(_) => {
             // A run that settles waits for this.
@@ -393,8 +393,23 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
     head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == Refusal::AlreadyFailed
 }
 
+/// The taker of a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taker {
+    /// Its write moved the head.
+    First,
+    /// The head had the result already. The first taker may be sending what follows.
+    Repeated,
+}
+
 /// What follows from the item after a write; reads the others only where it does not tell.
-async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Progress, FlowError> {
+async fn next(
+    env: &Env,
+    run: &Run,
+    head: &RunHead,
+    cause: Cause,
+    taker: Taker,
+) -> Result<Progress, FlowError> {
     // Whoever wrote what this run's one item says is the only one who acts on it.
     let mut alone = matches!(cause, Cause::Fresh(_));
     let known = match follow(run.graph(), &run.view_of(head), cause) {
@@ -411,9 +426,10 @@ async fn next(env: &Env, run: &Run, head: &RunHead, cause: Cause) -> Result<Prog
             }
         }
     };
-    let ready = match alone {
-        true => known.dispatch,
-        false => claim::claim(env, run, known.dispatch).await?,
+    let ready = match taker {
+        Taker::First if alone => known.dispatch,
+        Taker::First => claim::claim(env, run, known.dispatch).await?,
+        Taker::Repeated => claim::leave(env, run, known.dispatch).await?,
     };
     Ok(Progress { ready, over: known.over, late: None })
 }

@@ -17,6 +17,7 @@ use ebb_wire::record::{Record, Verdict};
 use ebb_wire::relay::WorkState;
 use futures::StreamExt as _;
 
+use crate::claim;
 use crate::complete;
 use crate::dispatch::{self, Try};
 use crate::drive::{Work, drive, slice};
@@ -332,7 +333,7 @@ async fn look_at(
         // Sent or not, nobody knows. Asking a relay is harmless; a request may be under way right now, except that of
         // a try which only `sweep` begins.
         let begins_here = waits.is_some() || put_off.is_some() || is_reopened(unit, this, records);
-        let only_here = look.when == When::Anyway || (begins_here && first);
+        let only_here = first && (look.when == When::Anyway || begins_here);
         if !says_so && (is_relayed || only_here) {
             look.work.push((this.unit, this.attempt));
         } else if !says_so {
@@ -355,18 +356,32 @@ async fn look_at(
         // An accepted request is never sent again, nor one that was accepted when it was asked again: its callback or
         // the deadline decides.
         again if record.accepted.is_some_and(|at| again.is_none_or(|again| again.0 <= at)) => {}
-        Some(_) => look.work.push((this.unit, this.attempt)),
-        None if is_relayed || look.when == When::Anyway => look.work.push((this.unit, this.attempt)),
+        Some(_) => repeat(env, run, this, &record, look).await?,
+        None if is_relayed || look.when == When::Anyway => repeat(env, run, this, &record, look).await?,
         None => {
             let answered = begun.plus(env.settings.sending());
             if answered <= look.now {
-                look.work.push((this.unit, this.attempt));
+                repeat(env, run, this, &record, look).await?;
             } else {
                 look.not_before(answered);
             }
         }
     }
     Ok(nothing)
+}
+
+/// Has a try that has begun asked for again. Relays know works by their names; a webhook is posted by one sweep at a time.
+async fn repeat(env: &Env, run: &Run, this: Try, record: &Record, look: &mut Look) -> Result<(), FlowError> {
+    let is_relayed = run.unit(this.unit).is_some_and(|unit| unit.work.is_relayed());
+    let leased = record.leased.map(Timestamp).filter(|&until| until > look.now);
+    match leased.filter(|_| !is_relayed && look.when == When::Due) {
+        Some(until) => look.not_before(until),
+        None if is_relayed || claim::lease(env, run, this, record).await? => {
+            look.work.push((this.unit, this.attempt));
+        }
+        None => look.not_before(look.now.plus(env.settings.sending())),
+    }
+    Ok(())
 }
 
 /// When a try may start that follows a failed one.

@@ -26,6 +26,10 @@ pub enum Rule {
     UndoEveryAttempt,
     /// 5: a 202 is recorded, and the request not sent again.
     RecordAccepted,
+    /// 5: a repetition of a result posts no webhook that its first taker may be posting.
+    RepetitionsWait,
+    /// 5: of several sweeps one posts a webhook again.
+    LeaseBeforeRepeat,
     /// 6: whoever puts a wake-up off must have seen what asked for it.
     VersionGuardsRearm,
     /// 6: a sweep puts the wake-up off only after it has acted.
@@ -56,7 +60,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
@@ -67,6 +71,8 @@ impl Rule {
         Self::WaitForLanding,
         Self::UndoEveryAttempt,
         Self::RecordAccepted,
+        Self::RepetitionsWait,
+        Self::LeaseBeforeRepeat,
         Self::VersionGuardsRearm,
         Self::RearmAfterActing,
         Self::DeadlineFromStart,

@@ -48,6 +48,8 @@ pub enum Note {
     Accepted(Timestamp),
     /// It is to be asked again then.
     Again(Timestamp),
+    /// It is being posted again by a sender that waits for the answer until then.
+    Leased(Timestamp),
     /// It was not sent after all, and is to begin then.
     PutOff(Timestamp),
     /// It goes on; with a line for people.
@@ -57,7 +59,8 @@ pub enum Note {
 }
 
 /// Writes a step of a try into its record (`UpdateItem`). The first `Started` and `Accepted` stay, later ones change
-/// nothing; the last `Again`, `PutOff` and `Beat` stay; `Accepted` takes back an `Again`, and `PutOff` a `Started`. A record with a result is left as it is.
+/// nothing; the last `Again`, `Leased`, `PutOff` and `Beat` stay; `Accepted` removes an `Again`, and `PutOff` a `Started`.
+/// `Accepted`, `Again` and `PutOff` end a lease. A record with a result is left as it is.
 #[async_trait]
 pub trait NoteRecord: Send + Sync {
     /// The record as it was before the note, or as it is if it has a result already. Of two that note a start at once,

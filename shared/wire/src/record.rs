@@ -19,6 +19,9 @@ pub struct Record {
     /// When it is to be asked again; of one that has not begun, when it is to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<u64>,
+    /// Until when a sender that has posted it again may be waiting for the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<u64>,
     /// When it last said that it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
@@ -79,6 +82,9 @@ pub struct TryResult {
     /// Whether the tail of its log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
+    /// Whether its request got no answer of the backend, so that it may still arrive or be acted on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
     /// Digest of verdict and outputs: tells a repeated result from another one.
     pub digest: String,
 }

@@ -326,6 +326,7 @@ fn records() {
         evidence: None,
         next: None,
         log: true,
+        unanswered: false,
         digest: "sha256:00".to_owned(),
     };
     let failed = TryResult {
@@ -342,6 +343,7 @@ fn records() {
         })),
         next: Some(1_790_000_005_000),
         log: false,
+        unanswered: true,
         ..succeeded.clone()
     };
     let late = TryResult { outputs: Kept::Bucket("o/run/7/2".to_owned()), ..succeeded.clone() };
@@ -349,6 +351,7 @@ fn records() {
         started: Some(1_790_000_000_000),
         accepted: Some(1_790_000_000_100),
         again: Some(1_790_000_030_000),
+        leased: Some(1_790_000_122_000),
         beat: Some(1_790_000_000_500),
         progress: Some("3 of 7".to_owned()),
         result: Some(failed),

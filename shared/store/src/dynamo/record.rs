@@ -1,11 +1,11 @@
 //! Records: `r#RUN` / `u#IIIII#AAA`, and `…#late#DIGEST` for a second result of the same try.
 //!
 //! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
-//! started, `c` accepted, `n` asked again or put off until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
+//! started, `c` accepted, `n` asked again or put off until, `l` leased until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
 //! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
-//! there is a log, `dg` digest. `dg` is there exactly when there is a result. `ds` names the further successes that are
-//! kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc` counts callbacks that were refused,
-//! `rr` is the reason of the last one.
+//! there is a log, `un` whether no backend answered, `dg` digest. `dg` is there exactly when there is a result. `ds` names
+//! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
+//! counts callbacks that were refused, `rr` is the reason of the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +57,9 @@ fn result_attributes(result: &TryResult) -> Stored<Vec<(&'static str, AttributeV
     if result.log {
         attributes.push(("lg", AttributeValue::Bool(true)));
     }
+    if result.unanswered {
+        attributes.push(("un", AttributeValue::Bool(true)));
+    }
     Ok(attributes)
 }
 
@@ -78,6 +81,7 @@ fn read_result(reader: &Reader<'_>, item: &Item) -> Stored<Option<TryResult>> {
         evidence: reader.json_if_any("ev")?,
         next: reader.number_if_any("x")?,
         log: item.contains_key("lg"),
+        unanswered: item.contains_key("un"),
         digest,
     }))
 }
@@ -88,6 +92,7 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
         started: reader.number_if_any("s")?,
         accepted: reader.number_if_any("c")?,
         again: reader.number_if_any("n")?,
+        leased: reader.number_if_any("le")?,
         beat: reader.number_if_any("b")?,
         progress: reader.text_if_any("p")?.map(str::to_owned),
         result: read_result(&reader, item)?,
@@ -269,11 +274,17 @@ impl NoteRecord for Dynamo {
             Note::Accepted(at) => {
                 expression.set_if_absent("c", number(at.0));
                 expression.remove("n");
+                expression.remove("le");
             }
-            Note::Again(at) => expression.set("n", number(at.0)),
+            Note::Again(at) => {
+                expression.set("n", number(at.0));
+                expression.remove("le");
+            }
+            Note::Leased(until) => expression.set("le", number(until.0)),
             Note::PutOff(at) => {
                 expression.set("n", number(at.0));
                 expression.remove("s");
+                expression.remove("le");
             }
             Note::Beat(at, progress) => {
                 expression.set("b", number(at.0));

@@ -31,6 +31,7 @@ fn full() -> TryResult {
             truncated: false,
         })),
         log: true,
+        unanswered: true,
         ..result(Verdict::Failed, "full")
     }
 }
@@ -131,6 +132,17 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     assert_eq!(other(Note::PutOff(Timestamp(3))).await.started, Some(1));
     let put_off = other(Note::Started(Timestamp(4))).await;
     assert_eq!((put_off.started, put_off.again), (None, Some(3)));
+    let third = async |note: Note| world.store.note_record(&run, Unit(2), A1, &note).await.unwrap();
+    assert_eq!(third(Note::Leased(Timestamp(5))).await.leased, None);
+    // Of two that take a lease at once, the second one finds the first.
+    assert_eq!(third(Note::Leased(Timestamp(6))).await.leased, Some(5));
+    for (at, over) in
+        [(7, Note::Again(Timestamp(1))), (8, Note::Accepted(Timestamp(1))), (9, Note::PutOff(Timestamp(1)))]
+    {
+        third(Note::Leased(Timestamp(at))).await;
+        assert_eq!(third(over).await.leased, Some(at));
+        assert_eq!(third(Note::Started(Timestamp(1))).await.leased, None);
+    }
     note(Note::Beat(Timestamp(16), Some("1 of 2".into()))).await;
     note(Note::Beat(Timestamp(17), None)).await;
     note(Note::Refused("first".into())).await;

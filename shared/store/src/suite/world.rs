@@ -190,6 +190,7 @@ pub(super) fn result(verdict: Verdict, digest: &str) -> TryResult {
         evidence: None,
         next: None,
         log: false,
+        unanswered: false,
         digest: ebb_wire::id::digest(digest.as_bytes()),
     }
 }
