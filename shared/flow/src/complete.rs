@@ -12,9 +12,10 @@ use ebb_wire::value::{Outputs, Value};
 use tracing::Instrument as _;
 
 use crate::dispatch::{self, Try};
-use crate::drive::{Work, drive};
+use crate::drive::Work;
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::follow_up::FollowUp;
 use crate::inputs::Memory;
 use crate::observe;
 use crate::outcome::{self, Ended, Failure, Success};
@@ -50,31 +51,42 @@ pub enum From {
     Webhook,
 }
 
-/// Takes one callback. Nothing is read of the body before the token is proven.
+/// Takes one callback and does what follows from it.
 ///
 /// # Errors
 /// The store's: the caller has to come again.
 pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<Taken, FlowError> {
+    let (taken, follow_up) = begin(env, token, body).await?;
+    follow_up.finish(env).await?;
+    Ok(taken)
+}
+
+/// Takes one callback. Its state is durable when this returns. Nothing is read of the body before the token is proven.
+///
+/// # Errors
+/// The store's: the caller has to come again.
+pub async fn begin(env: &Env, token: &str, body: &[u8]) -> Result<(Taken, FollowUp), FlowError> {
+    let only = |taken| Ok((taken, FollowUp::default()));
     let (claims, expired) = match env.settings.token_keys.verify(token, env.now()) {
         Ok(claims) => (claims, Expiry::Valid),
         Err(TokenError::Expired(claims)) => (claims, Expiry::Over),
-        Err(_) => return Ok(Taken::Forbidden),
+        Err(_) => return only(Taken::Forbidden),
     };
-    let Some(run) = Run::load(env, &claims.run).await? else { return Ok(Taken::Gone) };
-    let Some(unit) = run.unit(claims.unit) else { return Ok(Taken::Forbidden) };
+    let Some(run) = Run::load(env, &claims.run).await? else { return only(Taken::Gone) };
+    let Some(unit) = run.unit(claims.unit) else { return only(Taken::Forbidden) };
     let callback = match read(body) {
         Ok(callback) => callback,
-        Err(reason) => return refused(env, &run, &claims, expired, reason).await,
+        Err(reason) => return only(refused(env, &run, &claims, expired, reason).await?),
     };
     let this = Try { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
     observe::callback(&run, this, dispatch::sent_at(&claims, unit));
     if expired == Expiry::Over && !switch::holds(Rule::KeepExpiredSuccess) {
-        return Ok(Taken::Expired);
+        return only(Taken::Expired);
     }
     let place = claims.clone();
     match take(env, &run, unit, claims, expired, callback).instrument(span).await? {
-        Taken::Malformed(reason) => refused(env, &run, &place, expired, reason).await,
+        (Taken::Malformed(reason), _) => only(refused(env, &run, &place, expired, reason).await?),
         taken => Ok(taken),
     }
 }
@@ -117,65 +129,64 @@ async fn take(
     claims: Claims,
     expired: Expiry,
     callback: Callback,
-) -> Result<Taken, FlowError> {
+) -> Result<(Taken, FollowUp), FlowError> {
+    let only = |taken| Ok((taken, FollowUp::default()));
     let this = Try { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let from = match claims.kind {
         TokenKind::Relay => From::Relay,
         TokenKind::Webhook => From::Webhook,
     };
     if from == From::Webhook && !callback.secrets.is_empty() {
-        return Ok(Taken::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
+        return only(Taken::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
     if from == From::Webhook && callback.log.is_some() {
         let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
                     `reason`";
-        return Ok(Taken::Malformed(text.to_owned()));
+        return only(Taken::Malformed(text.to_owned()));
     }
     let reports = matches!(callback.status, CallbackStatus::Accepted | CallbackStatus::Heartbeat);
     if from == From::Webhook && callback.progress.is_some() && !reports {
         let text = "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`";
-        return Ok(Taken::Malformed(text.to_owned()));
+        return only(Taken::Malformed(text.to_owned()));
     }
     match (callback.status, expired) {
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
-        (_, Expiry::Over) => return Ok(Taken::Expired),
+        (_, Expiry::Over) => return only(Taken::Expired),
         (CallbackStatus::Accepted, _) => {
             dispatch::note_accepted(env, run, this, unit).await?;
             if let Some(line) = callback.progress.as_deref() {
                 let note = Note::Beat(env.now(), Some(limits::message(line)));
                 env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
             }
-            return Ok(Taken::Accepted);
+            return only(Taken::Accepted);
         }
         (CallbackStatus::Heartbeat, _) => {
             let line = callback.progress.as_deref().map(limits::message);
             let note = Note::Beat(env.now(), line);
             env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
-            return Ok(Taken::Accepted);
+            return only(Taken::Accepted);
         }
         (CallbackStatus::Again, _) => {
             let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= MAX_RETRY_AFTER.as_secs())
             else {
                 let text =
                     format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
-                return Ok(Taken::Malformed(text));
+                return only(Taken::Malformed(text));
             };
             dispatch::again(env, run, this, seconds).await?;
-            return Ok(Taken::Accepted);
+            return only(Taken::Accepted);
         }
     }
     let ended = match (parse_ended(callback, from), from) {
         (Ok(ended), _) => checked(run, unit, ended),
-        (Err(reason), From::Webhook) => return Ok(Taken::Malformed(reason)),
+        (Err(reason), From::Webhook) => return only(Taken::Malformed(reason)),
         // It comes from a script by way of its relay, which could only send the same again and again.
         (Err(reason), From::Relay) => unreadable(&reason),
     };
     if expired == Expiry::Over && !matches!(ended, Ended::Succeeded(_)) {
-        if from == From::Relay {
-            // Its unit has ended without it. Nobody will ask for it, so the relay need not keep it.
-            acknowledge(env, run, this).await;
-        }
-        return Ok(Taken::Expired);
+        // Its unit has ended without it. Nobody will ask for it, so the relay need not keep it.
+        let taken = (from == From::Relay).then(|| (run.clone(), this));
+        return Ok((Taken::Expired, FollowUp { taken, ..FollowUp::default() }));
     }
     let memory = Memory::default();
     let progress = results::conclude(env, run, this, &ended, claims.more, &memory).await?;
@@ -183,22 +194,23 @@ async fn take(
     if late.is_some() {
         observe::late();
     }
-    if progress.over.is_some() || !progress.ready.is_empty() {
-        drive(env, Work::of(run.clone(), claims.epoch, progress, memory)).await?;
-    }
-    if from == From::Relay {
-        acknowledge(env, run, this).await;
-    }
-    Ok(match late {
+    let moves = progress.over.is_some() || !progress.ready.is_empty();
+    let follow_up = FollowUp {
+        work: moves.then(|| Work::of(run.clone(), claims.epoch, progress, memory)),
+        taken: (from == From::Relay).then(|| (run.clone(), this)),
+        ..FollowUp::default()
+    };
+    let taken = match late {
         None => Taken::Accepted,
         Some(Late::Recorded | Late::Ignored) => Taken::Late,
         Some(Late::Excess) => Taken::Excess,
-    })
+    };
+    Ok((taken, follow_up))
 }
 
 /// Tells a relay that a result was taken, once it is in the record and the run has moved on. Nothing waits for this: work
 /// whose acknowledgement was lost calls back again, and is acknowledged again.
-async fn acknowledge(env: &Env, run: &Run, this: Try) {
+pub(crate) async fn acknowledge(env: &Env, run: &Run, this: Try) {
     let name = dispatch::work_name(run, this.unit, this.attempt);
     if let Err(error) = env.relay.acknowledge(run.cluster(this.unit), &name).await {
         tracing::info!(run = %run.id, unit = name.unit, %error, "not acknowledged; the work calls back again");

@@ -5,6 +5,7 @@ mod aws;
 mod current;
 mod lambda;
 mod queue;
+mod serve;
 mod sweep;
 mod variables;
 
@@ -23,6 +24,7 @@ use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 use tower::ServiceExt as _;
 
+use crate::background::Background;
 use crate::cluster::{ClusterRelay, Clusters, PostOffice, TRANSPORT};
 use crate::env::{Env, Settings, Warm};
 use crate::http::{Access, HttpProblem, Role, Server};
@@ -32,6 +34,7 @@ use current::Current;
 use variables::Variables;
 
 pub use lambda::{log, log_to};
+pub use serve::serve;
 pub use sweep::Sweep;
 pub use variables::SECRET;
 
@@ -112,14 +115,18 @@ struct Deployed {
 /// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
 /// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
 /// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
-pub fn router(routes: fn(Server) -> Router) -> Router {
+///
+/// Work that outlives its answer is a task of `background`.
+pub fn router(routes: fn(Server) -> Router, background: &Arc<Background>) -> Router {
     let current: Arc<Current<Source, Router>> = Arc::default();
+    let background = Arc::clone(background);
     Router::new().fallback(move |request: Request| {
-        let current = Arc::clone(&current);
+        let (current, background) = (Arc::clone(&current), Arc::clone(&background));
         async move {
             let host = lambda::host(&request);
             let read = || Source::read(host.clone());
-            let made = current.get(Instant::now(), read, |source| Ok(Deployed::of(source)?.router(routes)));
+            let made = current
+                .get(Instant::now(), read, |source| Ok(Deployed::of(source)?.router(routes, &background)));
             match made.await {
                 Ok(router) => router.oneshot(request).await.into_response(),
                 Err(error) => refused(&error),
@@ -168,10 +175,10 @@ impl Deployed {
     }
 
     /// A function behind HTTP, made of its routes. Each request to it is an invocation that tells what it did.
-    fn router(&self, routes: fn(Server) -> Router) -> Router {
+    fn router(&self, routes: fn(Server) -> Router, background: &Arc<Background>) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
         let server = Server { env, store, access: self.access.clone(), post: self.post.clone() };
-        Arc::clone(&self.telemetry).observed(routes(server), lambda::came)
+        Arc::clone(&self.telemetry).observed(routes(server), background, lambda::came)
     }
 }
 
@@ -264,7 +271,7 @@ mod tests {
     /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
     #[tokio::test]
     async fn a_function_without_surroundings_answers() {
-        let router = router(crate::http::api);
+        let router = router(crate::http::api, &Arc::default());
         for _ in 0..2 {
             let request = Request::get("/healthz").body(Body::empty()).unwrap();
             let answer = router.clone().oneshot(request).await.unwrap();

@@ -6,9 +6,10 @@
 //! [`cluster`] asks relays for what scripts and objects are there. [`observe`] tells what an invocation has done.
 //!
 //! Architecture invariants: nothing lives in memory between invocations but what never changes, and what was heard of
-//! clusters, which decides nothing; no timer but [`sweep`]; every write is conditional or harmless to repeat.
+//! clusters, which decides nothing; no task but those of [`background`], which every invocation joins; no timer but [`sweep`]; every write is conditional or harmless to repeat.
 
 pub mod api;
+pub mod background;
 pub mod cause;
 pub mod changes;
 pub mod claim;
@@ -21,6 +22,7 @@ pub mod env;
 pub mod error;
 mod evidence;
 pub mod finish;
+pub mod follow_up;
 pub mod http;
 pub mod inputs;
 mod objects;

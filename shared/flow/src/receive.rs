@@ -19,10 +19,10 @@ use tracing::Instrument as _;
 
 use crate::api::retry;
 use crate::changes::{self, PinnedVersions};
-use crate::drive::drive;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish;
+use crate::follow_up::FollowUp;
 use crate::offload::offload;
 use crate::settle;
 use crate::tell;
@@ -43,7 +43,8 @@ pub enum NotTaken {
 /// What became of a lifecycle webhook.
 pub type Answer = Result<LifecycleAnswer, NotTaken>;
 
-/// Takes a verified lifecycle webhook. The same webhook again gives the same answer and does nothing new.
+/// Takes a verified lifecycle webhook and does what follows from it. The same webhook again gives the same answer and
+/// does nothing new.
 ///
 /// # Errors
 /// The store's: the sender has to come again.
@@ -53,8 +54,25 @@ pub async fn receive(
     asked: Asked,
     event: &Lifecycle,
 ) -> Result<Answer, FlowError> {
+    let (answer, follow_up) = begin(env, plugins, asked, event).await?;
+    follow_up.finish(env).await?;
+    Ok(answer)
+}
+
+/// Takes a verified lifecycle webhook. Its state is durable when this returns.
+///
+/// # Errors
+/// The store's: the sender has to come again.
+pub async fn begin(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: Asked,
+    event: &Lifecycle,
+) -> Result<(Answer, FollowUp), FlowError> {
     let span = tracing::info_span!("event", kind = event.kind, name = event.name);
-    Box::pin(take(env, plugins, asked, event)).instrument(span).await
+    let mut follow_up = FollowUp::default();
+    let answer = Box::pin(take(env, plugins, asked, event, &mut follow_up)).instrument(span).await?;
+    Ok((answer, follow_up))
 }
 
 async fn take(
@@ -62,11 +80,12 @@ async fn take(
     plugins: &dyn ReadPlugins,
     asked: Asked,
     event: &Lifecycle,
+    follow_up: &mut FollowUp,
 ) -> Result<Answer, FlowError> {
     match asked {
-        Asked::Created | Asked::Updated => create(env, plugins, asked, event).await,
+        Asked::Created | Asked::Updated => create(env, plugins, asked, event, follow_up).await,
         Asked::Deleted => {
-            delete(env, &event.kind, &event.name, &event.uid).await?;
+            *follow_up = begin_delete(env, &event.kind, &event.name, &event.uid).await?;
             Ok(Ok(answer(event, LifecycleResult::Stopping)))
         }
     }
@@ -86,6 +105,7 @@ async fn create(
     plugins: &dyn ReadPlugins,
     asked: Asked,
     event: &Lifecycle,
+    follow_up: &mut FollowUp,
 ) -> Result<Answer, FlowError> {
     let mut compiled: Option<Compiled> = None;
     for _ in 0..crate::ATTEMPTS {
@@ -133,10 +153,7 @@ async fn create(
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);
                 if env.store.move_target(&transition).await? {
-                    let work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
-                    if let Some(work) = work {
-                        drive(env, work).await?;
-                    }
+                    follow_up.work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
                     return Ok(Ok(answer(event, LifecycleResult::Starting)));
                 }
             }
@@ -412,6 +429,11 @@ async fn find_plugins(
 /// # Errors
 /// The store's: the caller has to come again.
 pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), FlowError> {
+    begin_delete(env, kind, name, uid).await?.finish(env).await
+}
+
+/// Ends a life. No unit of its setup starts after this returns; what runs is killed by what follows.
+async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<FollowUp, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
         let known = seen.as_ref().map(finish::engine_target);
@@ -426,7 +448,7 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
                 env.store.put_tombstone(uid, env.now()).await?;
                 // Who is about to create it has not seen the tombstone, perhaps: its sight of the target is over now.
                 if touch(env, kind, name, uid, seen).await? {
-                    return Ok(());
+                    return Ok(FollowUp::default());
                 }
             }
             (Deletion::Same, Some(target), _) => return see_through(env, &target).await,
@@ -438,7 +460,7 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
-                    return Ok(());
+                    return Ok(FollowUp::default());
                 }
             }
             (Deletion::Cancel(step), Some(target), Some(loaded)) => {
@@ -452,10 +474,8 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), 
                 let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
                 if finish::write(env, &transition).await? {
-                    if let Some(work) = finish::begin(env, &transition.target, begun, &loaded).await? {
-                        drive(env, work).await?;
-                    }
-                    return Ok(());
+                    let work = finish::begin(env, &transition.target, begun, &loaded).await?;
+                    return Ok(FollowUp::drive(work));
                 }
             }
             (Deletion::Same | Deletion::Unqueue | Deletion::Cancel(_) | Deletion::Begin(_), _, _) => {
@@ -484,16 +504,16 @@ async fn touch(
 }
 
 /// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.
-async fn see_through(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+async fn see_through(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
     let setup = [ebb_engine::Moment::BeforeReady, ebb_engine::Moment::AfterReady];
-    let Some(moment) = target.moment.filter(|moment| setup.contains(moment)) else { return Ok(()) };
+    let Some(moment) = target.moment.filter(|moment| setup.contains(moment)) else {
+        return Ok(FollowUp::default());
+    };
     if target.phase != TargetPhase::Stopping {
-        return Ok(());
+        return Ok(FollowUp::default());
     }
     let life = id::life(&target.kind, &target.name, &target.uid);
     let run = RunId::new(&life, target.generation, moment);
-    if let Some(work) = settle::stop(env, &run).await? {
-        drive(env, work).await?;
-    }
-    Ok(())
+    settle::halt(env, &run).await?;
+    Ok(FollowUp { stopped: Some(run), ..FollowUp::default() })
 }

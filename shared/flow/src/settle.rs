@@ -292,6 +292,20 @@ async fn keep_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<
     Ok(())
 }
 
+/// Stops the run of a target that is stopping: no unit of it starts after this.
+///
+/// # Errors
+/// The store's; has to be repeated until it succeeds.
+pub async fn halt(env: &Env, id: &RunId) -> Result<(), FlowError> {
+    cancel(env, id).await?;
+    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
+    let view = run.look(env).await?;
+    if view.root().is_some_and(|root| root.phase == RunPhase::Stopping) {
+        stop_all(env, &run, &view).await?;
+    }
+    Ok(())
+}
+
 /// Stops the run of a target that is stopping, and begins to settle it at once.
 ///
 /// # Errors

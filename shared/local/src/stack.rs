@@ -4,6 +4,7 @@
 mod keys;
 mod platform;
 mod queue;
+mod server;
 mod units;
 
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::{Millis, Timestamp};
+use ebb_flow::background::Background;
 use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
 use ebb_flow::observe::{Came, Collector, Function, Telemetry};
@@ -30,6 +32,7 @@ use crate::pods::{Options, ProcessRelay};
 
 pub use keys::{Connection, KeysError};
 pub use platform::Outcomes;
+pub(crate) use server::serve;
 pub use units::{Relays, Units};
 
 /// Name of the table.
@@ -135,6 +138,7 @@ pub struct Stack {
     outcomes: Arc<Outcomes>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    background: Arc<Background>,
     /// The relay of a cluster ends last: what the others finish may ask it.
     last: (watch::Sender<bool>, Option<JoinHandle<()>>),
     _lock: keys::Lock,
@@ -201,7 +205,9 @@ impl Stack {
         let server = Server { env: Arc::clone(&env), store: store.clone(), access, post };
         let telemetry = Telemetry::default().with_collector(settings.collector.as_ref());
         let telemetry = Arc::new(telemetry.map_err(StackError::part("the exporter of spans"))?);
-        let functions = Arc::clone(&telemetry).observed(ebb_flow::http::all(server), |_| Came::default());
+        let background = Arc::new(Background::default());
+        let functions =
+            Arc::clone(&telemetry).observed(ebb_flow::http::all(server), &background, |_| Came::default());
         let router = functions.merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);
@@ -225,6 +231,7 @@ impl Stack {
             outcomes,
             stop,
             tasks,
+            background,
             last,
             _lock: lock,
         })
@@ -282,6 +289,7 @@ impl Stack {
             // A task that panicked has said so.
             task.await.ok();
         }
+        self.background.join().await;
         self.last.0.send_replace(true);
         if let Some(relay) = self.last.1.take() {
             relay.await.ok();
@@ -388,21 +396,6 @@ fn flow_settings(
         sends: 50,
         budget: Duration::from_secs(3),
     })
-}
-
-pub(crate) async fn serve(listener: TcpListener, router: axum::Router, mut stopped: watch::Receiver<bool>) {
-    let ended = async move {
-        // An error means that the stack is gone, which is a stop too.
-        stopped.wait_for(|&stopped| stopped).await.ok();
-    };
-    tokio::select! {
-        served = axum::serve(listener, router).into_future() => {
-            if let Err(error) = served {
-                tracing::error!(%error, "the server ended");
-            }
-        }
-        () = ended => {}
-    }
 }
 
 /// Looks at what is due, at first at everything that is open: whoever was to act on it may have died.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use ebb_engine::Millis;
+use ebb_flow::background::Background;
 use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
 use ebb_flow::http::{Access, Role, Server};
 use ebb_flow::observe::{Came, Function, Telemetry};
@@ -142,6 +143,7 @@ impl Functions {
             platform: platform.to_owned(),
         };
         let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
+        let background = Arc::new(Background::default());
         for (name, of) in ASKED {
             let (server, _) = parts.make(&recorders[of]);
             let router: Router = match of {
@@ -149,7 +151,7 @@ impl Functions {
                 "Complete" => ebb_flow::http::complete(server),
                 _ => ebb_flow::http::api(server),
             };
-            let router = Arc::clone(&telemetry).observed(router, |_| came());
+            let router = Arc::clone(&telemetry).observed(router, &background, |_| came());
             let listener = listeners.remove(name).unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });
         }

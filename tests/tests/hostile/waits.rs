@@ -123,6 +123,7 @@ pub(crate) async fn a_plan_that_is_lost() {
     world.publish(&plugin("large@1.0.0", &large())).await;
     world.create("a", "large").await;
     world.phase("a", Phase::Ready).await;
+    world.taken("a").await;
     // Otherwise it would be in memory.
     let mut lost = 0;
     let mut folders = vec![world.folder().join("state")];

@@ -23,6 +23,7 @@ use ebb_wire::sign::{self, MessageId, Secret};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 /// Generous: the machine may be busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -105,7 +106,17 @@ type Answer = Arc<dyn Fn(&Call, usize) -> Reply + Send + Sync>;
 pub(crate) struct Receiver {
     calls: Arc<Mutex<Vec<Call>>>,
     answers: Arc<Mutex<Vec<(String, Answer)>>>,
+    held: Arc<Mutex<BTreeMap<String, watch::Receiver<bool>>>>,
     url: String,
+}
+
+/// Keeps requests of one kind unanswered for as long as it is there.
+pub(crate) struct Hold(watch::Sender<bool>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
 }
 
 impl Receiver {
@@ -125,6 +136,13 @@ impl Receiver {
     /// Answers requests such as `POST /a` from now on. The number counts the requests of this kind, from 1.
     pub(crate) fn on(&self, what: &str, answer: impl Fn(&Call, usize) -> Reply + Send + Sync + 'static) {
         self.answers.lock().unwrap().insert(0, (what.to_owned(), Arc::new(answer)));
+    }
+
+    /// Lets requests of one kind wait for their answers until the hold is dropped.
+    pub(crate) fn hold(&self, what: &str) -> Hold {
+        let (released, waits) = watch::channel(false);
+        self.held.lock().unwrap().insert(what.to_owned(), waits);
+        Hold(released)
     }
 
     /// The requests of one kind so far.
@@ -165,6 +183,10 @@ async fn take(
         calls.push(call.clone());
         calls.iter().filter(|seen| format!("{} {}", seen.method, seen.path) == what).count()
     };
+    let held = receiver.held.lock().unwrap().get(&what).cloned();
+    if let Some(mut held) = held {
+        held.wait_for(|&released| released).await.ok();
+    }
     let answer = {
         let answers = receiver.answers.lock().unwrap();
         answers.iter().find(|(key, _)| *key == what).map(|(_, answer)| Arc::clone(answer))

@@ -5,14 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
 use ebb_engine::Timestamp;
+use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::collector::{Collector, CollectorError, Open};
 use super::figures::Figures;
 use super::trace::Trace;
 use super::{INVOCATION, Invocation, Subject, lock};
+use crate::background::{Background, Remainder, is_change};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 
@@ -98,8 +102,8 @@ impl Telemetry {
         Self { figures: Some(Arc::new(lines)), ..self }
     }
 
-    /// Does the work of one invocation, and has told what is to be told of it when this returns: Lambda freezes whatever
-    /// is left behind. A collector that does not answer takes less than a second.
+    /// Does the work of one invocation, and has sent its telemetry when this returns. A collector that does not answer
+    /// takes less than a second.
     pub async fn invoke<T>(&self, function: Function, came: Came, work: impl Future<Output = T>) -> T {
         let Came { request, at } = came;
         let known = (!request.is_empty()).then_some(request.as_str());
@@ -129,14 +133,38 @@ impl Telemetry {
         }
     }
 
-    /// Makes an invocation of each request to `router`. `came` says how a request has come.
-    pub fn observed(self: Arc<Self>, router: Router, came: fn(&Request) -> Came) -> Router {
+    /// Makes an invocation of each request to `router`. `came` says how a request has come. An invocation that changes
+    /// something is a task of `background`: it goes on when the client goes away, and after its answer.
+    pub fn observed(
+        self: Arc<Self>,
+        router: Router,
+        background: &Arc<Background>,
+        came: fn(&Request) -> Came,
+    ) -> Router {
+        let background = Arc::clone(background);
         router.layer(from_fn(move |request: Request, next: Next| {
-            let telemetry = Arc::clone(&self);
+            let (telemetry, background) = (Arc::clone(&self), Arc::clone(&background));
             async move {
-                let function = Function::of(request.uri().path());
-                let came = came(&request);
-                telemetry.invoke(function, came, next.run(request)).await
+                let (function, came) = (Function::of(request.uri().path()), came(&request));
+                let changes = is_change(&request);
+                let (answer, answered) = oneshot::channel();
+                let work = async move {
+                    let mut response = next.run(request).await;
+                    let remainder = Remainder::take(&mut response);
+                    // The client may be gone.
+                    answer.send(response).ok();
+                    if let Some(remainder) = remainder {
+                        remainder.await;
+                    }
+                };
+                let invocation = async move { telemetry.invoke(function, came, work).await };
+                if changes {
+                    background.spawn(invocation)
+                } else {
+                    invocation.await
+                }
+                // A task that panicked has no answer.
+                answered.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
             }
         }))
     }

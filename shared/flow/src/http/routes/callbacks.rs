@@ -1,5 +1,6 @@
 //! `POST /v1/callbacks`.
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -9,6 +10,7 @@ use ebb_wire::limits;
 use ebb_wire::token::TokenError;
 
 use super::access::bearer;
+use crate::background::{self, Remainder};
 use crate::complete::{self, Taken};
 use crate::http::bodies::check_length;
 use crate::http::{HttpProblem, Server};
@@ -30,7 +32,7 @@ pub(crate) async fn complete(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, HttpProblem> {
+) -> Result<(Option<Extension<Remainder>>, Result<StatusCode, HttpProblem>), HttpProblem> {
     let Some(token) = bearer(&headers).map(str::to_owned) else {
         let detail =
             "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
@@ -43,10 +45,12 @@ pub(crate) async fn complete(
         server.env.settings.token_keys.verify(&token, server.env.now()),
         Ok(_) | Err(TokenError::Expired(_))
     ) {
-        return problem(StatusCode::FORBIDDEN, "token", NOT_VALID);
+        return Err(HttpProblem::new(StatusCode::FORBIDDEN, "token", NOT_VALID));
     }
     let body = super::read(body, limits::CALLBACK_BODY).await?;
-    match Box::pin(complete::complete(&server.env, &token, &body)).await? {
+    let (taken, follow_up) = Box::pin(complete::begin(&server.env, &token, &body)).await?;
+    let remainder = background::follow(&server.env, follow_up).await?;
+    let answer = match taken {
         Taken::Accepted => Ok(StatusCode::NO_CONTENT),
         Taken::Late => problem(
             StatusCode::CONFLICT,
@@ -66,5 +70,6 @@ pub(crate) async fn complete(
         Taken::Expired => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
         Taken::Gone => problem(StatusCode::GONE, "gone", "the run is not there any more"),
         Taken::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
-    }
+    };
+    Ok((remainder, answer))
 }

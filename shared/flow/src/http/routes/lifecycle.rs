@@ -13,6 +13,7 @@ use ebb_wire::limits;
 use ebb_wire::sign::{self, SignatureError};
 use ebb_wire::unit::TRACEPARENT;
 
+use crate::background::{self, Remainder};
 use crate::http::bodies::{Unproven, check_length};
 use crate::http::{HttpProblem, Server};
 use crate::observe;
@@ -36,7 +37,7 @@ pub(crate) async fn receive(
     Extension(unproven): Extension<Arc<Unproven>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<LifecycleAnswer>), HttpProblem> {
+) -> Result<(StatusCode, Option<Extension<Remainder>>, Json<LifecycleAnswer>), HttpProblem> {
     let env = &server.env;
     let unsigned =
         |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string());
@@ -58,8 +59,10 @@ pub(crate) async fn receive(
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     observe::event(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn crate::env::ApiStore = server.store.as_ref();
-    match Box::pin(receive::receive(env, plugins, event.asked, &event.data)).await? {
-        Ok(answer) => Ok((StatusCode::ACCEPTED, Json(answer))),
+    let (answer, follow_up) = Box::pin(receive::begin(env, plugins, event.asked, &event.data)).await?;
+    let remainder = background::follow(env, follow_up).await?;
+    match answer {
+        Ok(answer) => Ok((StatusCode::ACCEPTED, remainder, Json(answer))),
         Err(NotTaken::Conflict(code, detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, code, detail)),
         Err(NotTaken::Changed(changes)) => Err(HttpProblem::changed(changes)),
         Err(NotTaken::Document(errors)) => Err(HttpProblem::document(&errors)),

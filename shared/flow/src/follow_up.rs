@@ -1,0 +1,53 @@
+//! The work that follows from a request whose state is durable.
+
+use ebb_wire::id::RunId;
+
+use crate::complete;
+use crate::dispatch::Try;
+use crate::drive::{Work, drive};
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::Run;
+use crate::settle;
+
+/// The work that follows from an accepted request. The sweep does it too, later, if this process dies.
+#[derive(Default)]
+pub struct FollowUp {
+    /// Units to send.
+    pub(crate) work: Option<Work>,
+    /// A cancelled run whose units are to be killed.
+    pub(crate) stopped: Option<RunId>,
+    /// A result whose relay is told that it was taken, after all else.
+    pub(crate) taken: Option<(Run, Try)>,
+}
+
+impl FollowUp {
+    /// Sends `work`.
+    pub(crate) fn drive(work: Option<Work>) -> Self {
+        Self { work, ..Self::default() }
+    }
+
+    /// Returns the run that it moves, unless that run is due soon anyway.
+    pub(crate) fn run(&self) -> Option<&RunId> {
+        self.taken.as_ref().map(|(run, _)| &run.id).or(self.work.as_ref().map(|work| &work.run.id))
+    }
+
+    /// Does all of it.
+    ///
+    /// # Errors
+    /// The store's; the sweep goes on with the rest.
+    pub async fn finish(self, env: &Env) -> Result<(), FlowError> {
+        if let Some(work) = self.work {
+            Box::pin(drive(env, work)).await?;
+        }
+        if let Some(run) = self.stopped
+            && let Some(work) = Box::pin(settle::stop(env, &run)).await?
+        {
+            Box::pin(drive(env, work)).await?;
+        }
+        if let Some((run, this)) = self.taken {
+            complete::acknowledge(env, &run, this).await;
+        }
+        Ok(())
+    }
+}
