@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_engine::{Attempt, Epoch, Event, Unit, accept};
+use ebb_engine::{Attempt, Epoch, Event, Timestamp, Unit, accept};
 use ebb_outbound::{CallError, Request, Response, retry_after};
 use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
 use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
@@ -73,6 +73,7 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
     };
     let mut known = inputs::known(env, run, unit, memory).await?;
     let mut more = 0;
+    let mut possible = Timestamp(0);
     if !unit.undoes.is_empty() {
         match undo::decide(env, run, unit, this.unit, memory).await? {
             Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
@@ -80,12 +81,13 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
                 put_off(env, run, this, at).await?;
                 return Ok(Sent { ended: None, more: 0 });
             }
-            Undo::Something { known: undone, more: further } => {
+            Undo::Something { known: undone, more: further, possible: until } => {
                 known.extend(undone);
                 // What was skipped has nothing to say; what was not has to be taken away all the same.
                 let skipped = known.values_mut().filter(|produced| **produced == Produced::Skipped);
                 skipped.for_each(|produced| *produced = Produced::Absent);
                 more = further;
+                possible = until;
             }
         }
     }
@@ -94,7 +96,10 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
     let sent = match rendered {
         Err(error) => Sent::failed(ReasonCode::Render, &error.to_string()),
         Ok(Rendered::Skipped(reason)) => Sent::ended(Ended::Skipped(skip_text(&reason))),
-        Ok(Rendered::Webhook(request)) => call(env, run, this, unit, request, more).await?,
+        Ok(Rendered::Webhook(request)) => {
+            let call = Webhook { request, more, possible };
+            post(env, run, this, unit, call).await?
+        }
         Ok(rendered) => match work(run, this, unit, rendered) {
             Some(work) => start(env, run, this, ensure(env, run, this, unit, work, more)).await?,
             None => return Err(FlowError::Broken(format!("{} is rendered as what it is not", unit.key))),
@@ -291,13 +296,21 @@ pub async fn hasten(env: &Env, run: &Run, millis: u64) -> Result<(), FlowError> 
     Err(FlowError::Contended(format!("run {}", run.id)))
 }
 
-async fn call(
+/// The request of a webhook unit.
+struct Webhook {
+    request: render::Request,
+    /// For an undo: how many further things there are to take away.
+    more: u32,
+    /// For an undo: until when the answer that there is nothing is not final.
+    possible: Timestamp,
+}
+
+async fn post(
     env: &Env,
     run: &Run,
     this: Try,
     unit: &UnitPlan,
-    request: render::Request,
-    more: u32,
+    Webhook { request, more, possible }: Webhook,
 ) -> Result<Sent, FlowError> {
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let (resource, name) = key_parts(&unit.key);
@@ -349,6 +362,12 @@ async fn call(
                 again(env, run, this, seconds).await?;
                 return Ok(Sent { ended: None, more: 0 });
             }
+            Judged::Nothing if possible > now => {
+                // What a receiver that gave no answer makes until then is found by asking again.
+                put_off(env, run, this, possible).await?;
+                return Ok(Sent { ended: None, more: 0 });
+            }
+            Judged::Nothing => Ended::Succeeded(Success { took_ms, ..Success::default() }),
             Judged::Done(outputs) => Ended::Succeeded(Success { outputs, took_ms, log: None }),
             Judged::Failed(failure) => failed(failure, Some(response)),
         },
@@ -407,6 +426,8 @@ fn unanswered(error: &CallError) -> Failure {
 
 enum Judged {
     Done(ebb_wire::value::Outputs),
+    /// There is nothing to take away.
+    Nothing,
     Later,
     Again(u64),
     Failed(Failure),
@@ -449,7 +470,7 @@ fn judge(
                 }
             }
         }
-        _ if undone => Judged::Done(ebb_wire::value::Outputs::new()),
+        _ if undone => Judged::Nothing,
         (410, _) => Judged::Failed(Failure::new(ReasonCode::Refused, "the server answered 410 Gone")),
         (status, wait) => Judged::Failed(Failure {
             status: Some(status),

@@ -32,6 +32,8 @@ pub enum Undo {
         known: Known,
         /// How many further things it has to take away after this one: successes of other tries with other outputs.
         more: u32,
+        /// Until when a receiver that gave no answer may still act. Before, an answer that there is nothing is not final.
+        possible: Timestamp,
     },
 }
 
@@ -76,6 +78,7 @@ pub async fn decide(
     }
     let mut started = false;
     let mut landed = Timestamp(0);
+    let mut possible = Timestamp(0);
     let mut variants: BTreeMap<UnitAt, Vec<Outputs>> = BTreeMap::new();
     for (moment, units) in by_moment {
         let earlier = memory.earlier(env, run, moment).await?;
@@ -106,8 +109,10 @@ pub async fn decide(
             }
             let at = UnitAt { moment: moment.into(), unit: undone.0 };
             // A relay lets nothing of a superseded try begin.
-            if run.loaded.plan.unit(at).is_some_and(|unit| !unit.work.is_relayed()) {
+            if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.work.is_relayed()) {
                 landed = tries.iter().filter_map(|record| lands_until(env, record)).fold(landed, Ord::max);
+                let acts = tries.iter().filter_map(|record| acts_until(env, undone, record));
+                possible = acts.fold(possible, Ord::max);
             }
             variants.insert(at, inputs::successes(env, &tries).await?);
         }
@@ -137,7 +142,7 @@ pub async fn decide(
         })
         .collect();
     let more = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(Undo::Something { known, more })
+    Ok(Undo::Something { known, more, possible })
 }
 
 /// Whether a try surely did nothing: skipped, or never sent because it could not be. What a sweep has sent may have been
@@ -157,8 +162,25 @@ pub(crate) fn is_skipped(record: &Record) -> bool {
 fn lands_until(env: &Env, record: &Record) -> Option<Timestamp> {
     let failed = record.result.as_ref().filter(|result| result.verdict == Verdict::Failed)?;
     let code = failed.reason.as_ref().map(|reason| reason.code);
-    let unanswered = matches!(code, Some(ReasonCode::Connect | ReasonCode::Timeout));
+    // Results that former versions recorded have the class alone.
+    let unanswered = failed.unanswered || matches!(code, Some(ReasonCode::Connect | ReasonCode::Timeout));
     unanswered.then(|| Timestamp(failed.at).plus(env.settings.landing))
+}
+
+/// Until when the receiver of a webhook may act on the request of a try that has no answer: failed, or cancelled. A success
+/// that came later is an answer.
+fn acts_until(env: &Env, unit: &UnitPlan, record: &Record) -> Option<Timestamp> {
+    let Work::Webhook(webhook) = &unit.work else { return None };
+    if !record.others.is_empty() {
+        return None;
+    }
+    let result = record.result.as_ref()?;
+    let landed = match result.verdict {
+        // Whoever settles a run has waited for what may still arrive.
+        Verdict::Cancelled => Timestamp(result.at),
+        _ => lands_until(env, record)?,
+    };
+    Some(landed.plus(ebb_engine::Millis(webhook.acts_within_ms.unwrap_or(unit.timeout_ms))))
 }
 
 /// How many further things the undo has to take away after its present try. What it undoes is sealed already.

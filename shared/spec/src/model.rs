@@ -187,6 +187,8 @@ pub enum WorkDoc {
         headers: Vec<(At<String>, At<Text>)>,
         /// Body as a tree whose strings are templates.
         body: Option<At<Tree>>,
+        /// For how long its receiver may act after a request that it did not answer; the unit's timeout if absent.
+        acts_within_ms: Option<u64>,
     },
     /// A Kubernetes object.
     Object {

@@ -225,6 +225,9 @@ pub struct Webhook {
     /// The body as a tree whose strings are templates; absent: the inputs as an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<serde_json::Value>,
+    /// For how long its receiver may act after a request that it did not answer; absent: the unit's timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acts_within_ms: Option<u64>,
 }
 
 /// Kubernetes objects.

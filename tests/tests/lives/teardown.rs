@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use ebb_wire::api::{Phase, UnitState};
+use ebb_wire::api::{Certainty, Phase, UnitState};
 use serde_json::{Value, json};
 
 use crate::world::{Reply, World, find, plugin};
@@ -267,4 +267,57 @@ postStop:
         let unit = find(&target, "postStop", unit).unwrap();
         assert_eq!((unit.state, unit.attempt), (UnitState::Succeeded, 1));
     }
+}
+
+/// `make` is tried once and gives no answer in time; `undo` deletes by its key.
+const SLOW: &str = r#"
+preStart:
+  make: {timeout: 1s, retry: {attempts: 1}, webhook: {url: "RECEIVER/make", actsWithin: 4s}}
+postStop:
+  undo: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/thing"}}
+"#;
+
+pub(crate) async fn a_receiver_that_acts_after_its_timeout() {
+    let world = World::new().await;
+    let make = world.receiver.hold("POST /make");
+    world.receiver.on("DELETE /thing", |_, number| Reply::status(if number == 1 { 404 } else { 204 }));
+    world.publish(&plugin("slow@1.0.0", SLOW)).await;
+    world.create("a", "slow").await;
+    world.phase("a", Phase::Failed).await;
+    world.delete("a").await;
+    world.receiver.call("DELETE /thing", 1).await;
+    // There is nothing yet, and the receiver may still act.
+    let why = world.why("a").await;
+    assert_eq!(why.phase, Phase::Stopping);
+    let [possible] = &why.exists[..] else { panic!("{why:?}") };
+    assert_eq!((possible.unit.as_str(), possible.certainty), ("r/make", Certainty::Possible));
+    world.receiver.call("DELETE /thing", 2).await;
+    world.phase("a", Phase::Gone).await;
+    drop(make);
+    assert_eq!(world.receiver.calls("DELETE /thing").len(), 2);
+}
+
+pub(crate) async fn a_gateway_that_gives_up_says_nothing_of_its_backend() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(504));
+    world.receiver.on("DELETE /thing", |_, _| Reply::status(404));
+    world.publish(&plugin("slow@1.0.0", SLOW)).await;
+    world.create("a", "slow").await;
+    world.phase("a", Phase::Failed).await;
+    world.delete("a").await;
+    let target = world.phase("a", Phase::Gone).await;
+    // Nothing was found, and nothing once more when the backend could not act any more.
+    assert_eq!(world.receiver.calls("DELETE /thing").len(), 2, "{target:?}");
+}
+
+pub(crate) async fn an_answer_of_the_backend_is_final() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(400));
+    world.receiver.on("DELETE /thing", |_, _| Reply::status(404));
+    world.publish(&plugin("slow@1.0.0", SLOW)).await;
+    world.create("a", "slow").await;
+    world.phase("a", Phase::Failed).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("DELETE /thing").len(), 1);
 }

@@ -57,7 +57,7 @@ pub(super) fn compile<'a>(
             places::check_inputs(report, &doc.inputs);
             (Work::Pod(pod(report, plugin, doc, runner.as_ref(), script)), Role::PodInput)
         }
-        WorkDoc::Webhook { method, url, headers, body } => {
+        WorkDoc::Webhook { method, url, headers, body, acts_within_ms } => {
             let method = webhook::method(report, method.as_ref());
             let url = webhook::url(report, url, &mut found);
             let headers = webhook::headers(report, headers, &mut found);
@@ -68,7 +68,8 @@ pub(super) fn compile<'a>(
                 let help = "put the values into `body`; without `body`, the inputs are sent as an object";
                 report.push(report.error("input", first.name.at, message).help(help));
             }
-            (Work::Webhook(Webhook { method, url, headers, body }), Role::Webhook)
+            let acts_within_ms = *acts_within_ms;
+            (Work::Webhook(Webhook { method, url, headers, body, acts_within_ms }), Role::Webhook)
         }
         WorkDoc::Object { manifest, ready, fail } => {
             let tree = report.strings(manifest, Scope::Plugin, &mut found);

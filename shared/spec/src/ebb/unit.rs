@@ -15,7 +15,7 @@ pub(crate) const KEYS: [&str; 12] = [
 const CLEANUP: [&str; 1] = ["none"];
 pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
 pub(crate) const POD: [&str; 2] = ["runner", "script"];
-pub(crate) const WEBHOOK: [&str; 4] = ["url", "method", "headers", "body"];
+pub(crate) const WEBHOOK: [&str; 5] = ["url", "method", "headers", "body", "actsWithin"];
 pub(crate) const OBJECT: [&str; 3] = ["manifest", "ready", "fail"];
 pub(crate) const INPUT: [&str; 3] = ["value", "env", "path"];
 pub(crate) const OUTPUT: [&str; 5] = ["file", "value", "secret", "sensitive", "description"];
@@ -198,7 +198,9 @@ fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
     let body = webhook.get("body").map(super::tree);
     let url = reader.required_string(&webhook, "url")?;
     let url = At { value: crate::model::Text::Template(url.value), at: url.at };
-    Some(WorkDoc::Webhook { method, url, headers, body })
+    let acts_within_ms =
+        webhook.get("actsWithin").and_then(|node| reader.duration(node, &webhook.below("actsWithin")));
+    Some(WorkDoc::Webhook { method, url, headers, body, acts_within_ms })
 }
 
 fn object(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {

@@ -214,6 +214,8 @@ struct Webhook {
     headers: Option<BTreeMap<String, String>>,
     /// The body; left out, the inputs as an object.
     body: Option<Value>,
+    /// For how long the receiver may act after a request that it did not answer; left out, the unit's `timeout`.
+    acts_within: Option<Duration>,
 }
 
 #[derive(JsonSchema)]
