@@ -58,6 +58,8 @@ pub(super) struct Parcel {
     pub(super) undoes: String,
     pub(super) by_relay: bool,
     pub(super) later: bool,
+    /// Whether it may be sent only once.
+    pub(super) once: bool,
     /// Whether it has an output.
     pub(super) says: bool,
 }
@@ -114,6 +116,8 @@ pub(super) struct State {
     accepted: BTreeMap<String, TaskId>,
     /// Those of them whose asker lived to note it, and the newest invocation at that time.
     promised: BTreeMap<String, TaskId>,
+    /// Requests that may be sent only once, and were.
+    pub(super) posted: BTreeSet<String>,
     /// What was sent twice by who did not know better, which takes that something has gone wrong before.
     pub(super) overtaken: Vec<String>,
     pub(super) wrong: Vec<String>,
@@ -202,6 +206,9 @@ impl Outer {
                     format!("{} is sent again, though its receiver said that it will call back", what.unit);
                 // Who decided before it was known may be slow.
                 if by > *newest { state.wrong.push(again) } else { state.overtaken.push(again) }
+            }
+            if what.once && !state.posted.insert(what.name.clone()) {
+                state.wrong.push(format!("{what} is posted twice, and is not idempotent"));
             }
             let same = |flight: &Flight| flight.what.name == what.name && flight.by != by;
             let mut flights = state.flights.values().filter(|flight| same(flight) && !what.by_relay);
@@ -443,6 +450,7 @@ impl ebb_flow::ports::Relay for Outer {
             undoes: env("EBB_UNDOES_IDEMPOTENCY_KEY"),
             by_relay: true,
             later: true,
+            once: false,
             says: !script.outputs.is_empty(),
         };
         match self.send(parcel).await {
@@ -517,6 +525,7 @@ impl Outer {
                         undoes: String::new(),
                         by_relay: true,
                         later: true,
+                        once: false,
                         says: false,
                     };
                     bury(&mut state, &name, &parcel);
@@ -541,9 +550,10 @@ impl Call for Outer {
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
         let path = request.url.rsplit('/').next().unwrap_or_default();
-        let (unit, later) = match path.strip_suffix("-later") {
-            Some(unit) => (unit, true),
-            None => (path, false),
+        let (unit, later, once) = match (path.strip_suffix("-later"), path.strip_suffix("-once")) {
+            (Some(unit), _) => (unit, true, false),
+            (None, Some(unit)) => (unit, false, true),
+            (None, None) => (path, false, false),
         };
         let unit = unit.to_owned();
         let body: BTreeMap<String, serde_json::Value> =
@@ -560,6 +570,7 @@ impl Call for Outer {
             undoes: key,
             by_relay: false,
             later,
+            once,
             says: true,
         };
         match self.send(parcel).await {

@@ -37,6 +37,8 @@ pub enum Runs {
     Pod,
     /// As a webhook that answers with its result.
     AtOnce,
+    /// As a webhook that answers with its result and is not idempotent.
+    Once,
     /// As a webhook that answers 202 and calls back.
     Later,
 }
@@ -47,6 +49,7 @@ impl Runs {
         match self {
             Self::Pod => "pods",
             Self::AtOnce => "webhooks that answer at once",
+            Self::Once => "webhooks that are not idempotent",
             Self::Later => "webhooks that call back",
         }
     }
@@ -98,11 +101,15 @@ fn plugin(graph: &Graph) -> String {
                     text.push_str("    outputs: {id: {file: /out/id}}\n");
                 }
             }
-            Runs::AtOnce | Runs::Later => {
-                let later = if *runs == Runs::Later { "-later" } else { "" };
+            Runs::AtOnce | Runs::Once | Runs::Later => {
+                let (suffix, more) = match runs {
+                    Runs::Later => ("-later", ""),
+                    Runs::Once => ("-once", ", idempotent: false"),
+                    _ => ("", ""),
+                };
                 writeln!(
                     text,
-                    "    webhook: {{url: \"https://outside.test/u{unit}{later}\", body: {{{}}}}}\n    \
+                    "    webhook: {{url: \"https://outside.test/u{unit}{suffix}\", body: {{{}}}{more}}}\n    \
                      outputs: {{id: {{value: \"${{response.body.id}}\"}}}}",
                     list(", ")
                 )
@@ -121,7 +128,7 @@ fn plugin(graph: &Graph) -> String {
             Runs::Pod => {
                 format!("    pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n    inputs: {{{id}}}\n")
             }
-            Runs::AtOnce => {
+            Runs::AtOnce | Runs::Once => {
                 format!("    webhook: {{url: \"https://outside.test/x{unit}\", body: {{{id}}}}}\n")
             }
             Runs::Later => {

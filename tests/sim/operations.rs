@@ -99,6 +99,7 @@ impl NoteRecord for Table {
                         record.again = Some(at.0);
                         record.leased = None;
                     }
+                    Note::Posted(at) => record.posted = record.posted.or(Some(at.0)),
                     Note::Leased(until) => record.leased = Some(until.0),
                     Note::PutOff(at) => {
                         record.again = Some(at.0);

@@ -15,6 +15,7 @@ use ebb_wire::token::{Claims, TokenKind, stable_key};
 use ebb_wire::unit as headers;
 use ebb_wire::value::Value;
 
+use crate::describe;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::evidence;
@@ -54,8 +55,13 @@ pub struct Sent {
 }
 
 impl Sent {
-    fn ended(ended: Ended) -> Self {
+    pub(crate) fn ended(ended: Ended) -> Self {
         Self { ended: Some(ended), more: 0 }
+    }
+
+    /// Its result will come later.
+    pub(crate) fn later() -> Self {
+        Self { ended: None, more: 0 }
     }
 
     fn failed(code: ReasonCode, message: &str) -> Self {
@@ -305,6 +311,33 @@ struct Webhook {
     possible: Timestamp,
 }
 
+/// Returns the signature of a request for a unit, with the headers that name the try. `purpose` ends the id of the message:
+/// receivers drop a second message of one id.
+///
+/// # Errors
+/// [`FlowError::Broken`] for a run whose name cannot be part of an id.
+pub(crate) fn signed_headers(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    unit: &UnitPlan,
+    (purpose, body): (&str, &[u8]),
+) -> Result<Vec<(String, String)>, FlowError> {
+    let (resource, name) = key_parts(&unit.key);
+    let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, this.unit.0, this.attempt.0))
+        .map_err(|error| FlowError::Broken(error.to_string()))?;
+    let plugin = run.plugin(unit).unwrap_or_default();
+    let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), body);
+    let mut list: Vec<(String, String)> =
+        signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    list.extend([
+        (headers::IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name)),
+        (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
+    ]);
+    list.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
+    Ok(list)
+}
+
 async fn post(
     env: &Env,
     run: &Run,
@@ -313,30 +346,32 @@ async fn post(
     Webhook { request, more, possible }: Webhook,
 ) -> Result<Sent, FlowError> {
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let (resource, name) = key_parts(&unit.key);
-    let id = MessageId::parse(&format!("{}-{}-{}", run.id, this.unit.0, this.attempt.0))
-        .map_err(|error| FlowError::Broken(error.to_string()))?;
-    let plugin = run.plugin(unit).unwrap_or_default();
-    let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), &body);
-    let mut list: Vec<(String, String)> =
-        signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut list = signed_headers(env, run, this, unit, ("", &body))?;
     list.extend([
-        (headers::IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name)),
         (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
         (headers::CALLBACK_TOKEN.to_owned(), token(env, run, this, unit, TokenKind::Webhook, more)),
-        (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
     ]);
-    list.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     if request.body.is_some() {
         list.push(("content-type".to_owned(), "application/json".to_owned()));
     }
     let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
     let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
     list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
+    if let Work::Webhook(webhook) = &unit.work
+        && webhook.posts_once
+        && switch::holds(Rule::PostOnce)
+    {
+        // The intent before the request: whoever finds it does not post.
+        let note = Note::Posted(env.now());
+        let before = env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
+        if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
+            return describe::ask(env, run, this, (unit, webhook), request.describe, &before).await;
+        }
+    }
     let timeout = env.settings.answer.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     observe::sending(run, this, begun);
-    let (method, url) = (request.method, request.url);
+    let (method, url, describe_url) = (request.method, request.url, request.describe);
     let request = Request { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
     let answer = env.outside.call(request).await;
     let now = env.now();
@@ -354,6 +389,11 @@ async fn post(
     let ended = match &answer {
         Err(error) => failed(unanswered(error), None),
         Ok(response) => match judge(run, unit, &sent, response, now) {
+            // Without a describe URL there is nothing that may be sent again.
+            Judged::Again(_) if unit.work.posts_once() && describe_url.is_none() => {
+                note_accepted(env, run, this, unit).await?;
+                return Ok(Sent::later());
+            }
             Judged::Later => {
                 note_accepted(env, run, this, unit).await?;
                 return Ok(Sent { ended: None, more: 0 });
@@ -372,7 +412,12 @@ async fn post(
             Judged::Failed(failure) => failed(failure, Some(response)),
         },
     };
-    Ok(Sent::ended(ended))
+    match ended {
+        Ended::Failed(failure) if unit.work.posts_once() && failure.is_unanswered() => {
+            describe::unanswered(env, run, this, describe_url.as_deref(), failure).await
+        }
+        ended => Ok(Sent::ended(ended)),
+    }
 }
 
 /// Records that a receiver will call back. A unit whose time is up before `sweep` may look at its run has a hint; any other
@@ -450,26 +495,7 @@ fn judge(
     match (response.status, wait) {
         (202, Some(seconds)) => Judged::Again(seconds),
         (202, None) => Judged::Later,
-        (200..=299, _) => {
-            let text = String::from_utf8_lossy(&response.body);
-            let body = serde_json::from_slice(&response.body)
-                .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
-            let answer = render::Response {
-                status: response.status,
-                headers: response.headers.iter().cloned().collect(),
-                body,
-            };
-            match render::outputs_from_response(&run.loaded.compiled, unit, &answer) {
-                Ok(outputs) => Judged::Done(
-                    outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect(),
-                ),
-                Err(error) => {
-                    let foreign = sent.foreign_format(unit, response);
-                    let text = foreign.unwrap_or_else(|| error.to_string());
-                    Judged::Failed(Failure::new(ReasonCode::OutputInvalid, &text))
-                }
-            }
-        }
+        (200..=299, _) => outputs(run, unit, sent, response).map_or_else(Judged::Failed, Judged::Done),
         _ if undone => Judged::Nothing,
         (410, _) => Judged::Failed(Failure::new(ReasonCode::Refused, "the server answered 410 Gone")),
         (status, wait) => Judged::Failed(Failure {
@@ -478,4 +504,29 @@ fn judge(
             ..Failure::new(ReasonCode::Status, &format!("the server answered {status}"))
         }),
     }
+}
+
+/// Returns the declared outputs of a webhook unit, taken from an answer that says success.
+///
+/// # Errors
+/// The failure of the unit: a declared output is not in the answer.
+pub(crate) fn outputs(
+    run: &Run,
+    unit: &UnitPlan,
+    sent: &evidence::Sent<'_>,
+    response: &Response,
+) -> Result<ebb_wire::value::Outputs, Failure> {
+    let text = String::from_utf8_lossy(&response.body);
+    let body = serde_json::from_slice(&response.body)
+        .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
+    let answer = render::Response {
+        status: response.status,
+        headers: response.headers.iter().cloned().collect(),
+        body,
+    };
+    let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &answer).map_err(|error| {
+        let foreign = sent.foreign_format(unit, response);
+        Failure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
+    })?;
+    Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
 }

@@ -16,6 +16,7 @@ pub mod claim;
 pub mod cluster;
 pub mod complete;
 pub mod deployed;
+mod describe;
 pub mod dispatch;
 pub mod drive;
 pub mod env;

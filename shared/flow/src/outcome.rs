@@ -71,7 +71,8 @@ impl Failure {
     /// The number of tries counts from the last time that an operator or a late success reopened the unit.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let tries = unit.retry.attempts.max(1);
-        used(attempt, tries) < tries && self.is_worth_retrying(&unit.retry.on)
+        let unknown = unit.work.posts_once() && self.is_unanswered();
+        used(attempt, tries) < tries && !unknown && self.is_worth_retrying(&unit.retry.on)
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {

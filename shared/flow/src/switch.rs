@@ -30,6 +30,8 @@ pub enum Rule {
     RepetitionsWait,
     /// 5: of several sweeps one posts a webhook again.
     LeaseBeforeRepeat,
+    /// 5: a request that is not idempotent is posted once.
+    PostOnce,
     /// 6: whoever puts a wake-up off must have seen what asked for it.
     VersionGuardsRearm,
     /// 6: a sweep puts the wake-up off only after it has acted.
@@ -60,7 +62,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
@@ -73,6 +75,7 @@ impl Rule {
         Self::RecordAccepted,
         Self::RepetitionsWait,
         Self::LeaseBeforeRepeat,
+        Self::PostOnce,
         Self::VersionGuardsRearm,
         Self::RearmAfterActing,
         Self::DeadlineFromStart,

@@ -123,5 +123,5 @@ pub(crate) mod keys {
     pub(crate) use super::param::KEYS as PARAM;
     pub(crate) use super::plugin::{DEFAULTS, KEYS as PLUGIN, RUNNER};
     pub(crate) use super::sandbox::{KEYS as SANDBOX, RESOURCE};
-    pub(crate) use super::unit::{INPUT, KEYS as UNIT, OBJECT, OUTPUT, POD, RETRY, WEBHOOK};
+    pub(crate) use super::unit::{DESCRIBE, INPUT, KEYS as UNIT, OBJECT, OUTPUT, POD, RETRY, WEBHOOK};
 }

@@ -189,6 +189,10 @@ pub enum WorkDoc {
         body: Option<At<Tree>>,
         /// For how long its receiver may act after a request that it did not answer; the unit's timeout if absent.
         acts_within_ms: Option<u64>,
+        /// Whether the request may be sent again while its outcome is unknown.
+        idempotent: bool,
+        /// The URL that tells what it has made.
+        describe: Option<At<Text>>,
     },
     /// A Kubernetes object.
     Object {

@@ -176,6 +176,11 @@ pub enum Work {
 }
 
 impl Work {
+    /// Returns whether it is a request that is not sent again while its outcome is unknown.
+    pub fn posts_once(&self) -> bool {
+        matches!(self, Self::Webhook(webhook) if webhook.posts_once)
+    }
+
     /// `pod`, `webhook`, `object` or `removal`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -228,6 +233,12 @@ pub struct Webhook {
     /// For how long its receiver may act after a request that it did not answer; absent: the unit's timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acts_within_ms: Option<u64>,
+    /// Whether it is not sent again while its outcome is unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub posts_once: bool,
+    /// The URL that tells what a request with an unknown outcome has made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub describe: Option<Template>,
 }
 
 /// Kubernetes objects.

@@ -60,6 +60,7 @@ mod tests {
             ("Unit", &ebb::keys::UNIT),
             ("Pod", &ebb::keys::POD),
             ("Webhook", &ebb::keys::WEBHOOK),
+            ("Describe", &ebb::keys::DESCRIBE),
             ("Object", &ebb::keys::OBJECT),
             ("FullInput", &ebb::keys::INPUT),
             ("Output", &ebb::keys::OUTPUT),

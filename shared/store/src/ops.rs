@@ -48,6 +48,8 @@ pub enum Note {
     Accepted(Timestamp),
     /// It is to be asked again then.
     Again(Timestamp),
+    /// Its request is posted, which may happen only once.
+    Posted(Timestamp),
     /// It is being posted again by a sender that waits for the answer until then.
     Leased(Timestamp),
     /// It was not sent after all, and is to begin then.
@@ -58,7 +60,7 @@ pub enum Note {
     Refused(String),
 }
 
-/// Writes a step of a try into its record (`UpdateItem`). The first `Started` and `Accepted` stay, later ones change
+/// Writes a step of a try into its record (`UpdateItem`). The first `Started`, `Posted` and `Accepted` stay, later ones change
 /// nothing; the last `Again`, `Leased`, `PutOff` and `Beat` stay; `Accepted` removes an `Again`, and `PutOff` a `Started`.
 /// `Accepted`, `Again` and `PutOff` end a lease. A record with a result is left as it is.
 #[async_trait]

@@ -19,6 +19,9 @@ pub struct Record {
     /// When it is to be asked again; of one that has not begun, when it is to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<u64>,
+    /// When its request was posted, if that may happen only once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub posted: Option<u64>,
     /// Until when a sender that has posted it again may be waiting for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<u64>,

@@ -351,6 +351,7 @@ fn records() {
         started: Some(1_790_000_000_000),
         accepted: Some(1_790_000_000_100),
         again: Some(1_790_000_030_000),
+        posted: Some(1_790_000_000_050),
         leased: Some(1_790_000_122_000),
         beat: Some(1_790_000_000_500),
         progress: Some("3 of 7".to_owned()),

@@ -38,7 +38,8 @@ fn main() {
             gives_up_and_is_skipped gives_up_and_is_abandoned not_there_counts_as_done a_receiver_that_acts_after_its_timeout
             a_gateway_that_gives_up_says_nothing_of_its_backend an_answer_of_the_backend_is_final;
         setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again
-            asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready;
+            asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready
+            not_idempotent_with_an_unknown_outcome not_idempotent_and_described;
         platform: time_to_live outcomes_until_they_are_taken a_restart_in_between;
         large: out_and_in_over_three_hundred out_and_in_over_six_hundred;
     };

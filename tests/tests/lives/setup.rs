@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ebb_engine::Moment;
 use ebb_flow::sweep::{When, sweep_run};
-use ebb_wire::api::{Phase, UnitState};
+use ebb_wire::api::{Certainty, Phase, UnitState};
 use ebb_wire::callback::ReasonCode;
 use serde_json::json;
 
@@ -299,4 +299,57 @@ postStop:
         assert_eq!(world.receiver.calls(path).len(), 1, "{order:?}");
     }
     world.told("a", &["ready", "failed", "gone"]).await;
+}
+
+/// `make` is posted once; `DESCRIBE` stands for how its outcome is found out.
+const ONCE: &str = r#"
+preStart:
+  make:
+    timeout: 20s
+    retry: {attempts: 3, backoff: 1s, maxBackoff: 1s}
+    webhook: {url: "RECEIVER/make", idempotent: false, actsWithin: 1sDESCRIBE}
+    outputs: {id: {value: "${response.body.id}"}}
+postStop:
+  undo: {undoes: make, webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id}"}}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+
+pub(crate) async fn not_idempotent_with_an_unknown_outcome() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(502));
+    world.publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ""))).await;
+    world.create("a", "once").await;
+    let target = world.phase("a", Phase::Failed).await;
+    let unit = find(&target, "preStart", "make").unwrap();
+    assert!(unit.reason.unwrap().message.contains("not sent again"));
+    let why = world.why("a").await;
+    let [possible] = &why.exists[..] else { panic!("{why:?}") };
+    assert_eq!(possible.certainty, Certainty::Possible);
+    assert_eq!(world.receiver.calls("POST /make").len(), 1);
+}
+
+pub(crate) async fn not_idempotent_and_described() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, number| match number {
+        1 => Reply::status(504),
+        _ => Reply::ok(json!({"id": "second"})),
+    });
+    // The first request made nothing.
+    world.receiver.on("GET /made", |_, _| Reply::status(404));
+    world
+        .publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}")))
+        .await;
+    world.create("a", "once").await;
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(world.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
+    // That of another sandbox made something.
+    world.receiver.on("POST /make", |_, _| Reply::status(504));
+    world.receiver.on("GET /made", |_, _| Reply::ok(json!({"id": "found"})));
+    world.create("b", "once").await;
+    let target = world.phase("b", Phase::Ready).await;
+    assert_eq!(target.info.phase, Phase::Ready);
+    assert_eq!(world.receiver.calls("POST /make").len(), 3);
+    world.delete("b").await;
+    world.phase("b", Phase::Gone).await;
+    assert_eq!(world.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
 }

@@ -318,7 +318,10 @@ fn waiting(run: &RunDetail) -> Option<String> {
         }
         _ => match (&unit.started, &unit.deadline) {
             (Some(started), Some(deadline)) => format!("runs since {started}, at most until {deadline}"),
-            _ => "runs".to_owned(),
+            _ => match &unit.next {
+                Some(next) => format!("waits until {next}"),
+                None => "runs".to_owned(),
+            },
         },
     };
     let what = match &unit.progress {

@@ -57,19 +57,21 @@ pub(super) fn compile<'a>(
             places::check_inputs(report, &doc.inputs);
             (Work::Pod(pod(report, plugin, doc, runner.as_ref(), script)), Role::PodInput)
         }
-        WorkDoc::Webhook { method, url, headers, body, acts_within_ms } => {
+        WorkDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe } => {
             let method = webhook::method(report, method.as_ref());
             let url = webhook::url(report, url, &mut found);
             let headers = webhook::headers(report, headers, &mut found);
             let body = body.as_ref().map(|body| report.strings(body, Scope::Plugin, &mut found));
+            let describe = describe.as_ref().map(|url| webhook::url(report, url, &mut found));
             collect(Role::Webhook, std::mem::take(&mut found));
             if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
                 let message = "this webhook has a body, so its inputs go nowhere";
                 let help = "put the values into `body`; without `body`, the inputs are sent as an object";
                 report.push(report.error("input", first.name.at, message).help(help));
             }
-            let acts_within_ms = *acts_within_ms;
-            (Work::Webhook(Webhook { method, url, headers, body, acts_within_ms }), Role::Webhook)
+            let (acts_within_ms, posts_once) = (*acts_within_ms, !idempotent);
+            let webhook = Webhook { method, url, headers, body, acts_within_ms, posts_once, describe };
+            (Work::Webhook(webhook), Role::Webhook)
         }
         WorkDoc::Object { manifest, ready, fail } => {
             let tree = report.strings(manifest, Scope::Plugin, &mut found);

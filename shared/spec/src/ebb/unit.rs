@@ -15,7 +15,9 @@ pub(crate) const KEYS: [&str; 12] = [
 const CLEANUP: [&str; 1] = ["none"];
 pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
 pub(crate) const POD: [&str; 2] = ["runner", "script"];
-pub(crate) const WEBHOOK: [&str; 5] = ["url", "method", "headers", "body", "actsWithin"];
+pub(crate) const WEBHOOK: [&str; 7] =
+    ["url", "method", "headers", "body", "actsWithin", "idempotent", "describe"];
+pub(crate) const DESCRIBE: [&str; 1] = ["url"];
 pub(crate) const OBJECT: [&str; 3] = ["manifest", "ready", "fail"];
 pub(crate) const INPUT: [&str; 3] = ["value", "env", "path"];
 pub(crate) const OUTPUT: [&str; 5] = ["file", "value", "secret", "sensitive", "description"];
@@ -200,7 +202,23 @@ fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
     let url = At { value: crate::model::Text::Template(url.value), at: url.at };
     let acts_within_ms =
         webhook.get("actsWithin").and_then(|node| reader.duration(node, &webhook.below("actsWithin")));
-    Some(WorkDoc::Webhook { method, url, headers, body, acts_within_ms })
+    let idempotent = match webhook.get("idempotent") {
+        Some(_) => reader.flag(&webhook, "idempotent")?,
+        None => true,
+    };
+    let describe = describe(reader, &webhook);
+    if let (true, Some(describe)) = (idempotent, &describe) {
+        let wrong = reader.wrong("contradiction", describe.at, "`describe` needs `idempotent: false`");
+        reader.note(wrong.help("a request that is idempotent is sent again instead"));
+    }
+    Some(WorkDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe })
+}
+
+/// The URL that tells what a request with an unknown outcome has made.
+fn describe(reader: &mut Reader<'_>, webhook: &Map<'_>) -> Option<At<crate::model::Text>> {
+    let describe = reader.map(webhook.get("describe")?, &webhook.below("describe"), &DESCRIBE)?;
+    let url = reader.required_string(&describe, "url")?;
+    Some(At { value: crate::model::Text::Template(url.value), at: url.at })
 }
 
 fn object(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {

@@ -72,6 +72,7 @@ impl Compiled {
                     Work::Pod(_) | Work::Removal => {}
                     Work::Webhook(webhook) => {
                         compiled.template(&webhook.url, place, &budget)?;
+                        webhook.describe.iter().try_for_each(|url| compiled.template(url, place, &budget))?;
                         webhook
                             .headers
                             .values()

@@ -135,6 +135,8 @@ pub struct Request {
     pub headers: BTreeMap<String, String>,
     /// JSON; `None`: no body.
     pub body: Option<serde_json::Value>,
+    /// The URL that tells what it has made, if there is one.
+    pub describe: Option<String>,
 }
 
 /// Why a unit cannot be rendered. The text names inputs, units and outputs and never a value.

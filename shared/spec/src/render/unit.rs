@@ -147,6 +147,7 @@ fn request(
     lenience: Lenience,
 ) -> Result<Request, RenderError> {
     let url = url::render(world, &webhook.url)?;
+    let describe = webhook.describe.as_ref().map(|url| url::render(world, url)).transpose()?;
     let mut headers = BTreeMap::new();
     for (name, template) in &webhook.headers {
         let place = format!("header `{name}`");
@@ -162,7 +163,7 @@ fn request(
     if let Some(body) = &body {
         capped("body", body.to_string().len())?;
     }
-    Ok(Request { method: webhook.method.clone(), url, headers, body })
+    Ok(Request { method: webhook.method.clone(), url, headers, body, describe })
 }
 
 fn header(

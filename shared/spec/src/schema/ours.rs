@@ -216,6 +216,18 @@ struct Webhook {
     body: Option<Value>,
     /// For how long the receiver may act after a request that it did not answer; left out, the unit's `timeout`.
     acts_within: Option<Duration>,
+    /// `false`: the request is not sent again while its outcome is unknown. `true` if left out.
+    idempotent: Option<bool>,
+    /// How to find out what a request with an unknown outcome has made. It needs `idempotent: false`.
+    describe: Option<Describe>,
+}
+
+/// A signed `GET` request: 2xx with the outputs if the thing exists, 404 if it does not.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
+struct Describe {
+    /// The URL; its host is literal, other pieces may have `${…}`.
+    url: String,
 }
 
 #[derive(JsonSchema)]

@@ -1,7 +1,7 @@
 //! Records: `r#RUN` / `u#IIIII#AAA`, and `…#late#DIGEST` for a second result of the same try.
 //!
 //! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
-//! started, `c` accepted, `n` asked again or put off until, `l` leased until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
+//! started, `c` accepted, `n` asked again or put off until, `q` posted, `l` leased until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
 //! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
 //! there is a log, `un` whether no backend answered, `dg` digest. `dg` is there exactly when there is a result. `ds` names
 //! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
@@ -92,6 +92,7 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
         started: reader.number_if_any("s")?,
         accepted: reader.number_if_any("c")?,
         again: reader.number_if_any("n")?,
+        posted: reader.number_if_any("q")?,
         leased: reader.number_if_any("le")?,
         beat: reader.number_if_any("b")?,
         progress: reader.text_if_any("p")?.map(str::to_owned),
@@ -280,6 +281,7 @@ impl NoteRecord for Dynamo {
                 expression.set("n", number(at.0));
                 expression.remove("le");
             }
+            Note::Posted(at) => expression.set_if_absent("q", number(at.0)),
             Note::Leased(until) => expression.set("le", number(until.0)),
             Note::PutOff(at) => {
                 expression.set("n", number(at.0));

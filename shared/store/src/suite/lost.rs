@@ -106,6 +106,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: W
         Note::Accepted(Timestamp(2)),
         Note::Again(Timestamp(3)),
         Note::Leased(Timestamp(3)),
+        Note::Posted(Timestamp(3)),
         Note::PutOff(Timestamp(3)),
         Note::Beat(Timestamp(4), Some("5 %".into())),
     ] {

@@ -132,6 +132,10 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     assert_eq!(other(Note::PutOff(Timestamp(3))).await.started, Some(1));
     let put_off = other(Note::Started(Timestamp(4))).await;
     assert_eq!((put_off.started, put_off.again), (None, Some(3)));
+    let once = async |note: Note| world.store.note_record(&run, Unit(3), A1, &note).await.unwrap();
+    assert_eq!(once(Note::Posted(Timestamp(5))).await.posted, None);
+    assert_eq!(once(Note::Posted(Timestamp(6))).await.posted, Some(5));
+    assert_eq!(once(Note::Again(Timestamp(7))).await.posted, Some(5));
     let third = async |note: Note| world.store.note_record(&run, Unit(2), A1, &note).await.unwrap();
     assert_eq!(third(Note::Leased(Timestamp(5))).await.leased, None);
     // Of two that take a lease at once, the second one finds the first.
