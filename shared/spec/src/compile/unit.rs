@@ -197,6 +197,30 @@ fn limits(report: &mut Report, doc: &UnitDoc) {
         );
         report.push(report.error("limit", at, message));
     }
+    if let WorkDoc::Webhook { acts_within_ms, describe, .. } = &doc.work {
+        acts_within(report, doc, *acts_within_ms, describe.as_ref().map(|url| url.at));
+    }
+}
+
+/// Checks `actsWithin` of a webhook. A 404 of the `describe` URL is final only after `actsWithin`, and the unit ends at its
+/// timeout.
+fn acts_within(report: &mut Report, doc: &UnitDoc, acts_within_ms: Option<u64>, describe: Option<Pos>) {
+    let name = &doc.name.value;
+    if let Some(acts) = acts_within_ms
+        && acts > MAX_TIMEOUT_MS
+    {
+        let message = format!("`{name}` has an `actsWithin` of {acts} ms; it has to be at most 24h");
+        report.push(report.error("limit", doc.name.at, message));
+    }
+    let timeout = doc.timeout_ms.unwrap_or(TIMEOUT_MS);
+    if let Some(at) = describe
+        && acts_within_ms.unwrap_or(timeout) >= timeout
+    {
+        let message =
+            format!("`describe` needs an `actsWithin` below the timeout of `{name}`, which is {timeout} ms");
+        let help = "set `actsWithin` to the time for which the receiver may act after a request that it did not answer";
+        report.push(report.error("limit", at, message).help(help));
+    }
 }
 
 fn unique<'a>(report: &mut Report, what: &str, names: impl Iterator<Item = &'a At<String>>) {

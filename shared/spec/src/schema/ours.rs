@@ -218,7 +218,8 @@ struct Webhook {
     acts_within: Option<Duration>,
     /// `false`: the request is not sent again while its outcome is unknown. `true` if left out.
     idempotent: Option<bool>,
-    /// How to find out what a request with an unknown outcome has made. It needs `idempotent: false`.
+    /// How to find out what a request with an unknown outcome has made. It needs `idempotent: false` and an `actsWithin` below
+    /// the `timeout`.
     describe: Option<Describe>,
 }
 

@@ -169,6 +169,7 @@ fn webhooks() {
         &[
             "params: {h: {type: string}}\npreStart:\n  a: {webhook: {url: \"https://${params.h}/x\"}}\n  b: {webhook: {url: \"${params.h}\"}}\n  c: {webhook: {url: \"ftp://x/\"}}\n  d: {webhook: {url: \"https://user:word@x/\"}}\n  e: {webhook: {url: \"https://x/${\"}}\n  g: {webhook: {url: \"https://x.${params.h}.org/\"}}\n",
             "preStart:\n  f: {webhook: {url: \"https://x/\", headers: {webhook-id: x}, body: {}}, inputs: {i: x}}\n  e: {webhook: {url: \"https://x/\"}, outputs: {p: {value: \"a ${response.body} b\"}, q: {value: params.x}}}\n",
+            "preStart:\n  a: {webhook: {url: \"https://x/\", idempotent: false, describe: {url: \"https://x/a\"}}}\n  b: {webhook: {url: \"https://x/\", idempotent: false, actsWithin: 1m, describe: {url: \"https://x/b\"}}, timeout: 1m}\n  c: {webhook: {url: \"https://x/\", idempotent: false, actsWithin: 59s, describe: {url: \"https://x/c\"}}, timeout: 1m}\n  d: {webhook: {url: \"https://x/\", actsWithin: 25h}}\n",
         ],
     );
 }

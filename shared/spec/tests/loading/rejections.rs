@@ -258,6 +258,10 @@ fn our_plugins() {
             "webhook: {url: \"https://a.example\", method: post, headers: {\"a b\": c}}\noutputs: {a: {file: /x}}\ninputs: {b: {value: 1, env: B}}",
         ),
     );
+    refused(
+        "describe_of_an_idempotent_webhook",
+        &unit("webhook: {url: \"https://a.example\", describe: {url: \"https://a.example/made\"}}"),
+    );
     refused("bad_object", &unit("object: {manifest: {kind: A}}"));
     refused("bad_objects", &unit("object: {manifest: [{apiVersion: v1, kind: A}, {kind: B}, text]}"));
     refused(
