@@ -2,6 +2,7 @@
 
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_spec::render::{Produced, SecretRef, Value as Rendered};
+use ebb_store::Put;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id;
 use ebb_wire::limits;
@@ -13,19 +14,43 @@ use crate::error::FlowError;
 use crate::outcome::Ended;
 use crate::run::Run;
 
-/// Makes the record of `ended`; large outputs and the log go to the bucket first. `next` is when the next try may
-/// start, with a failure that is tried again.
+/// Writes the record of `ended`, unless the try has another result. `next` is when the next try may start, with a failure
+/// that is tried again. Large outputs are in the bucket before the record is written. The tail of the log is written at the
+/// same time as the record: a reader that finds none there asks the relay, which keeps a result until it was taken.
 ///
 /// # Errors
-/// The store's.
-pub async fn keep(
+/// The store's. The record may be there then, and the same result may be given again.
+pub async fn put(
     env: &Env,
     run: &Run,
     unit: Unit,
     attempt: Attempt,
     ended: &Ended,
     next: Option<Timestamp>,
-) -> Result<TryResult, FlowError> {
+) -> Result<(TryResult, Put), FlowError> {
+    let (result, log) = result_of(env, run, unit, attempt, ended, next).await?;
+    let record = env.store.put_result(&run.id, unit, attempt, &result);
+    let tail = async {
+        match log {
+            Some(log) => env.store.put_object(&log_key(run, unit, attempt), log.as_bytes().to_vec()).await,
+            None => Ok(()),
+        }
+    };
+    let (put, tail) = futures::join!(record, tail);
+    let put = put?;
+    tail?;
+    Ok((result, put))
+}
+
+/// Makes the record of `ended`; large outputs go to the bucket. Gives the tail of its log too, if it has printed anything.
+pub(crate) async fn result_of<'a>(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    ended: &'a Ended,
+    next: Option<Timestamp>,
+) -> Result<(TryResult, Option<&'a str>), FlowError> {
     let evidence = match ended {
         Ended::Failed(failure) => failure.evidence.clone(),
         Ended::Succeeded(_) | Ended::Skipped(_) | Ended::Cancelled(_) => None,
@@ -42,20 +67,20 @@ pub async fn keep(
             (Verdict::Failed, None, Some(failure.reason.clone()), failure.took_ms, failure.log.as_deref())
         }
     };
-    if let Some(log) = log {
-        let log = tail(log, limits::LOG_TAIL);
-        env.store.put_object(&log_key(run, unit, attempt), log.as_bytes().to_vec()).await?;
-    }
+    let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let kept = match outputs {
         Some(outputs) if !outputs.is_empty() => keep_outputs(env, run, unit, attempt, outputs).await?,
         _ => (Kept::Nothing, String::new()),
     };
     let digest = id::short_digest(&[&format!("{verdict:?}"), &kept.1], 26);
     let at = env.now().0;
-    let log = log.is_some();
     let next = next.map(|at| at.0);
     let unanswered = matches!(ended, Ended::Failed(failure) if failure.is_unanswered());
-    Ok(TryResult { verdict, at, took_ms, outputs: kept.0, reason, evidence, next, log, unanswered, digest })
+    let has_log = log.is_some();
+    let outputs = kept.0;
+    let result =
+        TryResult { verdict, at, took_ms, outputs, reason, evidence, next, log: has_log, unanswered, digest };
+    Ok((result, log))
 }
 
 fn said(code: ReasonCode, why: &str) -> Reason {

@@ -71,7 +71,7 @@ pub async fn waive(
             run.patch(env, &accept(Event::Reopened { unit, attempt: seen, epoch, to: attempt })).await?.ok();
         }
         let ended = Ended::Skipped(String::new());
-        let result = records::keep(env, run, unit, attempt, &ended, None).await?;
+        let (result, _) = records::result_of(env, run, unit, attempt, &ended, None).await?;
         let result = TryResult { reason: Some(reason.clone()), ..result };
         env.store.put_result(&run.id, unit, attempt, &result).await?;
         run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await?.ok();

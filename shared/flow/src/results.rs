@@ -79,12 +79,12 @@ pub async fn conclude(
             if !switch::holds(Rule::RecordBeforeHead) {
                 done(env, run, this, ended).await?;
             }
-            let kept = !success.outputs.is_empty() || success.log.is_some() || more > 0;
+            let printed = success.log.as_ref().is_some_and(|log| !log.is_empty());
+            let kept = !success.outputs.is_empty() || printed || more > 0;
             if kept {
                 // That there is more to take away has to outlive this invocation.
                 let next = (more > 0).then(|| env.now());
-                let result = records::keep(env, run, this.unit, this.attempt, ended, next).await?;
-                if let Some(progress) = put_success(env, run, this, &result, memory).await? {
+                if let Some(progress) = put_success(env, run, this, ended, next, memory).await? {
                     return Ok(progress);
                 }
             }
@@ -95,8 +95,7 @@ pub async fn conclude(
             done(env, run, this, ended).await
         }
         Ended::Skipped(_) => {
-            let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
-            if let Some(progress) = put_success(env, run, this, &result, memory).await? {
+            if let Some(progress) = put_success(env, run, this, ended, None, memory).await? {
                 return Ok(progress);
             }
             memory.learn(run, this.unit, Produced::Skipped);
@@ -104,8 +103,7 @@ pub async fn conclude(
         }
         Ended::Failed(failure) => failed(env, run, this, failure, memory).await,
         Ended::Cancelled(_) => {
-            let result = records::keep(env, run, this.unit, this.attempt, ended, None).await?;
-            env.store.put_result(&run.id, this.unit, this.attempt, &result).await?;
+            records::put(env, run, this.unit, this.attempt, ended, None).await?;
             Ok(Progress::late(Late::Ignored))
         }
     }
@@ -116,10 +114,12 @@ async fn put_success(
     env: &Env,
     run: &Run,
     this: Try,
-    result: &TryResult,
+    ended: &Ended,
+    next: Option<Timestamp>,
     memory: &Memory,
 ) -> Result<Option<Progress>, FlowError> {
-    match env.store.put_result(&run.id, this.unit, this.attempt, result).await? {
+    let (result, put) = records::put(env, run, this.unit, this.attempt, ended, next).await?;
+    match put {
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
@@ -180,8 +180,8 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
             Refusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
             Refusal::AlreadyFailed | Refusal::Late => {
                 // In the ledger before anything is acknowledged, even if there was nothing to keep.
-                let result = records::keep(env, run, unit, attempt, ended, None).await?;
-                if let Put::Excess(_) = env.store.put_result(&run.id, unit, attempt, &result).await? {
+                let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
+                if let Put::Excess(_) = put {
                     return Ok(excess(run, this));
                 }
                 let covered = late(env, run, this, &result.digest).await?;
@@ -286,8 +286,8 @@ async fn failed(
         env.now().plus(wait.max(asked))
     });
     let ended = Ended::Failed(failure.clone());
-    let result = records::keep(env, run, this.unit, this.attempt, &ended, next).await?;
-    let decides = match env.store.put_result(&run.id, this.unit, this.attempt, &result).await? {
+    let (result, put) = records::put(env, run, this.unit, this.attempt, &ended, next).await?;
+    let decides = match put {
         Put::First => result,
         _ if !switch::holds(Rule::RecordDecides) => result,
         Put::Repeated(first) | Put::Second(first) | Put::Excess(first) => first,

@@ -276,8 +276,7 @@ async fn settle_webhook(
 async fn put(env: &Env, run: &Run, unit: Unit, attempt: Attempt, ended: Ended) -> Result<(), FlowError> {
     let Some(plan) = run.unit(unit) else { return Ok(()) };
     let ended = complete::checked(run, plan, ended);
-    let result = records::keep(env, run, unit, attempt, &ended, None).await?;
-    env.store.put_result(&run.id, unit, attempt, &result).await?;
+    records::put(env, run, unit, attempt, &ended, None).await?;
     Ok(())
 }
 
