@@ -305,12 +305,12 @@ impl Place {
                         self.spawn(invocation, async move {
                             let taken = complete::complete(&env, &token, &body).await?;
                             let wrong = match taken {
-                                Taken::Late if well && awaits(&table, &env, &token) => Some(format!(
+                                Taken::Late(_) if well && awaits(&table, &env, &token) => Some(format!(
                                     "{of} succeeded, and its run does not take what it waits for"
                                 )),
-                                Taken::Accepted | Taken::Late => None,
+                                Taken::Accepted | Taken::Late(_) => None,
                                 // A failure after the last moment at which it matters.
-                                Taken::Expired if !well => None,
+                                Taken::Expired(_) if !well => None,
                                 other => Some(format!("a callback is answered {other:?}")),
                             };
                             outer.state().wrong.extend(wrong);

@@ -127,7 +127,7 @@ impl Work {
         let _active = Active::new(&self.ledger);
         loop {
             match self.functions.callback(token.clone(), body.clone()).await {
-                Ok(Taken::Accepted | Taken::Late) => return,
+                Ok(Taken::Accepted | Taken::Late(_)) => return,
                 Ok(refused) => {
                     self.ledger
                         .state()

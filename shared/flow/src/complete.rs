@@ -1,7 +1,8 @@
 //! `complete`: takes what units say of themselves.
 
 use base64::Engine as _;
-use ebb_engine::Timestamp;
+use ebb_engine::follow::in_flight;
+use ebb_engine::{RunPhase, Timestamp};
 use ebb_outbound::deliver::MAX_RETRY_AFTER;
 use ebb_spec::plan::UnitPlan;
 use ebb_store::Note;
@@ -29,13 +30,13 @@ pub enum Taken {
     /// It moved the run on, or repeated what had.
     Accepted,
     /// It came too late to count; a success is in the ledger.
-    Late,
+    Late(From),
     /// The attempt has reported more distinct results than are kept. It was counted.
-    Excess,
+    Excess(From),
     /// The token is not ours, or is damaged.
     Forbidden,
     /// The token has expired, and the callback says nothing that has to be kept.
-    Expired,
+    Expired(From),
     /// The run of the token is not there any more.
     Gone,
     /// It is not a callback; what is wrong.
@@ -49,6 +50,15 @@ pub enum From {
     Relay,
     /// The server of a webhook unit.
     Webhook,
+}
+
+impl From {
+    fn of(claims: &Claims) -> Self {
+        match claims.kind {
+            TokenKind::Relay => Self::Relay,
+            TokenKind::Webhook => Self::Webhook,
+        }
+    }
 }
 
 /// Takes one callback and does what follows from it.
@@ -82,7 +92,7 @@ pub async fn begin(env: &Env, token: &str, body: &[u8]) -> Result<(Taken, Follow
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
     observe::callback(&run, this, dispatch::sent_at(&claims, unit));
     if expired == Expiry::Over && !switch::holds(Rule::KeepExpiredSuccess) {
-        return only(Taken::Expired);
+        return only(Taken::Expired(From::of(&claims)));
     }
     let place = claims.clone();
     match take(env, &run, unit, claims, expired, callback).instrument(span).await? {
@@ -132,10 +142,7 @@ async fn take(
 ) -> Result<(Taken, FollowUp), FlowError> {
     let only = |taken| Ok((taken, FollowUp::default()));
     let this = Try { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
-    let from = match claims.kind {
-        TokenKind::Relay => From::Relay,
-        TokenKind::Webhook => From::Webhook,
-    };
+    let from = From::of(&claims);
     if from == From::Webhook && !callback.secrets.is_empty() {
         return only(Taken::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
@@ -151,7 +158,7 @@ async fn take(
     }
     match (callback.status, expired) {
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
-        (_, Expiry::Over) => return only(Taken::Expired),
+        (_, Expiry::Over) => return only(Taken::Expired(from)),
         (CallbackStatus::Accepted, _) => {
             dispatch::note_accepted(env, run, this, unit).await?;
             if let Some(line) = callback.progress.as_deref() {
@@ -184,9 +191,11 @@ async fn take(
         (Err(reason), From::Relay) => unreadable(&reason),
     };
     if expired == Expiry::Over && !matches!(ended, Ended::Succeeded(_)) {
-        // Its unit has ended without it. Nobody will ask for it, so the relay need not keep it.
-        let taken = (from == From::Relay).then(|| (run.clone(), this));
-        return Ok((Taken::Expired, FollowUp { taken, ..FollowUp::default() }));
+        // A script may have waited for its turn for longer than its token is valid.
+        let counts = from == From::Relay && is_open(env, run, this).await?;
+        if !counts {
+            return only(Taken::Expired(from));
+        }
     }
     let memory = Memory::default();
     let progress = results::conclude(env, run, this, &ended, claims.more, &memory).await?;
@@ -195,26 +204,20 @@ async fn take(
         observe::late();
     }
     let moves = progress.over.is_some() || !progress.ready.is_empty();
-    let follow_up = FollowUp {
-        work: moves.then(|| Work::of(run.clone(), claims.epoch, progress, memory)),
-        taken: (from == From::Relay).then(|| (run.clone(), this)),
-        ..FollowUp::default()
-    };
+    let follow_up = FollowUp::drive(moves.then(|| Work::of(run.clone(), claims.epoch, progress, memory)));
     let taken = match late {
         None => Taken::Accepted,
-        Some(Late::Recorded | Late::Ignored) => Taken::Late,
-        Some(Late::Excess) => Taken::Excess,
+        Some(Late::Recorded | Late::Ignored) => Taken::Late(from),
+        Some(Late::Excess) => Taken::Excess(from),
     };
     Ok((taken, follow_up))
 }
 
-/// Tells a relay that a result was taken, once it is in the record and the run has moved on. Nothing waits for this: work
-/// whose acknowledgement was lost calls back again, and is acknowledged again.
-pub(crate) async fn acknowledge(env: &Env, run: &Run, this: Try) {
-    let name = dispatch::work_name(run, this.unit, this.attempt);
-    if let Err(error) = env.relay.acknowledge(run.cluster(this.unit), &name).await {
-        tracing::info!(run = %run.id, unit = name.unit, %error, "not acknowledged; the work calls back again");
-    }
+/// Returns whether the run waits for the result of this very try.
+async fn is_open(env: &Env, run: &Run, this: Try) -> Result<bool, FlowError> {
+    let view = run.look(env).await?;
+    let goes_on = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == this.epoch);
+    Ok(goes_on && in_flight(run.graph(), &view).contains(&(this.unit, this.attempt)))
 }
 
 /// How a try ended by what its relay has of it; `None` for what says nothing of an end.

@@ -2,12 +2,9 @@
 
 use ebb_wire::id::RunId;
 
-use crate::complete;
-use crate::dispatch::Try;
 use crate::drive::{Work, drive};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::Run;
 use crate::settle;
 
 /// The work that follows from an accepted request. The sweep does it too, later, if this process dies.
@@ -17,8 +14,6 @@ pub struct FollowUp {
     pub(crate) work: Option<Work>,
     /// A cancelled run whose units are to be killed.
     pub(crate) stopped: Option<RunId>,
-    /// A result whose relay is told that it was taken, after all else.
-    pub(crate) taken: Option<(Run, Try)>,
 }
 
 impl FollowUp {
@@ -29,7 +24,7 @@ impl FollowUp {
 
     /// Returns the run that it moves, unless that run is due soon anyway.
     pub(crate) fn run(&self) -> Option<&RunId> {
-        self.taken.as_ref().map(|(run, _)| &run.id).or(self.work.as_ref().map(|work| &work.run.id))
+        self.work.as_ref().map(|work| &work.run.id)
     }
 
     /// Does all of it.
@@ -44,9 +39,6 @@ impl FollowUp {
             && let Some(work) = Box::pin(settle::stop(env, &run)).await?
         {
             Box::pin(drive(env, work)).await?;
-        }
-        if let Some((run, this)) = self.taken {
-            complete::acknowledge(env, &run, this).await;
         }
         Ok(())
     }

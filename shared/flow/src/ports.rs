@@ -63,7 +63,7 @@ pub trait Relay: Send + Sync {
     }
     /// Where the work stands, with the tail of its log.
     async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError>;
-    /// Forgets ended work whose result has been taken.
+    /// Forgets ended work whose result was taken by asking. Callbacks need none: their answer says that they were taken.
     async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError>;
     /// Lets go of the sensitive outputs of a life that is over. Idempotent.
     async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError>;

@@ -169,8 +169,8 @@ impl Work {
                 continue;
             }
             match taken {
-                Ok(Taken::Accepted | Taken::Late) => return Counts::Yes,
-                Ok(Taken::Excess) => return Counts::No,
+                Ok(Taken::Accepted | Taken::Late(_)) => return Counts::Yes,
+                Ok(Taken::Excess(_)) => return Counts::No,
                 Ok(refused) => {
                     self.books
                         .blame(format!("a callback is {refused:?}: {}", String::from_utf8_lossy(&body)));

@@ -8,7 +8,7 @@ use ebb_wire::api::{Certainty, Phase, SigningSecrets, UnitState};
 use ebb_wire::limits;
 use ebb_wire::record::Verdict;
 use ebb_wire::sign::{self, Secret, SignatureError};
-use ebb_wire::token::{Claims, TokenKeys};
+use ebb_wire::token::{Claims, TokenKeys, TokenKind};
 use serde_json::{Value, json};
 
 use crate::world::{Call, Reply, World, now, plugin, run_id};
@@ -189,6 +189,47 @@ pub(crate) async fn expired() {
     assert!(matches!(answer.status, 204 | 409), "{answer:?}");
     let records = world.state("a", SETUP).await.records;
     assert_eq!(records[0].2.result.as_ref().unwrap().verdict, Verdict::Succeeded);
+}
+
+/// A script may wait for its turn for longer than its token is valid.
+pub(crate) async fn expired_at_a_relay() {
+    let world = World::new().await;
+    let rest = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    retry: {attempts: 1}
+    pod: {runner: sh, script: "#!/bin/sh\necho begun\nsleep 3600\n"}
+"##;
+    world.publish(&plugin("long@1.0.0", rest)).await;
+    world.create("a", "long").await;
+    let run = run_id("a", SETUP);
+    crate::world::eventually("its first line", async || {
+        let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/make")).await;
+        (log.status == 200 && log.body.contains("begun")).then_some(())
+    })
+    .await;
+    let old = |attempt: u32| Claims {
+        run: run.clone(),
+        unit: Unit(0),
+        attempt: Attempt(attempt),
+        epoch: Epoch(1),
+        expiry: Timestamp(now().0 - 1_000),
+        kind: TokenKind::Relay,
+        more: 0,
+    };
+    let failed = json!({"status": "failed", "reason": {"code": "exit", "message": "code 3"}});
+    // Of a try that nothing waits for: taken, so that its relay does not repeat it for ever.
+    world.callback(&mint(&world, &old(2)), &failed).await.is_problem(410, "gone");
+    assert_eq!(world.state("a", SETUP).await.records, vec![]);
+    world.callback(&mint(&world, &old(1)), &failed).await.is(204);
+    let target = world.phase("a", Phase::Failed).await;
+    let unit = crate::world::find(&target, "preStart", "make").unwrap();
+    assert_eq!(unit.reason.unwrap().message, "code 3");
+    // It has failed since.
+    world.callback(&mint(&world, &old(1)), &failed).await.is_problem(410, "gone");
+    let late = Claims { expiry: Timestamp(now().0 + 60_000), ..old(1) };
+    world.callback(&mint(&world, &late), &failed).await.is(204);
 }
 
 pub(crate) async fn outputs_that_break_the_contract() {
@@ -385,6 +426,10 @@ pub(crate) async fn a_flood_after_the_end() {
     let state = world.state("a", SETUP).await;
     assert_eq!(state.records[0].2.excess, 4);
     assert!(state.heads[0].head.late.len() < limits::DISTINCT_RESULTS, "{state:?}");
+    // Of a relay it is taken, which would repeat it otherwise.
+    let relay = mint(&world, &Claims { kind: TokenKind::Relay, ..claims(&world, &call) });
+    world.callback(&relay, &succeeded("id of a relay")).await.is(204);
+    assert_eq!(world.state("a", SETUP).await.records[0].2.excess, 5);
 }
 
 pub(crate) async fn after_a_failure() {

@@ -1,7 +1,7 @@
 //! What is stored: lives in every state that lasts.
 
 use ebb_engine::{Moment, TargetPhase, Timestamp};
-use ebb_flow::complete::Taken;
+use ebb_flow::complete::{From, Taken};
 use ebb_flow::ports::Clock as _;
 use ebb_store::{
     Mailbox as _, Mark, Marks as _, MoveTarget as _, Release, Rounds as _, Silences as _, Transition,
@@ -87,7 +87,7 @@ async fn late(world: &World) {
     completes(world, "twice wait", "second", Taken::Accepted).await;
     world.delete("undone").await.unwrap();
     world.until("undone", TargetPhase::Gone).await.unwrap();
-    completes(world, "undone wait", "late", Taken::Late).await;
+    completes(world, "undone wait", "late", Taken::Late(From::Webhook)).await;
     world.until("undone", TargetPhase::Gone).await.unwrap();
 }
 
@@ -102,7 +102,7 @@ async fn wide(world: &World) {
     create_wide(world, "broad").await;
     world.delete("broad").await.unwrap();
     world.until("broad", TargetPhase::Gone).await.unwrap();
-    completes(world, "broad late", "", Taken::Late).await;
+    completes(world, "broad late", "", Taken::Late(From::Webhook)).await;
     world.until("broad", TargetPhase::Gone).await.unwrap();
     create_wide(world, "wide").await;
 }
@@ -177,9 +177,9 @@ async fn mail(world: &World) {
     world.polls().await.unwrap();
     let token = &world.outside.tokens()[&work("thanked", Moment::BeforeReady, 1)];
     let ended = made("").to_string();
-    let taken = Box::pin(ebb_flow::complete::complete(&world.env, token, ended.as_bytes()));
-    killed(world, async { drop(taken.await.unwrap()) }, 1).await;
-    killed(world, create(world, "posted"), 2).await;
+    let taken = Box::pin(ebb_flow::complete::complete(&world.env, token, ended.as_bytes())).await;
+    assert_eq!(taken.unwrap(), Taken::Accepted);
+    killed(world, create(world, "posted"), 1).await;
 }
 
 /// Does something until so many letters wait for their answers.

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use ebb_engine::TargetPhase;
 use ebb_flow::api::retry;
-use ebb_flow::complete::Taken;
+use ebb_flow::complete::{From, Taken};
 use ebb_wire::cloudevents::Asked;
 
 use super::Later;
@@ -16,7 +16,7 @@ pub(super) async fn at_once(later: &Later<'_>) -> anyhow::Result<()> {
     world.until("waiting", TargetPhase::Ready).await?;
     later.asked("waiting wait", 0)?;
     // A result that comes late is taken away.
-    later.completes("cancelled wait", "late-code", Taken::Late).await?;
+    later.completes("cancelled wait", "late-code", Taken::Late(From::Webhook)).await?;
     world.until("cancelled", TargetPhase::Gone).await?;
     later.undone("cancelled unwait", "code", &["late-code"])?;
     // The second try is the second try.
@@ -56,10 +56,10 @@ async fn late(later: &Later<'_>) -> anyhow::Result<()> {
     later.until_gone("twice").await?;
     later.undone("twice unwait", "code", &["first", "second"])?;
     // A sender repeats itself.
-    later.completes("undone wait", "late", Taken::Late).await?;
+    later.completes("undone wait", "late", Taken::Late(From::Webhook)).await?;
     later.world.until("undone", TargetPhase::Gone).await?;
     later.asked("undone unwait", 0)?;
-    later.completes("undone wait", "later", Taken::Late).await?;
+    later.completes("undone wait", "later", Taken::Late(From::Webhook)).await?;
     later.world.until("undone", TargetPhase::Gone).await?;
     later.undone("undone unwait", "code", &["late", "later"])
 }

@@ -1,16 +1,16 @@
 //! Runs of several items.
 
 use ebb_engine::TargetPhase;
-use ebb_flow::complete::Taken;
+use ebb_flow::complete::{From, Taken};
 
 use super::Later;
 
 pub(super) async fn at_once(later: &Later<'_>) -> anyhow::Result<()> {
     // A sender repeats itself.
-    later.completes("broad late", "", Taken::Late).await?;
+    later.completes("broad late", "", Taken::Late(From::Webhook)).await?;
     later.world.until("broad", TargetPhase::Gone).await?;
     later.asked("broad undo", 0)?;
-    later.completes("broad later", "", Taken::Late).await?;
+    later.completes("broad later", "", Taken::Late(From::Webhook)).await?;
     later.world.until("broad", TargetPhase::Gone).await?;
     later.asked("broad undo", 1)?;
 

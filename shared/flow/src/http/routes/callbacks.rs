@@ -11,7 +11,7 @@ use ebb_wire::token::TokenError;
 
 use super::access::bearer;
 use crate::background::{self, Remainder};
-use crate::complete::{self, Taken};
+use crate::complete::{self, From, Taken};
 use crate::http::bodies::check_length;
 use crate::http::{HttpProblem, Server};
 
@@ -24,7 +24,7 @@ const NOT_VALID: &str = "the token is not valid here";
     (status = 401, body = Problem, description = "No token."),
     (status = 403, body = Problem, description = "Not a token of ours, or an expired one."),
     (status = 409, body = Problem, description = "`late`: too late to count; an authentic success is recorded, and what it made is taken away. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
-    (status = 410, body = Problem, description = "The run is not there any more."),
+    (status = 410, body = Problem, description = "The run is not there any more, or the attempt of an expired token is not."),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 503, body = Problem, description = "Try again."),
 ))]
@@ -51,13 +51,14 @@ pub(crate) async fn complete(
     let (taken, follow_up) = Box::pin(complete::begin(&server.env, &token, &body)).await?;
     let remainder = background::follow(&server.env, follow_up).await?;
     let answer = match taken {
-        Taken::Accepted => Ok(StatusCode::NO_CONTENT),
-        Taken::Late => problem(
+        // A relay repeats a result until it is taken, and a late or further one changes nothing more.
+        Taken::Accepted | Taken::Late(From::Relay) | Taken::Excess(From::Relay) => Ok(StatusCode::NO_CONTENT),
+        Taken::Late(From::Webhook) => problem(
             StatusCode::CONFLICT,
             "late",
             "nobody waits for this result any more; a success is recorded, and what it made is taken away",
         ),
-        Taken::Excess => problem(
+        Taken::Excess(From::Webhook) => problem(
             StatusCode::CONFLICT,
             "too-many-results",
             &format!(
@@ -67,7 +68,10 @@ pub(crate) async fn complete(
             ),
         ),
         Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", NOT_VALID),
-        Taken::Expired => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
+        Taken::Expired(From::Relay) => {
+            problem(StatusCode::GONE, "gone", "the attempt is no longer pending, and the token has expired")
+        }
+        Taken::Expired(From::Webhook) => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
         Taken::Gone => problem(StatusCode::GONE, "gone", "the run is not there any more"),
         Taken::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
     };
