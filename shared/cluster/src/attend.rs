@@ -27,6 +27,8 @@ pub(crate) enum Next {
     Now,
     /// The next step, when something happens or after this time.
     Wait(Duration),
+    /// The next step, when something happens.
+    Sleep,
     /// The same again, after a pause that grows.
     Again,
 }
@@ -155,6 +157,7 @@ async fn look_after(inner: Arc<Inner>, name: WorkName, wake: Arc<Notify>) {
 async fn steps(inner: &Arc<Inner>, name: &WorkName, wake: &Notify) {
     let mut pause = PAUSE.0;
     loop {
+        // `None`: until it is woken.
         let rest = match inner.step(name).await {
             Ok(Next::Leave) if inner.tasks.leave(name) => return,
             Ok(Next::Leave | Next::Now) => {
@@ -163,18 +166,22 @@ async fn steps(inner: &Arc<Inner>, name: &WorkName, wake: &Notify) {
             }
             Ok(Next::Wait(rest)) => {
                 pause = PAUSE.0;
-                rest
+                Some(rest)
             }
-            Err(Error::Conflict) => CHANGED,
-            Ok(Next::Again) => grown(&mut pause),
+            Ok(Next::Sleep) => {
+                pause = PAUSE.0;
+                None
+            }
+            Err(Error::Conflict) => Some(CHANGED),
+            Ok(Next::Again) => Some(grown(&mut pause)),
             Err(error) => {
                 tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step has failed");
-                grown(&mut pause)
+                Some(grown(&mut pause))
             }
         };
-        tokio::select! {
-            () = tokio::time::sleep(rest) => {}
-            () = wake.notified() => {}
+        match rest {
+            Some(rest) => drop(tokio::time::timeout(rest, wake.notified()).await),
+            None => wake.notified().await,
         }
     }
 }

@@ -11,7 +11,7 @@ use ebb_wire::relay::SecretDocument;
 use serde_json::{Value, json};
 
 use crate::admit::Refusal;
-use crate::attend::{self, Next};
+use crate::attend::Next;
 use crate::error::{Error, Refused, is_final, refused, said, status};
 use crate::objects::{self, Belongs};
 use crate::record::{Applied, Phase, Place, Work};
@@ -86,8 +86,8 @@ impl Inner {
             }
         }
         if !self.has_turn(held, documents).await? {
-            // Woken when its turn comes.
-            return Ok(Next::Wait(attend::LOOK));
+            // Woken when its turn comes, or when it is asked for or cancelled. No other event concerns it.
+            return Ok(Next::Sleep);
         }
         match self.apply_all(held, documents).await? {
             Done::All => {

@@ -64,8 +64,8 @@ impl Relay {
         let acting = Arc::new(Semaphore::new(AT_ONCE));
         let received = Received { at: Instant::now(), ms: now_ms(), acting };
         let ours = self.inner.cluster.clone();
-        if let Some(theirs) = batch.cluster.filter(|theirs| *theirs != ours) {
-            return Err(OtherCluster { ours, theirs });
+        if batch.cluster != ours {
+            return Err(OtherCluster { ours, theirs: batch.cluster });
         }
         let count = batch.requests.len();
         if batch.v != VERSION || count > BATCH {
@@ -278,21 +278,29 @@ impl Inner {
         Ok(self.state(&made?, None)?)
     }
 
-    /// Whatever is remembered of a name decides; a start that lacks its documents gets them.
+    /// Whatever is remembered of a name decides; a start that lacks its documents gets them. A work that waits or starts,
+    /// and a result that was not taken, go to the newest callback: its token is the one that is valid longest.
     async fn found(
         self: &Arc<Self>,
         mut held: Held,
         request: &Ensure<Objects>,
     ) -> Result<WorkState, Refusal> {
-        match held.record.phase {
-            Phase::Starting => {
-                self.start(&mut held, &request.work.secrets).await?;
-            }
-            Phase::Taken if held.record.work.as_ref().is_some_and(|work| work.objects.keep) => {
-                held.record.phase = Phase::Ended;
-                self.store.save(&mut held).await?;
-            }
-            _ => {}
+        let taken_and_kept = held.record.phase == Phase::Taken
+            && held.record.work.as_ref().is_some_and(|work| work.objects.keep);
+        let is_told_later = taken_and_kept || matches!(held.record.phase, Phase::Starting | Phase::Ended);
+        let mut changed = taken_and_kept;
+        if let Some(work) = held.record.work.as_mut().filter(|_| is_told_later) {
+            changed |= work.callback != request.callback;
+            work.callback = request.callback.clone();
+        }
+        if taken_and_kept {
+            held.record.phase = Phase::Ended;
+        }
+        if changed {
+            self.store.save(&mut held).await?;
+        }
+        if held.record.phase == Phase::Starting {
+            self.start(&mut held, &request.work.secrets).await?;
         }
         if !held.record.phase.is_over() {
             self.attend(&request.name);

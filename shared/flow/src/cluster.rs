@@ -5,15 +5,17 @@
 //! that it changes without anything in a cluster changing. A relay that nobody reaches finds what it is asked in a mailbox
 //! ([`PostOffice`]); to whoever asks there is no difference.
 
+mod batches;
 mod clusters;
 mod job;
 mod mail;
 mod office;
 mod relay;
 pub mod script;
+mod sender;
 
+pub(crate) use batches::TIMEOUT as TRANSPORT;
 pub use clusters::{Cluster, Clusters, ClustersError, Way};
 pub use job::{Pods, User};
 pub use office::{NotServed, PostOffice};
 pub use relay::ClusterRelay;
-pub(crate) use relay::TIMEOUT as TRANSPORT;

@@ -20,6 +20,7 @@ use axum::response::{IntoResponse as _, Response};
 use ebb_engine::Millis;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
+use ebb_wire::limits::ANSWERS_BODY;
 use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 use tower::ServiceExt as _;
@@ -153,7 +154,7 @@ impl Deployed {
         let outside = Arc::new(Client::new(Policy::public())?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let inside = Arc::new(Client::new(relays(variables)?)?);
+        let inside = Arc::new(Client::new(relays(variables)?)?.with_limit(ANSWERS_BODY));
         let clusters = Arc::new(clusters(variables)?);
         let post = Arc::new(PostOffice::new(clusters.clone(), store.clone(), clock.clone()));
         let mail = store.clone();

@@ -82,8 +82,8 @@ pub(crate) async fn open(
     let clusters = Clusters::only(Cluster {
         name: "default".to_owned(),
         way: Way::Push(format!("http://{}", SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.reach.port())))),
-        secret,
-        uid: Some(relay.cluster().to_owned()),
+        keys: keys.clone(),
+        uid: relay.cluster().to_owned(),
         runner_image: cluster.runner_image.clone(),
         user: User::OfImage,
     });

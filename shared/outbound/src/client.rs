@@ -51,6 +51,8 @@ const SECRET_HEADERS: [&str; 4] =
 pub struct Client {
     http: reqwest::Client,
     policy: Arc<Policy>,
+    /// Bytes of an answer's body that are read.
+    largest: usize,
 }
 
 /// Why there is no client: mostly that the machine has no certificates of authorities.
@@ -84,7 +86,13 @@ impl Client {
             .dns_resolver(Arc::new(Guarded::new(Arc::clone(&policy), resolver)))
             .build()
             .map_err(ClientError)?;
-        Ok(Self { http, policy })
+        Ok(Self { http, policy, largest: limits::RESPONSE_BODY })
+    }
+
+    /// Reads answers of at most `bytes`, in place of [`limits::RESPONSE_BODY`].
+    #[must_use]
+    pub fn with_limit(self, bytes: usize) -> Self {
+        Self { largest: bytes, ..self }
     }
 
     async fn attempts(&self, request: &reqwest::Request) -> Result<Response, CallError> {
@@ -109,8 +117,8 @@ impl Client {
         let headers = answer.headers().iter().filter_map(text).collect();
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(Failure::from)? {
-            if body.len() + chunk.len() > limits::RESPONSE_BODY {
-                let error = CallError::TooLarge(limits::RESPONSE_BODY);
+            if body.len() + chunk.len() > self.largest {
+                let error = CallError::TooLarge(self.largest);
                 return Err(Failure { error, sent: Sent::Perhaps });
             }
             body.extend_from_slice(&chunk);

@@ -34,7 +34,7 @@ pub struct Response {
     pub status: u16,
     /// Header names in lower case, with values; those that are no text are left out.
     pub headers: Vec<(String, String)>,
-    /// At most [`ebb_wire::limits::RESPONSE_BODY`] bytes.
+    /// At most [`ebb_wire::limits::RESPONSE_BODY`] bytes, unless the client has another limit.
     pub body: Vec<u8>,
 }
 

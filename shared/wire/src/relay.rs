@@ -29,8 +29,7 @@ pub struct Batch {
     pub v: u32,
     /// The uid of the namespace `kube-system` that the control plane has pinned for this relay's cluster. A relay of
     /// another cluster does nothing and answers 409: a restored or cloned relay must not act for the original.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
+    pub cluster: String,
     /// At most [`BATCH`].
     pub requests: Vec<Request>,
 }
@@ -71,7 +70,7 @@ pub enum Request {
     /// Removes work that waits for its turn, and leaves a tombstone under its name, known or not. Work that runs or has
     /// ended stays as it is. Answered by a state.
     Dequeue(WorkName),
-    /// The result was taken: what is left of ended work may go, but for what it was to [`keep`](Objects::keep).
+    /// The result was taken by asking; the answer to a callback says so by itself. What is left of ended work may go, but for what it was to [`keep`](Objects::keep).
     Acknowledge(WorkName),
     /// Nothing of a life is read any more: the Secrets that hold its sensitive outputs may go.
     #[serde(rename_all = "camelCase")]

@@ -199,8 +199,9 @@ fn relay_messages() {
         Request::List { after: None },
         Request::List { after: Some("records:x".to_owned()) },
         Request::Discard(other.clone()),
+        Request::Dequeue(other.clone()),
     ];
-    let batch = Batch { v, cluster: Some("8c1a".to_owned()), requests };
+    let batch = Batch { v, cluster: "8c1a".to_owned(), requests };
     golden!("batch", batch.clone());
     let late = batch.after(Duration::from_millis(45_001));
     let Request::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };

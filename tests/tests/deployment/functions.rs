@@ -124,8 +124,8 @@ impl Functions {
         bucket.create_bucket().bucket(NAME).send().await.unwrap();
         let secret = secret();
         let clusters = json!({
-            CLUSTER: {"secret": *secret.reveal(), "runnerImage": "runner"},
-            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "runnerImage": "runner"},
+            CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "runnerImage": "runner"},
+            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "runnerImage": "runner"},
         });
         let mut listeners = BTreeMap::new();
         for (name, _) in ASKED {

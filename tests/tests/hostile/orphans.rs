@@ -146,8 +146,10 @@ async fn world() -> (World, Relay) {
     let routes = axum::Router::new().route("/v1/batch", axum::routing::post(batch)).with_state(relay.clone());
     tokio::spawn(async move { axum::serve(listener, routes).await });
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let world =
-        World::with_clusters(&json!({"eu": {"url": url, "secret": secret, "runnerImage": "r"}})).await;
+    let world = World::with_clusters(
+        &json!({"eu": {"url": url, "secret": secret, "uid": "uid", "runnerImage": "r"}}),
+    )
+    .await;
     let callback = world.stack().env().settings.callback_url.clone();
     for case in &CASES {
         know(&world, case).await;

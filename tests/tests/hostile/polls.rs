@@ -29,8 +29,8 @@ async fn world() -> World {
     let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
     World::with_clusters(&json!({
         "inside": {"secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
-        "beside": {"secret": reveal(BESIDE), "runnerImage": "r"},
-        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "runnerImage": "r"},
+        "beside": {"secret": reveal(BESIDE), "uid": PINNED, "runnerImage": "r"},
+        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
     }))
     .await
 }
@@ -125,7 +125,7 @@ pub(crate) async fn proofs() {
     // Nobody of them got it or answered it; its relay does.
     assert_eq!(ask(&world, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
     assert_eq!(opened(&waits).unwrap().requests, [Request::About]);
-    assert_eq!(opened(&waits).unwrap().cluster.as_deref(), Some(PINNED));
+    assert_eq!(opened(&waits).unwrap().cluster, PINNED);
     ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
     assert_eq!(asking.await.unwrap().unwrap().0.works, 7);
 }

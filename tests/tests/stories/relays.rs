@@ -174,7 +174,9 @@ impl Relay {
 
     /// Asks as a control plane does, at the door.
     async fn ask(&self, request: Request) {
-        let batch = Batch { v: 1, cluster: None, requests: vec![request] };
+        let uid = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"];
+        let cluster = kubectl(self.cluster, &uid, "").unwrap();
+        let batch = Batch { v: 1, cluster, requests: vec![request] };
         let body = serde_json::to_vec(&batch).unwrap();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let now = Timestamp(u64::try_from(now.as_millis()).unwrap());

@@ -18,7 +18,7 @@ async fn doors() {
     };
     assert_eq!((get("/healthz").await.0, get("/readyz").await.0), (200, 200));
     // Batches: only signed ones, recent ones, for this cluster.
-    let empty = json!({"v": 1, "requests": []});
+    let empty = json!({"v": 1, "cluster": world.uid, "requests": []});
     let ours = Secret::from_bytes(&[7; 32]).unwrap();
     let theirs = Secret::from_bytes(&[8; 32]).unwrap();
     let (status, said) = world.post(&empty, &ours).await.unwrap();
@@ -27,7 +27,8 @@ async fn doors() {
     for (body, signer, expected) in [
         (json!({"v": 1, "cluster": cluster, "requests": []}), &ours, 200),
         (json!({"v": 1, "cluster": "another", "requests": []}), &ours, 409),
-        (json!({"v": 1, "requests": [{"explode": {}}]}), &ours, 400),
+        (json!({"v": 1, "requests": []}), &ours, 400),
+        (json!({"v": 1, "cluster": cluster, "requests": [{"explode": {}}]}), &ours, 400),
         (empty.clone(), &theirs, 401),
     ] {
         assert_eq!(world.post(&body, signer).await.unwrap().0, expected, "{body}");

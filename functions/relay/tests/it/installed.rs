@@ -169,8 +169,9 @@ async fn installed() {
     };
     let (batches, reports) = (service("ebb-relay", 8080).await, service("ebb-relay-reports", 8081).await);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let uid = crate::world::uid_of(&client).await;
     let ask = async |request: Request| {
-        let batch = json!(Batch { v: 1, cluster: None, requests: vec![request] });
+        let batch = json!(Batch { v: 1, cluster: uid.clone(), requests: vec![request] });
         // kube-proxy hears of the pod a moment after us.
         let (status, body) = until("the relay", async || post(&http, &batches, &batch, &secret).await).await;
         assert_eq!(status, 200, "{body}");

@@ -192,7 +192,10 @@ async fn waiting() {
         request
     };
     let own = request(&first, "echo first", 60_000);
-    for request in [own.clone(), request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {
+    // What is asked for again while it waits has the newest callback.
+    let mut early = own.clone();
+    early.callback.token = "of the first request".to_owned();
+    for request in [early, request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {
         world.ensure(request).await;
     }
     let told = async |world: &World, unit: &WorkName, before: usize| {
@@ -228,6 +231,62 @@ async fn waiting() {
     assert!(code == ReasonCode::Timeout && message.contains("than 1500 ms"), "{code:?} {message}");
     assert!(turn.elapsed() > Duration::from_millis(1_400), "{:?}", turn.elapsed());
     assert!(world.plane.taken(&token(&dropped)).is_empty());
+    world.close().await;
+}
+
+/// A stop: the queued works leave the queue in one batch, and the end of the running ones starts nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn queued_works_are_removed_before_running_ones_are_killed() {
+    const WORKS: usize = 12;
+    const PLACES: usize = 2;
+    let world = World::new("stopped", &["--at-once", &PLACES.to_string()]).await;
+    let observed = Observed::default();
+    observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
+    let works: Vec<WorkName> = (0..WORKS).map(|at| name(&format!("work-{at:02}"), 1)).collect();
+    let ensure = |unit: &WorkName| {
+        let script = Script::new(unit, "echo begun; sleep 1000").objects(unit);
+        Request::Ensure(Box::new(world.ensure_of(unit, script)))
+    };
+    world.ask_all(works.iter().map(ensure).collect()).await;
+    // Works of one batch come in any order.
+    let running = until("the first ones", async || {
+        let mut running = Vec::new();
+        for unit in &works {
+            if matches!(world.get(unit).await, WorkState::Running { log, .. } if log.contains("begun")) {
+                running.push(unit);
+            }
+        }
+        (running.len() == PLACES).then_some(running)
+    })
+    .await;
+    let unknown = name("unknown", 1);
+    let dequeued = works.iter().chain([&unknown]).map(|unit| Request::Dequeue(unit.clone()));
+    let answers = world.ask_all(dequeued.collect()).await;
+    for (unit, answer) in works.iter().chain([&unknown]).zip(answers) {
+        match answer {
+            Answer::State(WorkState::Running { .. }) => assert!(running.contains(&unit), "{unit:?}"),
+            answer => {
+                assert_eq!(answer, Answer::State(WorkState::Tombstoned), "{unit:?}");
+                assert!(!running.contains(&unit), "{unit:?}");
+            }
+        }
+    }
+    let cancel = |unit: &WorkName| Request::Cancel { name: unit.clone(), grace_ms: 1_000 };
+    until("their end", async || {
+        let answers = world.ask_all(running.iter().map(|unit| cancel(unit)).collect()).await;
+        answers.iter().all(|answer| *answer == Answer::State(WorkState::Tombstoned)).then_some(())
+    })
+    .await;
+    until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
+    let (most, mut begun) = observed.told();
+    begun.sort();
+    // In the order of their names.
+    assert_eq!((most, begun), (PLACES, running.iter().map(|it| it.unit.clone()).collect::<Vec<_>>()));
+    // A tombstone is final.
+    assert_eq!(
+        world.ensure(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))).await,
+        Answer::State(WorkState::Tombstoned)
+    );
     world.close().await;
 }
 

@@ -56,6 +56,12 @@ pub(crate) async fn post(
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
+/// The uid of the namespace `kube-system`.
+pub(crate) async fn uid_of(client: &Client) -> String {
+    let api: Api<Namespace> = Api::all(client.clone());
+    api.get("kube-system").await.unwrap().metadata.uid.unwrap()
+}
+
 /// A port that is free now, and a relay's again after every start: pods know it.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
@@ -74,6 +80,8 @@ pub(crate) struct World {
     secret: Secret,
     http: reqwest::Client,
     options: Vec<String>,
+    /// The uid of the namespace `kube-system`.
+    pub(crate) uid: String,
 }
 
 impl World {
@@ -106,8 +114,21 @@ impl World {
         let port = free_port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let mut world =
-            Self { plane, client, units, cluster, url, folder, port, relay: None, secret, http, options };
+        let uid = uid_of(&client).await;
+        let mut world = Self {
+            plane,
+            client,
+            units,
+            cluster,
+            url,
+            folder,
+            port,
+            relay: None,
+            secret,
+            http,
+            options,
+            uid,
+        };
         world.start().await;
         world
     }
@@ -130,6 +151,7 @@ impl World {
             secret: self.secret.clone(),
             http: self.http.clone(),
             options: self.options.clone(),
+            uid: self.uid.clone(),
         };
         twin.start().await;
         twin
@@ -189,7 +211,7 @@ impl World {
 
     /// Answers to a batch.
     pub(crate) async fn ask_all(&self, requests: Vec<Request>) -> Vec<Answer> {
-        let batch = Batch { v: 1, cluster: None, requests };
+        let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
         let (status, body) = self.post(&json!(batch), &self.secret).await.expect("the relay answers");
         assert_eq!(status, 200, "{body}");
         serde_json::from_str::<Answers>(&body).unwrap().answers
@@ -197,7 +219,8 @@ impl World {
 
     /// An answer, if somebody is there.
     pub(crate) async fn ask_or_none(&self, request: Request) -> Option<(u16, String)> {
-        self.post(&json!(Batch { v: 1, cluster: None, requests: vec![request] }), &self.secret).await
+        let batch = Batch { v: 1, cluster: self.uid.clone(), requests: vec![request] };
+        self.post(&json!(batch), &self.secret).await
     }
 
     pub(crate) async fn ask(&self, request: Request) -> Answer {

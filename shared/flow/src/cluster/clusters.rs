@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_wire::sign::{Secret, SecretError};
+use ebb_wire::sign::{Keys, SecretError};
 use serde::Deserialize;
 
 use super::job::User;
@@ -25,10 +25,10 @@ pub struct Cluster {
     pub name: String,
     /// How its relay is asked.
     pub way: Way,
-    /// Signs what is sent to it.
-    pub secret: Secret,
-    /// The uid of its namespace `kube-system`; `None`: whoever answers is believed.
-    pub uid: Option<String>,
+    /// The first one signs and seals what is sent to it; any of them proves a poll, so that a relay can change its secret.
+    pub keys: Keys,
+    /// The uid of its namespace `kube-system`: the relay of another cluster is not believed.
+    pub uid: String,
     /// An image whose `/ebb-runner` is the runner.
     pub runner_image: String,
     /// Who scripts run as.
@@ -53,6 +53,12 @@ pub enum ClustersError {
     /// A secret is none.
     #[error("the secret of cluster {0:?}: {1}")]
     Secret(String, #[source] SecretError),
+    /// A cluster is not pinned.
+    #[error(
+        "cluster {0:?} has no `uid`: without it the relay of a restored or copied cluster would act for the original. \
+         Set it to what `kubectl get namespace kube-system --output=jsonpath={{.metadata.uid}}` prints in the cluster"
+    )]
+    Unpinned(String),
 }
 
 #[derive(Deserialize)]
@@ -67,8 +73,9 @@ struct Written {
 }
 
 impl Clusters {
-    /// Reads `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "runnerImage": …, "nonRoot": true}}`. `uid` and `nonRoot`
-    /// may be left out, and so may the `url` of a relay that polls; the cluster `default` is that of documents that name none.
+    /// Reads `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "runnerImage": …, "nonRoot": true}}`. `nonRoot` may be left
+    /// out, and so may the `url` of a relay that polls. `secret` may list several, separated by white space or commas: the
+    /// first one signs. The cluster `default` is that of documents that name none.
     ///
     /// # Errors
     /// [`ClustersError`].
@@ -76,13 +83,15 @@ impl Clusters {
         let written: BTreeMap<String, Written> =
             serde_json::from_str(text).map_err(|error| ClustersError::Form(error.line(), error.column()))?;
         let clusters = written.into_iter().map(|(name, written)| {
-            let secret =
-                Secret::parse(&written.secret).map_err(|error| ClustersError::Secret(name.clone(), error))?;
+            let keys =
+                Keys::parse(&written.secret).map_err(|error| ClustersError::Secret(name.clone(), error))?;
+            let uid = written.uid.filter(|uid| !uid.is_empty());
+            let uid = uid.ok_or_else(|| ClustersError::Unpinned(name.clone()))?;
             let cluster = Cluster {
                 name: name.clone(),
                 way: written.url.map_or(Way::Poll, |url| Way::Push(url.trim_end_matches('/').to_owned())),
-                secret,
-                uid: written.uid,
+                keys,
+                uid,
                 runner_image: written.runner_image,
                 user: if written.non_root { User::NotRoot } else { User::OfImage },
             };
@@ -115,20 +124,23 @@ mod tests {
     fn what_is_read_and_what_is_refused() {
         let read = |text: &str| Clusters::parse(text).map_err(|error| error.to_string());
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| Way::Push(url.to_owned());
-        let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "runnerImage": "i"}}"#);
+        let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "runnerImage": "i"}}"#);
         let clusters = read(&format!(
-            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "runnerImage": "i", "nonRoot": true}}, "inside": {{"secret": "{secret}", "runnerImage": "i"}}}}"#
+            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "runnerImage": "i", "nonRoot": true}}, "inside": {{"secret": "{second}, {secret}", "uid": "v", "runnerImage": "i"}}}}"#
         ))
         .unwrap();
         for (name, expected) in [
-            (None, Some((push("https://r"), None, User::OfImage))),
-            (Some("default"), Some((push("https://r"), None, User::OfImage))),
-            (Some("eu"), Some((push("http://10.0.0.1:8080"), Some("u"), User::NotRoot))),
-            (Some("inside"), Some((Way::Poll, None, User::OfImage))),
+            (None, Some((push("https://r"), "u", User::OfImage, secret))),
+            (Some("default"), Some((push("https://r"), "u", User::OfImage, secret))),
+            (Some("eu"), Some((push("http://10.0.0.1:8080"), "u", User::NotRoot, secret))),
+            (Some("inside"), Some((Way::Poll, "v", User::OfImage, second))),
             (Some("us"), None),
         ] {
-            let found = clusters.named(name).map(|c| (c.way.clone(), c.uid.as_deref(), c.user));
+            let found = clusters.named(name);
+            let expected = expected.map(|(way, uid, user, first)| (way, uid, user, first.to_owned()));
+            let found = found.map(|c| (c.way.clone(), &*c.uid, c.user, c.keys.first().reveal().to_string()));
             assert_eq!(found, expected, "{name:?}");
         }
         let names: Vec<&str> = clusters.all().map(|cluster| cluster.name.as_str()).collect();
@@ -139,6 +151,8 @@ mod tests {
             (r#"{"a": {"url": "u"}}"#, "line 1, column 18: "),
             (&one.replace("{", "{\"a\": {").replace('}', ", \"more\": 1}}"), "column"),
             (&format!(r#"{{"a": {}}}"#, one.replace(secret, "canary")), "the secret of cluster \"a\": "),
+            (&format!(r#"{{"a": {}}}"#, one.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
+            (&format!(r#"{{"a": {}}}"#, one.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),
         ] {
             let refused = read(text).unwrap_err();
             assert!(refused.contains(expected) && !refused.contains("canary"), "{text}: {refused}");

@@ -14,13 +14,13 @@ use ebb_wire::relay::{Batch, Request as Verb};
 use ebb_wire::seal::{self, NONCE};
 
 use super::clusters::Cluster;
-use super::relay::{ClusterRelay, unwritable};
+use super::sender::{Sender, unwritable};
 use crate::ports::RelayError;
 
 /// Between two looks for an answer: the first pause and the longest. Each is half as long again as the one before.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(150), Duration::from_secs(2));
 
-impl ClusterRelay {
+impl Sender {
     /// Puts a batch into the mailbox of a cluster and waits for the answer.
     pub(super) async fn send_mail(
         &self,
@@ -74,7 +74,7 @@ impl ClusterRelay {
         for part in nonce.chunks_exact_mut(8) {
             part.copy_from_slice(&self.random.next().to_be_bytes());
         }
-        let body = seal::seal(&cluster.secret, nonce, &Mail::about(&cluster.name, &id), &body);
+        let body = seal::seal(cluster.keys.first(), nonce, &Mail::about(&cluster.name, &id), &body);
         let ends = posted.plus(Millis(lasts(batch, timeout)));
         Ok(Letter { id, posted, ends, body })
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ebb_store::{Mailbox, StoreError};
 use ebb_wire::limits::message;
 use ebb_wire::mail::{self, AT_ONCE, LONGEST_WAIT_MS, MAIL, Outcome, Poll, Post, Reply};
-use ebb_wire::sign::{self, Keys};
+use ebb_wire::sign;
 use futures::StreamExt as _;
 use http::HeaderMap;
 
@@ -63,7 +63,7 @@ impl PostOffice {
             let why = format!("version {} is not known here, or more than {AT_ONCE} at once", poll.v);
             return Err(NotServed::Malformed(why));
         }
-        if cluster.uid.as_ref().is_some_and(|uid| *uid != poll.cluster) {
+        if cluster.uid != poll.cluster {
             let theirs = message(&poll.cluster);
             let why =
                 format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
@@ -96,8 +96,7 @@ impl PostOffice {
         let Some(cluster) = cluster else {
             return Err(NotServed::Unproven("no cluster with this name and secret is connected".to_owned()));
         };
-        let keys = Keys::from(cluster.secret.clone());
-        sign::verify(&keys, headers, body, self.clock.now())
+        sign::verify(&cluster.keys, headers, body, self.clock.now())
             .map_err(|error| NotServed::Unproven(error.to_string()))?;
         match cluster.way {
             Way::Poll => Ok(cluster),

@@ -100,5 +100,6 @@ fn elsewhere(relays: &Relays) -> Result<(Clusters, Arc<dyn Call>), Box<dyn std::
     let file = relays.clusters.display();
     let text = std::fs::read_to_string(&relays.clusters).map_err(|error| format!("{file}: {error}"))?;
     let clusters = Clusters::parse(&text).map_err(|error| format!("{file}: {error}"))?;
-    Ok((clusters, Arc::new(Client::new(Policy::with_loopback().and_networks(&relays.networks)?)?)))
+    let client = Client::new(Policy::with_loopback().and_networks(&relays.networks)?)?;
+    Ok((clusters, Arc::new(client.with_limit(ebb_wire::limits::ANSWERS_BODY))))
 }

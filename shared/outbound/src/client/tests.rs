@@ -135,6 +135,11 @@ async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
     assert_eq!(of(limits::RESPONSE_BODY).await.unwrap().body.len(), limits::RESPONSE_BODY);
     assert_eq!(of(limits::RESPONSE_BODY + 1).await, Err(CallError::TooLarge(limits::RESPONSE_BODY)));
     assert!(of(0).await.unwrap().body.is_empty());
+    let larger = local().with_limit(limits::ANSWERS_BODY);
+    for (size, fits) in [(limits::ANSWERS_BODY, true), (limits::ANSWERS_BODY + 1, false)] {
+        let answer = larger.call(request("GET", format!("http://{address}/{size}"))).await;
+        assert_eq!(answer.is_ok(), fits, "{size}");
+    }
 }
 
 #[tokio::test]

@@ -38,9 +38,10 @@ pub(crate) struct Args {
     /// The namespace of units that name none
     #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", value_parser = label)]
     units: String,
-    /// The uid of the cluster's namespace kube-system; without it whoever answers with the secret is believed
-    #[arg(long)]
-    uid: Option<String>,
+    /// The uid of the cluster's namespace kube-system, as printed by
+    /// `kubectl get namespace kube-system --output=jsonpath={.metadata.uid}`
+    #[arg(long, value_parser = uid)]
+    uid: String,
     #[command(flatten)]
     output: Output,
 }
@@ -65,12 +66,6 @@ impl Args {
                 connection.clusters
             ));
             output::tell("Both hold a secret that is shown only now.");
-            if self.uid.is_none() {
-                output::tell(
-                    "Without `uid` whoever answers is believed. It is what this prints in the cluster:\n  \
-                     kubectl get namespace kube-system --output=jsonpath={.metadata.uid}",
-                );
-            }
         }
         Ok(Exit::Done)
     }
@@ -116,15 +111,13 @@ impl Args {
         });
         let mut entry = json!({
             "secret": *secret,
+            "uid": self.uid,
             "runnerImage": self.runner_image,
             // The namespaces take no other pods.
             "nonRoot": true,
         });
         if let Some(relay) = &self.relay {
             entry["url"] = relay.as_str().trim_end_matches('/').into();
-        }
-        if let Some(uid) = &self.uid {
-            entry["uid"] = uid.as_str().into();
         }
         let clusters = Value::Object(Map::from_iter([(self.name.clone(), entry)]));
         Ok(Connection { manifests: lines.collect(), clusters })
@@ -149,6 +142,13 @@ fn label(text: &str) -> Result<String, String> {
         return Err("it is a DNS label: at most 63 of a-z, 0-9 and -".to_owned());
     }
     Ok(text.to_owned())
+}
+
+fn uid(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("it is empty; expected the uid of the namespace kube-system".to_owned()),
+        uid => Ok(uid.to_owned()),
+    }
 }
 
 /// The name of an image, of which nothing can be anything else in YAML.
@@ -181,7 +181,8 @@ mod tests {
         let line = ["", "eu", "--image=r/relay:1", "--runner-image=r/runner:1"];
         let control = "--control-plane=https://ebb.example/v1/callbacks";
         let control = if more.iter().any(|it| it.starts_with("--control")) { None } else { Some(control) };
-        let line = line.into_iter().chain(relay).chain(control).chain(more.iter().copied());
+        let uid = if more.iter().any(|it| it.starts_with("--uid")) { None } else { Some("--uid=u-1") };
+        let line = line.into_iter().chain(relay).chain(control).chain(uid).chain(more.iter().copied());
         let args = Line::try_parse_from(line).map_err(|error| error.to_string())?.args;
         let secret = Secret::from_bytes(&[7; 32]).unwrap();
         args.connection(&secret).map_err(|trouble| trouble.text(ebb_spec::diagnostic::Drawing::Plain))
@@ -195,8 +196,8 @@ mod tests {
         let cluster = Clusters::parse(&clusters.to_string()).unwrap();
         let cluster = cluster.named(Some("eu")).unwrap();
         assert_eq!(
-            (&cluster.way, cluster.uid.as_deref(), &*cluster.runner_image, &*cluster.secret.reveal()),
-            (&Way::Push("https://relay.example".to_owned()), Some("u-1"), "r/runner:1", &*secret)
+            (&cluster.way, &*cluster.uid, &*cluster.runner_image, &*cluster.keys.first().reveal()),
+            (&Way::Push("https://relay.example".to_owned()), "u-1", "r/runner:1", &*secret)
         );
         for line in [
             "  name: own",
@@ -232,7 +233,6 @@ mod tests {
         let settings =
             |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
         assert!(settings(&manifests).is_some() && settings(&manifests) != settings(&again.manifests));
-        assert!(again.clusters["eu"].get("uid").is_none());
     }
 
     #[test]
@@ -243,6 +243,7 @@ mod tests {
             ("--units=a: b", "DNS label"),
             ("--control-plane=ftp://h", "--control-plane is"),
             ("--control-plane=https://u@h", "--control-plane is"),
+            ("--uid=", "uid of the namespace kube-system"),
         ] {
             let refused = connection(&[argument]).map(|it| it.manifests).unwrap_err();
             assert!(refused.contains(expected), "{argument}: {refused}");

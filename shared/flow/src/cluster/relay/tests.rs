@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_engine::Timestamp;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Letter, Stored};
-use ebb_wire::relay::{Destination, Objects, Work};
+use ebb_wire::relay::{Batch, Destination, Objects, Work};
 use ebb_wire::sign::{Keys, Secret, verify};
 use serde_json::{Value, json};
 
@@ -14,14 +14,14 @@ use super::*;
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-struct Fixed;
+pub(in crate::cluster) struct Fixed;
 impl Clock for Fixed {
     fn now(&self) -> Timestamp {
         NOW
     }
 }
 #[derive(Default)]
-struct Counted(AtomicU64);
+pub(in crate::cluster) struct Counted(AtomicU64);
 impl Random for Counted {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
@@ -29,7 +29,7 @@ impl Random for Counted {
 }
 
 /// Nobody here polls.
-struct NoMail;
+pub(in crate::cluster) struct NoMail;
 #[async_trait]
 impl Mailbox for NoMail {
     async fn post_letter(&self, _: &str, _: &Letter) -> Stored<()> {
@@ -80,7 +80,7 @@ async fn serve(seen: Arc<Seen>) -> String {
     url
 }
 
-fn relay(url: &str, secret: &str, uid: Option<&str>) -> ClusterRelay {
+fn relay(url: &str, secret: &str, uid: &str) -> ClusterRelay {
     let cluster = json!({"url": url, "secret": secret, "uid": uid, "runnerImage": "r"});
     let clusters = Clusters::parse(&json!({"default": cluster}).to_string()).unwrap();
     let call = Arc::new(Client::new(Policy::with_loopback()).unwrap());
@@ -108,7 +108,7 @@ fn request() -> (Ensure, Objects) {
 #[tokio::test]
 async fn every_verb_is_signed_and_answered() {
     let seen = Arc::new(Seen::default());
-    let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, Some("uid"));
+    let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, "uid");
     let answers = |status: u16, answer: Value| {
         let text = json!({"v": 1, "cluster": "uid", "answers": [answer]}).to_string();
         *seen.answer.lock().unwrap() = (status, text);
@@ -131,7 +131,7 @@ async fn every_verb_is_signed_and_answered() {
     let listing = Listing { next: Some("2".to_owned()), ..Listing::default() };
     assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
     let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
-    assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster.as_deref() == Some("uid")));
+    assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
     let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
     assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.work == objects && sent.name == work()));
     let rest = [
@@ -150,7 +150,7 @@ async fn every_verb_is_signed_and_answered() {
 async fn what_is_final_and_what_is_asked_again() {
     let seen = Arc::new(Seen::default());
     let url = serve(Arc::clone(&seen)).await;
-    let right = relay(&url, SECRET, Some("uid"));
+    let right = relay(&url, SECRET, "uid");
     let answers = |list: Value| json!({"v": 1, "cluster": "uid", "answers": list}).to_string();
     let of_other = json!({"v": 1, "cluster": "copy", "answers": ["done"]}).to_string();
     for (status, text, is_final, expected) in [
@@ -187,8 +187,8 @@ async fn what_is_final_and_what_is_asked_again() {
     *seen.answer.lock().unwrap() = (200, answers(json!([{"refused": "no"}])));
     right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
     assert_eq!(noted(), Some(("default".to_owned(), Heard::Nothing("no".to_owned()))));
-    let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", None);
-    let gone = relay("http://127.0.0.1:1", SECRET, None);
+    let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
+    let gone = relay("http://127.0.0.1:1", SECRET, "uid");
     for (relay, cluster, is_final, expected) in [
         (&stranger, None, false, "401: no v1 signature"),
         (&gone, None, false, "the relay does not answer"),

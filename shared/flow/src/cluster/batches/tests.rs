@@ -1,0 +1,189 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_wire::relay::{Answer, Answers, Batch, Destination, Ensure, Objects, VERSION, WorkName, WorkState};
+use serde_json::json;
+
+use super::*;
+use crate::cluster::Clusters;
+use crate::cluster::relay::tests::{Counted, Fixed, NoMail};
+
+const UID: &str = "uid";
+/// Bytes of answers that are read.
+const LARGEST: usize = 1000;
+
+/// A relay: answers `get` by a log with the unit's name, and refuses units with `bad` in their name.
+#[derive(Default)]
+struct Relays {
+    /// Verbs of each batch.
+    batches: Mutex<Vec<usize>>,
+    /// Batches of more verbs are answered 413.
+    most: Option<usize>,
+    /// How often it does not answer.
+    silent: AtomicUsize,
+}
+
+fn answer(verb: &Verb) -> Answer {
+    let name = match verb {
+        Verb::Get(name) | Verb::Dequeue(name) | Verb::Cancel { name, .. } => &name.unit,
+        Verb::Ensure(request) => &request.name.unit,
+        _ => return Answer::Done,
+    };
+    match name.contains("bad") {
+        true => Answer::Refused(name.clone()),
+        false => Answer::State(WorkState::Running { log: name.clone() }),
+    }
+}
+
+#[async_trait]
+impl Call for Relays {
+    async fn call(&self, request: Request) -> Result<Response, CallError> {
+        let batch: Batch = serde_json::from_slice(&request.body).unwrap();
+        self.batches.lock().unwrap().push(batch.requests.len());
+        if self.silent.load(Ordering::Relaxed) > 0 {
+            self.silent.fetch_sub(1, Ordering::Relaxed);
+            return Err(CallError::Timeout(request.timeout));
+        }
+        let status = if self.most.is_some_and(|most| batch.requests.len() > most) { 413 } else { 200 };
+        let answers = batch.requests.iter().map(answer).collect();
+        let body = serde_json::to_vec(&Answers { v: VERSION, cluster: UID.to_owned(), answers }).unwrap();
+        if body.len() > LARGEST && batch.requests.len() > 1 {
+            return Err(CallError::TooLarge(LARGEST));
+        }
+        Ok(Response { status, headers: Vec::new(), body })
+    }
+}
+
+struct World {
+    relays: Arc<Relays>,
+    sender: Arc<Sender>,
+    batches: Batches,
+}
+
+impl World {
+    fn new(relays: Relays) -> Self {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let cluster = json!({"url": "http://r", "secret": secret, "uid": UID, "runnerImage": "r"});
+        let clusters = json!({"default": cluster.clone(), "eu": cluster}).to_string();
+        let relays = Arc::new(relays);
+        let sender = Sender {
+            clusters: Arc::new(Clusters::parse(&clusters).unwrap()),
+            mail: Arc::new(NoMail),
+            clock: Arc::new(Fixed),
+            random: Arc::new(Counted::default()),
+            call: relays.clone(),
+        };
+        Self { relays, sender: Arc::new(sender), batches: Batches::default() }
+    }
+
+    async fn ask(&self, cluster: Option<&str>, verb: Verb) -> Answered {
+        let cluster = self.sender.clusters.named(cluster).unwrap();
+        self.batches.ask(&self.sender, cluster, verb).await
+    }
+
+    /// Asks for all of them at the same time. Gives the answers, and how many verbs each batch had.
+    async fn all(&self, verbs: impl IntoIterator<Item = Verb>) -> (Vec<Answered>, Vec<usize>) {
+        let asked = verbs.into_iter().map(|verb| self.ask(None, verb));
+        let answers = futures::future::join_all(asked).await;
+        let mut batches = std::mem::take(&mut *self.relays.batches.lock().unwrap());
+        batches.sort_unstable();
+        (answers, batches)
+    }
+}
+
+fn name(unit: impl std::fmt::Display) -> WorkName {
+    WorkName { unit: format!("u{unit}"), attempt: 1 }
+}
+
+fn running(unit: impl std::fmt::Display) -> Answered {
+    Ok((Answer::State(WorkState::Running { log: format!("u{unit}") }), UID.to_owned()))
+}
+
+fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {
+    Verb::Ensure(Box::new(Ensure {
+        v: VERSION,
+        name: WorkName { attempt, ..name(unit) },
+        not_after_ms: 1,
+        timeout_ms: 2,
+        callback: Destination { url: "u".to_owned(), token: "t".to_owned() },
+        work: Objects { life: "x".repeat(bytes), ..Objects::default() },
+    }))
+}
+
+#[tokio::test]
+async fn what_is_asked_at_the_same_time_goes_together() {
+    let world = World::new(Relays::default());
+    let (answers, batches) = world.all((0..20).map(|unit| Verb::Dequeue(name(unit)))).await;
+    assert_eq!(answers, (0..20).map(running).collect::<Vec<_>>());
+    assert_eq!(batches, [20]);
+    // One after the other, each by itself.
+    for unit in 0..2 {
+        assert_eq!(world.all([Verb::Get(name(unit))]).await, (vec![running(unit)], vec![1]));
+    }
+    // As many as a batch takes, and as many bytes; what may wait goes by itself.
+    let (answers, batches) =
+        world.all((0..BATCH + 5).map(|unit| Verb::Release { life: unit.to_string() })).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(batches, [5, BATCH]);
+    let (answers, batches) = world.all((0..5).map(|unit| start(unit, 1, BYTES / 3))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(batches, [1, 2, 2]);
+    let cancel = Verb::Cancel { name: name(2), grace_ms: 1 };
+    let (_, batches) = world.all([start(0, 1, 1), start(1, 2, 1), cancel, start(3, 1, 1)]).await;
+    assert_eq!(batches, [1, 1, 2]);
+    let other = world.ask(Some("eu"), Verb::Dequeue(name(7)));
+    let (one, other) = tokio::join!(world.ask(None, Verb::Dequeue(name(8))), other);
+    assert_eq!((one, other), (running(8), running(7)));
+    assert_eq!(*world.relays.batches.lock().unwrap(), [1, 1]);
+}
+
+#[tokio::test]
+async fn each_verb_has_an_answer_of_its_own() {
+    let world = World::new(Relays::default());
+    let units = ["1", "bad", "2"];
+    let (answers, batches) = world.all(units.map(|unit| Verb::Dequeue(name(unit)))).await;
+    assert_eq!(answers, [running(1), Err(RelayError::Refused("ubad".to_owned())), running(2)]);
+    assert_eq!(batches, [3]);
+    // No answer is none to each.
+    world.relays.silent.store(1, Ordering::Relaxed);
+    let (answers, batches) = world.all(units.map(|unit| Verb::Dequeue(name(unit)))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Err(RelayError::Unreachable(_)))), "{answers:?}");
+    assert_eq!(batches, [3]);
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_one_batch_is_sent_in_parts() {
+    // The relay takes fewer, and one that it never takes is refused by itself.
+    for (most, expected) in [(3, vec![2, 2, 2, 2, 4, 4, 8]), (0, vec![1, 1, 2])] {
+        let world = World::new(Relays { most: Some(most), ..Relays::default() });
+        let count = if most == 0 { 2 } else { 8 };
+        let (answers, batches) = world.all((0..count).map(|unit| Verb::Dequeue(name(unit)))).await;
+        match most {
+            0 => assert!(answers.iter().all(|answer| matches!(answer, Err(RelayError::Refused(_))))),
+            _ => assert_eq!(answers, (0..count).map(running).collect::<Vec<_>>()),
+        }
+        assert_eq!(batches, expected);
+    }
+    // Answers that are larger than what is read.
+    let world = World::new(Relays::default());
+    let long = |unit: usize| format!("{}{unit}", "x".repeat(LARGEST / 2));
+    let (answers, batches) = world.all((0..4).map(|unit| Verb::Get(name(long(unit))))).await;
+    assert_eq!(answers, (0..4).map(|unit| running(long(unit))).collect::<Vec<_>>());
+    assert_eq!(batches, [1, 1, 1, 1, 2, 2, 4]);
+}
+
+#[tokio::test]
+async fn a_caller_that_gives_up_stops_no_other_and_leaves_nothing() {
+    let world = World::new(Relays::default());
+    let mut first = Box::pin(world.ask(None, Verb::Dequeue(name(1))));
+    let mut second = Box::pin(world.ask(None, Verb::Dequeue(name(2))));
+    assert!(futures::poll!(first.as_mut()).is_pending() && futures::poll!(second.as_mut()).is_pending());
+    drop(first);
+    assert_eq!(second.await, running(2));
+    assert_eq!(std::mem::take(&mut *world.relays.batches.lock().unwrap()), [2]);
+    let mut only = Box::pin(world.ask(None, Verb::Dequeue(name(3))));
+    assert!(futures::poll!(only.as_mut()).is_pending());
+    drop(only);
+    assert_eq!(world.all([Verb::Dequeue(name(4))]).await, (vec![running(4)], vec![1]));
+}
