@@ -12,6 +12,7 @@ pub fn settings(landing_ms: u64) -> Settings {
     let secret = |byte: u8| Secret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
     Settings {
         callback_url: "https://ebb.test/v1/callbacks".to_owned(),
+        installation: "sim".to_owned(),
         source: "https://ebb.test".to_owned(),
         platform_url: Some("https://platform.test/events".to_owned()),
         platform_keys: secret(1).into(),

@@ -144,6 +144,7 @@ pub async fn work(env: Arc<Env>, traffic: Arc<Traffic>, mut messages: mpsc::Unbo
 pub fn settings(url: &str, outcomes: Option<String>, first_look: Millis) -> anyhow::Result<Settings> {
     Ok(Settings {
         callback_url: format!("{url}/v1/callbacks"),
+        installation: "tests".to_owned(),
         source: url.to_owned(),
         platform_url: outcomes,
         platform_keys: Secret::from_bytes(&[1; 32])?.into(),

@@ -75,6 +75,7 @@ impl Inner {
             phase: record.phase.label().to_owned(),
             life: work.objects.life,
             callback: work.callback.url,
+            installation: work.callback.installation,
             age_ms: now_ms().saturating_sub(work.received_ms),
             name: record.name,
             objects,

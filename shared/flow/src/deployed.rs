@@ -20,6 +20,7 @@ use axum::response::{IntoResponse as _, Response};
 use ebb_engine::Millis;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
+use ebb_wire::id::installation;
 use ebb_wire::limits::ANSWERS_BODY;
 use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
@@ -107,7 +108,8 @@ struct Deployed {
 /// The routes of a function. Its surroundings are made when the first request comes. What is wrong with them is logged, and
 /// answered with 503; the next request has them made again.
 ///
-/// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has. Without
+/// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has,
+/// and `EBB_INSTALLATION` is what names the stack to relays and never changes. Without
 /// `EBB_CALLBACK_URL` callbacks come to the host of the first request: a function that has a URL of its own cannot have it in
 /// its configuration. `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
 /// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
@@ -187,6 +189,7 @@ fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, Deplo
     let platform = variables.optional("EBB_PLATFORM_URL");
     Ok(Settings {
         callback_url: callback_url(variables, host)?,
+        installation: installation(&[&variables.required("EBB_INSTALLATION")?]),
         source: variables.required("EBB_SOURCE")?,
         platform_url: Some(platform).filter(|url| !url.is_empty()),
         platform_keys: variables.parsed("EBB_PLATFORM_SECRET", Keys::parse)?,

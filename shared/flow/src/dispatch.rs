@@ -159,7 +159,11 @@ fn ensure(env: &Env, run: &Run, this: Try, unit: &UnitPlan, work: relay::Work, m
         name: work_name(run, this.unit, this.attempt),
         not_after_ms: env.settings.landing.0,
         timeout_ms: unit.timeout_ms,
-        callback: Destination { url: env.settings.callback_url.clone(), token },
+        callback: Destination {
+            url: env.settings.callback_url.clone(),
+            token,
+            installation: env.settings.installation.clone(),
+        },
         work,
     }
 }

@@ -55,6 +55,8 @@ impl<T> SweepStore for T where T: DriveStore + QueryDue {}
 pub struct Settings {
     /// Where callbacks go: the URL of `POST /v1/callbacks`.
     pub callback_url: String,
+    /// Names this installation to relays. It stays the same when URLs and keys change.
+    pub installation: String,
     /// `source` of the events that we send.
     pub source: String,
     /// Where outcomes go; `None`: nobody is told.

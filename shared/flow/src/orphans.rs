@@ -188,7 +188,7 @@ async fn find(env: &Env, cluster: &str, end: Instant) -> Result<Found, FlowError
         };
         found.unseen.extend(listing.unseen.iter().map(|why| message(why)));
         for work in listing.works {
-            if work.callback != env.settings.callback_url || work.objects.is_empty() {
+            if !is_ours(env, &work) || work.objects.is_empty() {
                 continue;
             }
             let life = known(env, &mut lives, &work.name.unit).await?;
@@ -213,6 +213,11 @@ async fn find(env: &Env, cluster: &str, end: Instant) -> Result<Found, FlowError
             return Ok(found);
         }
     }
+}
+
+/// Returns whether this installation has asked for a work, at whatever URL it took callbacks then.
+fn is_ours(env: &Env, work: &Listed) -> bool {
+    work.callback == env.settings.callback_url || work.installation == env.settings.installation
 }
 
 async fn known(env: &Env, lives: &mut HashMap<String, Life>, unit: &str) -> Result<Life, FlowError> {

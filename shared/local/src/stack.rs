@@ -382,6 +382,7 @@ fn flow_settings(
     };
     Ok(FlowSettings {
         callback_url: callback_url(url),
+        installation: kept.installation(),
         source: url.to_owned(),
         platform_url: Some(platform),
         platform_keys: kept.platform_keys()?,

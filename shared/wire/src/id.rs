@@ -117,6 +117,13 @@ pub fn short_digest(parts: &[&str], length: usize) -> String {
     digest.finalize().iter().take(length).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
 }
 
+/// Returns the name of an installation, made of what stays the same as long as it exists.
+pub fn installation(parts: &[&str]) -> String {
+    /// Characters: 80 bits.
+    const LENGTH: usize = 16;
+    short_digest(parts, LENGTH)
+}
+
 /// A full digest as `sha256:HEX`.
 pub fn digest(bytes: &[u8]) -> String {
     use sha2::{Digest as _, Sha256};

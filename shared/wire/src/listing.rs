@@ -50,6 +50,9 @@ pub struct Listed {
     pub life: String,
     /// Where its result goes: which control plane has asked for it.
     pub callback: String,
+    /// As in [`Destination::installation`](crate::relay::Destination::installation).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub installation: String,
     /// Milliseconds since it was asked for.
     pub age_ms: u64,
     /// What was applied for it and is still there: by the recorded uid.

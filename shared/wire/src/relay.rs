@@ -332,6 +332,9 @@ pub struct Destination {
     pub url: String,
     /// With this bearer token.
     pub token: String,
+    /// The installation that takes it, however its URL changes; empty if that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub installation: String,
 }
 
 /// A script with its surroundings.

@@ -126,6 +126,7 @@ fn relay_messages() {
         callback: Destination {
             url: "https://ebb.example.org/v1/callbacks".to_owned(),
             token: "ebb1.k1.r.…".to_owned(),
+            installation: "k3j2h4q5w6e7r3t2".to_owned(),
         },
         work: Work::Script(Script {
             image: "postgres:17-alpine".to_owned(),
@@ -219,6 +220,7 @@ fn relay_messages() {
         phase: "taken".to_owned(),
         life: "a".to_owned(),
         callback: "https://ebb.example.org/v1/callbacks".to_owned(),
+        installation: "k3j2h4q5w6e7r3t2".to_owned(),
         age_ms: 7,
         objects: vec![object.clone()],
     };

@@ -205,6 +205,7 @@ async fn sweep(
 fn settings(callbacks: &str, platform: &str) -> Settings {
     Settings {
         callback_url: callbacks.to_owned(),
+        installation: "tests".to_owned(),
         source: "urn:tests".to_owned(),
         platform_url: Some(platform.to_owned()),
         platform_keys: secret().into(),

@@ -76,7 +76,11 @@ async fn answer(
 ) -> (StatusCode, Json<Value>) {
     let text = |name: &str| headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
     servers.1.add(&what, &text("traceparent"));
-    let to = Destination { url: text("ebb-callback-url"), token: text("ebb-callback-token") };
+    let to = Destination {
+        url: text("ebb-callback-url"),
+        token: text("ebb-callback-token"),
+        installation: String::new(),
+    };
     let succeeded = |id: &str| json!({"status": "succeeded", "outputs": {"id": id}});
     let failed = json!({"status": "failed", "reason": {"code": "status", "message": "no"}});
     let (status, callbacks) = match what.as_str() {
@@ -168,6 +172,7 @@ fn listing(over: &WorkName) -> Listing {
         phase: "running".to_owned(),
         life: "l".to_owned(),
         callback: String::new(),
+        installation: String::new(),
         age_ms: 7_200_000,
         objects: vec![object],
     };

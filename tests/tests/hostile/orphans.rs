@@ -64,13 +64,21 @@ fn unit(name: &str) -> String {
     WorkName::unit_of(&RunId::new(&life, 1, Moment::BeforeReady), ebb_engine::Unit(0))
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Us,
+    /// Us, when callbacks went to another URL.
+    UsElsewhere,
+    Others,
+}
+
 struct Case {
     name: &'static str,
     /// Whose the name is now, how that life is, and for how long; `None`: it is not known.
     target: Option<(&'static str, TargetPhase, u64)>,
     age_ms: u64,
-    /// Whether it was asked for by this control plane, and whether the labels are its own.
-    ours: (bool, bool),
+    /// Who has asked for it, and whether the labels are its own.
+    ours: (By, bool),
     /// Whether it is listed, whether as proven, and whether it is deleted unasked.
     expected: (bool, bool, bool),
 }
@@ -79,15 +87,15 @@ const fn case(
     name: &'static str,
     target: Option<(&'static str, TargetPhase, u64)>,
     age_ms: u64,
-    ours: (bool, bool),
+    ours: (By, bool),
     expected: (bool, bool, bool),
 ) -> Case {
     Case { name, target, age_ms, ours, expected }
 }
 
 use TargetPhase::{Gone, Ready, Starting, Stopping, Stuck};
-const OURS: (bool, bool) = (true, true);
-const CASES: [Case; 12] = [
+const OURS: (By, bool) = (By::Us, true);
+const CASES: [Case; 13] = [
     case("starts", Some(("starts-uid", Starting, 0)), 2 * HOUR, OURS, (false, false, false)),
     case("lives", Some(("lives-uid", Ready, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
     case("ends", Some(("ends-uid", Stopping, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
@@ -101,17 +109,18 @@ const CASES: [Case; 12] = [
         "relabelled",
         Some(("relabelled-uid", Gone, 2 * HOUR)),
         2 * HOUR,
-        (true, false),
+        (By::Us, false),
         (true, false, false),
     ),
     case(
         "elsewhere",
         Some(("elsewhere-uid", Gone, 2 * HOUR)),
         2 * HOUR,
-        (false, true),
+        (By::Others, true),
         (false, false, false),
     ),
-    case("elsewhere-unknown", None, 2 * HOUR, (false, true), (false, false, false)),
+    case("elsewhere-unknown", None, 2 * HOUR, (By::Others, true), (false, false, false)),
+    case("moved", Some(("moved-uid", Gone, 2 * HOUR)), 2 * HOUR, (By::UsElsewhere, true), (true, true, true)),
 ];
 
 /// Puts the run that a work is of, and the target as it is by now, into the table.
@@ -157,7 +166,16 @@ async fn world() -> (World, Relay) {
             name: WorkName { unit: unit(case.name), attempt: 1 },
             phase: "taken".to_owned(),
             life: id::life("sandbox", case.name, &format!("{}-uid", case.name)),
-            callback: if case.ours.0 { callback.clone() } else { "https://other/v1/callbacks".to_owned() },
+            callback: match case.ours.0 {
+                By::Us => callback.clone(),
+                By::UsElsewhere | By::Others => "https://other/v1/callbacks".to_owned(),
+            },
+            installation: match case.ours.0 {
+                // As relays list what former versions have asked for.
+                By::Us => String::new(),
+                By::UsElsewhere => world.stack().env().settings.installation.clone(),
+                By::Others => "others".to_owned(),
+            },
             age_ms: case.age_ms,
             objects: vec![object(case.name, case.ours.1)],
         });

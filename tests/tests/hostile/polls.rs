@@ -198,7 +198,11 @@ pub(crate) async fn nobody_asks() {
         // It may not even be handed out for as long as it is waited for.
         not_after_ms: 2_000,
         timeout_ms: 60_000,
-        callback: Destination { url: "http://127.0.0.1/".to_owned(), token: "canary-token".to_owned() },
+        callback: Destination {
+            url: "http://127.0.0.1/".to_owned(),
+            token: "canary-token".to_owned(),
+            installation: String::new(),
+        },
         work: Work::Objects(work),
     };
     let asking = {

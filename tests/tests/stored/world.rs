@@ -219,6 +219,7 @@ fn settings() -> Settings {
     let url = "https://ebb.test";
     Settings {
         callback_url: format!("{url}/v1/callbacks"),
+        installation: "tests".to_owned(),
         source: url.to_owned(),
         platform_url: Some("https://platform.test".to_owned()),
         platform_keys: Secret::from_bytes(&[1; 32]).unwrap().into(),

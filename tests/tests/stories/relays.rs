@@ -300,7 +300,11 @@ async fn relays_that_are_killed_gone_and_others() {
         until: Until::Ready(vec![]),
         ..Objects::default()
     };
-    let callback = Destination { url: format!("{}/v1/callbacks", dev.url), token: "t".to_owned() };
+    let callback = Destination {
+        url: format!("{}/v1/callbacks", dev.url),
+        token: "t".to_owned(),
+        installation: String::new(),
+    };
     let request =
         Ensure { v: 1, name: late.clone(), not_after_ms: 60_000, timeout_ms: 60_000, callback, work };
     asked.ask(Request::Ensure(Box::new(request))).await;

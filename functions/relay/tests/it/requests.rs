@@ -20,7 +20,7 @@ pub(crate) fn ensure(name: &WorkName, url: &str, work: Objects) -> Ensure<Object
         name: name.clone(),
         not_after_ms: 60_000,
         timeout_ms: 90_000,
-        callback: Destination { url: url.to_owned(), token: token(name) },
+        callback: Destination { url: url.to_owned(), token: token(name), installation: String::new() },
         work,
     }
 }

@@ -50,7 +50,7 @@ pub async fn run_once(
         name,
         not_after_ms: u64::MAX,
         timeout_ms: u64::try_from(once.timeout.as_millis()).unwrap_or(u64::MAX),
-        callback: Destination { url: String::new(), token: String::new() },
+        callback: Destination { url: String::new(), token: String::new(), installation: String::new() },
         work: once.script,
     };
     folder::write_json(&run.work.request(), &Received { at_ms: supervisor::now_ms(), request })?;

@@ -83,6 +83,11 @@ impl Kept {
         }
     }
 
+    /// Names this state folder to relays, wherever it lies: a digest of a key of 256 bits, which says nothing of the key.
+    pub(crate) fn installation(&self) -> String {
+        ebb_wire::id::installation(&[&self.token_key])
+    }
+
     pub(crate) fn webhook_keys(&self) -> Result<Keys, KeysError> {
         Keys::parse(&self.webhook_secret).map_err(damaged)
     }

@@ -128,7 +128,11 @@ pub(crate) fn request(text: &str) -> Ensure<Script> {
         name: name("run-0", 1),
         not_after_ms: 600_000,
         timeout_ms: 600_000,
-        callback: Destination { url: URL.to_owned(), token: "the-token".to_owned() },
+        callback: Destination {
+            url: URL.to_owned(),
+            token: "the-token".to_owned(),
+            installation: String::new(),
+        },
         work: Script {
             image: "ignored".to_owned(),
             namespace: None,

@@ -88,7 +88,11 @@ impl Alone {
         let relay = machine.relay();
         let cluster = self.cluster.as_deref();
         // Its result is asked for: this is for relays that cannot do without, and its token is none.
-        let callback = Destination { url: machine.callback_url(), token: "alone".to_owned() };
+        let callback = Destination {
+            url: machine.callback_url(),
+            token: "alone".to_owned(),
+            installation: String::new(),
+        };
         let request = || Ensure {
             v: VERSION,
             name: self.name.clone(),

@@ -106,7 +106,7 @@ fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {
         name: WorkName { attempt, ..name(unit) },
         not_after_ms: 1,
         timeout_ms: 2,
-        callback: Destination { url: "u".to_owned(), token: "t".to_owned() },
+        callback: Destination { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         work: Objects { life: "x".repeat(bytes), ..Objects::default() },
     }))
 }

@@ -99,7 +99,7 @@ fn request() -> (Ensure, Objects) {
         name: work(),
         not_after_ms: 1,
         timeout_ms: 2,
-        callback: Destination { url: "u".to_owned(), token: "t".to_owned() },
+        callback: Destination { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         work: Work::Objects(objects.clone()),
     };
     (request, objects)

@@ -26,7 +26,11 @@ fn request(unit: &str, pod_template: Option<&str>, text: &str) -> Ensure {
         name: WorkName { unit: unit.to_owned(), attempt: 2 },
         not_after_ms: 104_000,
         timeout_ms: 90_500,
-        callback: Destination { url: "https://e/v1/callbacks".to_owned(), token: "t".to_owned() },
+        callback: Destination {
+            url: "https://e/v1/callbacks".to_owned(),
+            token: "t".to_owned(),
+            installation: String::new(),
+        },
         work: Work::Script(Script {
             image: "alpine:3".to_owned(),
             namespace: Some("units".to_owned()),

@@ -56,6 +56,7 @@ impl Parts {
             ("AWS_ENDPOINT_URL", ENDPOINT.to_owned()),
             ("AWS_ENDPOINT_URL_DYNAMODB", dynamo.endpoint()),
             ("EBB_TABLE", NAME.to_owned()),
+            ("EBB_INSTALLATION", NAME.to_owned()),
             ("EBB_BUCKET", NAME.to_owned()),
             ("EBB_QUEUE_URL", queue_url.clone()),
             ("EBB_SOURCE", "urn:tests".to_owned()),
