@@ -279,7 +279,7 @@ impl Outer {
             (stand, _) => stand,
         };
         let answer = match (parcel.by_relay, stand) {
-            (true, Stand::Running) => Answer::Relay(Ok(WorkState::Running { log: String::new() })),
+            (true, Stand::Running) => Answer::Relay(Ok(WorkState::running(""))),
             (true, Stand::Waiting) => Answer::Relay(Ok(WorkState::Waiting { before: 0 })),
             (true, Stand::Tombstoned) => Answer::Relay(Ok(WorkState::Tombstoned)),
             (true, stand) => {
@@ -497,7 +497,7 @@ impl Outer {
                 Some((stand @ (Stand::Succeeded | Stand::Failed), parcel)) => {
                     WorkState::Ended(Box::new(callback(&parcel, stand)))
                 }
-                Some((Stand::Running, _)) if verb == "dequeue" => WorkState::Running { log: String::new() },
+                Some((Stand::Running, _)) if verb == "dequeue" => WorkState::running(""),
                 Some((Stand::Running, parcel)) => {
                     bury(&mut state, &name, &parcel);
                     let begun = self.hand_out(&mut state);

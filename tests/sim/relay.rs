@@ -60,7 +60,7 @@ impl Relay {
     fn running(&self, turn: Timestamp) -> WorkState {
         match self.work.runtime.now() < turn {
             true => WorkState::Waiting { before: 0 },
-            false => WorkState::Running { log: String::new() },
+            false => WorkState::running(""),
         }
     }
 
@@ -166,7 +166,7 @@ impl ebb_flow::ports::Relay for Relay {
             self.hand_out(&mut known);
             // It is told that it waits for its time when it is asked for again.
             return Ok(match self.state(&known, &name) {
-                WorkState::Waiting { .. } if self.turn_ms > 0 => WorkState::Running { log: String::new() },
+                WorkState::Waiting { .. } if self.turn_ms > 0 => WorkState::running(""),
                 state => state,
             });
         }

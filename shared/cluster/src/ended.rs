@@ -88,6 +88,9 @@ impl Inner {
         let forebodes = held.record.work.as_ref().and_then(|work| work.foreboding.clone());
         let foreboding =
             || forebodes.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(gone);
+        if let Sight::Runs = sight {
+            self.tasks.note_pending(&held.record.name, None);
+        }
         match sight {
             Sight::Ended(end) => {
                 let mut result = match reported {
@@ -143,6 +146,8 @@ impl Inner {
         reported: Option<Callback>,
         trouble: Option<Trouble>,
     ) -> Result<Known, Error> {
+        let why = trouble.as_ref().map(|trouble| trouble.message.as_str());
+        self.tasks.note_pending(&held.record.name, why);
         let until = trouble.as_ref().and_then(|it| match it.lasts {
             Lasts::Forever => Some(0),
             Lasts::Since(since) => Some(since.saturating_add(millis(self.settings.trouble))),

@@ -56,6 +56,7 @@ impl Inner {
             Err(result) => return self.conclude(held, result).await,
         };
         pending = pending.or(removing);
+        self.tasks.note_pending(&name, pending.as_deref());
         let Some(why) = pending else {
             let result = self.collect(&name, &work, &objects).await?;
             return self.finish(held, result).await;

@@ -148,7 +148,10 @@ impl Inner {
             (Phase::Ended | Phase::Taken, _) if work.reported => Ok((Reported::Taken, false)),
             (Phase::Ended | Phase::Taken | Phase::Tombstone { .. }, _) => Ok((Reported::Gone, false)),
             (_, ReportState::Ended(_)) if work.reported => Ok((Reported::Taken, false)),
-            (_, ReportState::Running) => Ok((Reported::Taken, false)),
+            (_, ReportState::Running) => {
+                self.tasks.note_heartbeat(name);
+                Ok((Reported::Taken, false))
+            }
             (_, ReportState::Ended(ended)) => self.take_end(&mut held, &work, *ended).await,
         }
     }

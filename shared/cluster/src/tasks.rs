@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use ebb_wire::limits::message;
 use ebb_wire::relay::WorkName;
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
@@ -18,6 +20,10 @@ struct Known {
     interested: HashMap<String, HashSet<WorkName>>,
     /// The version of the record of what this relay starts, if it knows the outcome of every request for its objects.
     sure: HashMap<WorkName, String>,
+    /// What works wait for, as it was seen last.
+    pending: HashMap<WorkName, String>,
+    /// When the runners of works have reported last.
+    heartbeats: HashMap<WorkName, Instant>,
     /// One at a time acts on a unit.
     locks: HashMap<String, Arc<Lock<()>>>,
 }
@@ -62,6 +68,8 @@ impl Tasks {
         }
         known.wakes.remove(name);
         known.sure.remove(name);
+        known.pending.remove(name);
+        known.heartbeats.remove(name);
         known.interested.retain(|_, names| {
             names.remove(name);
             !names.is_empty()
@@ -82,6 +90,33 @@ impl Tasks {
     /// From now on it does not hold; gives whether it did.
     pub(crate) fn doubt(&self, name: &WorkName, version: &str) -> bool {
         self.known().sure.remove(name).is_some_and(|sure| sure == version)
+    }
+
+    /// Notes what a work waits for; `None`: it waits for nothing but its own end.
+    pub(crate) fn note_pending(&self, name: &WorkName, why: Option<&str>) {
+        let mut known = self.known();
+        match why {
+            // Of a work without a task nothing removes it.
+            Some(why) if known.wakes.contains_key(name) => {
+                known.pending.insert(name.clone(), message(why));
+            }
+            _ => drop(known.pending.remove(name)),
+        }
+    }
+
+    /// Notes a heartbeat of a work's runner.
+    pub(crate) fn note_heartbeat(&self, name: &WorkName) {
+        let mut known = self.known();
+        if known.wakes.contains_key(name) {
+            known.heartbeats.insert(name.clone(), Instant::now());
+        }
+    }
+
+    /// Returns what a work waits for, and the time since its runner's last heartbeat. Neither outlasts the relay.
+    pub(crate) fn signs(&self, name: &WorkName) -> (Option<String>, Option<Duration>) {
+        let known = self.known();
+        let heartbeat = known.heartbeats.get(name).map(Instant::elapsed);
+        (known.pending.get(name).cloned(), heartbeat)
     }
 
     /// How many works are looked after.

@@ -437,7 +437,11 @@ impl Inner {
             return Ok(WorkState::Waiting { before });
         }
         Ok(match &held.record.phase {
-            phase if phase.is_open() => WorkState::Running { log: log.unwrap_or_default() },
+            phase if phase.is_open() => {
+                let (pending, heartbeat) = self.tasks.signs(&held.record.name);
+                let heartbeat_ms = heartbeat.map(crate::settings::millis);
+                WorkState::Running { log: log.unwrap_or_default(), pending, heartbeat_ms }
+            }
             Phase::Ended => WorkState::Ended(Box::new(held.result()?)),
             Phase::Taken if held.result.is_some() => WorkState::Ended(Box::new(held.result()?)),
             _ => WorkState::Tombstoned,

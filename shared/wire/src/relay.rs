@@ -396,9 +396,16 @@ pub enum WorkState {
     /// Not known here.
     Unknown,
     /// It runs, or will.
+    #[serde(rename_all = "camelCase")]
     Running {
         /// The tail of its log so far.
         log: String,
+        /// What it waits for, as its relay saw it last: a node, an image, a condition of an object. For people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pending: Option<String>,
+        /// Milliseconds since the last heartbeat of its runner.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        heartbeat_ms: Option<u64>,
     },
     /// It waits for its turn, because no more may run at one time. Its time begins with its turn.
     #[serde(rename_all = "camelCase")]
@@ -410,4 +417,11 @@ pub enum WorkState {
     Ended(Box<Callback>),
     /// It does not run and never will: killed, or named by a cancellation before it came.
     Tombstoned,
+}
+
+impl WorkState {
+    /// Work that runs and has printed `log`.
+    pub fn running(log: impl Into<String>) -> Self {
+        Self::Running { log: log.into(), pending: None, heartbeat_ms: None }
+    }
 }

@@ -263,7 +263,11 @@ fn relay_messages() {
     ignores_unknown_fields(&post);
     golden!("post", post);
     let ended = WorkState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
-    let running = WorkState::Running { log: "waiting\n".to_owned() };
+    let running = WorkState::Running {
+        log: "waiting\n".to_owned(),
+        pending: Some("Pod p: 0/3 nodes are available".to_owned()),
+        heartbeat_ms: Some(1_200),
+    };
     golden!("work-states", vec![WorkState::Unknown, running, ended, WorkState::Tombstoned]);
 }
 

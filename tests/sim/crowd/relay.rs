@@ -135,9 +135,9 @@ fn ensure(work: &Arc<Work>, stands: &Stands, request: &Ensure) -> Result<WorkSta
             let task = begin(work, stands, request);
             let task = task.ok_or_else(|| RelayError::Refused("no such unit".to_owned()))?;
             open.insert(request.name.clone(), Stand::Running(task));
-            WorkState::Running { log: String::new() }
+            WorkState::running("")
         }
-        Some(Stand::Running(_)) => WorkState::Running { log: String::new() },
+        Some(Stand::Running(_)) => WorkState::running(""),
         Some(Stand::Tombstoned) => WorkState::Tombstoned,
         Some(Stand::Ended(callback, to)) => {
             work.runtime.spawn(Arc::clone(work).call_back(to.token.clone(), callback.as_ref().clone()));
@@ -178,7 +178,7 @@ impl ebb_flow::ports::Relay for Relay {
         self.request().await?;
         let state = match lock(&self.stands).get(name) {
             None => WorkState::Unknown,
-            Some(Stand::Running(_)) => WorkState::Running { log: String::new() },
+            Some(Stand::Running(_)) => WorkState::running(""),
             Some(Stand::Ended(callback, _)) => WorkState::Ended(callback.clone()),
             Some(Stand::Tombstoned) => WorkState::Tombstoned,
         };

@@ -144,10 +144,10 @@ fn reply(mail: &Mail, over: &WorkName, seen: &Seen) -> Reply {
                     call_back(&work.callback, &result).await;
                 }
             });
-            Answer::State(WorkState::Running { log: long() })
+            Answer::State(WorkState::running(long()))
         }
-        Request::Get(_) => Answer::State(WorkState::Running { log: long() }),
-        Request::Dequeue(_) => Answer::State(WorkState::Running { log: String::new() }),
+        Request::Get(_) => Answer::State(WorkState::running(long())),
+        Request::Dequeue(_) => Answer::State(WorkState::running("")),
         Request::Cancel { .. } => Answer::State(WorkState::Tombstoned),
         Request::Acknowledge(_) | Request::Release { .. } | Request::Discard(_) => Answer::Done,
         Request::About => Answer::About(About { version: "1".to_owned(), up_ms: 1, works: 0 }),

@@ -129,7 +129,7 @@ impl Outside {
                 seen.verbs.push(format!("ensure {}", request.name.unit));
                 seen.works.push((request.name.unit.clone(), text));
                 seen.tokens.insert(request.name.unit, request.callback.token);
-                Answer::State(WorkState::Running { log })
+                Answer::State(WorkState::running(log))
             }
             Verb::Acknowledge(name) => {
                 seen.verbs.push(format!("acknowledge {}", name.unit));

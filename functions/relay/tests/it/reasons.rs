@@ -124,6 +124,27 @@ async fn of_pods() {
     world.close().await;
 }
 
+/// A work that waits shows why, and one that runs shows the heartbeats of its runner.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_they_wait() {
+    let world = World::new("pending", &[]).await;
+    let (waits, runs) = (name("waits", 1), name("runs", 1));
+    let nowhere = Script::new(&waits, "#").pod(|pod| pod["nodeSelector"] = json!({"no": "such"}));
+    world.ensure(world.ensure_of(&waits, nowhere.objects(&waits))).await;
+    world.run(&runs, Script::new(&runs, "echo begun; sleep 1000")).await;
+    until("its reason", async || match world.get(&waits).await {
+        WorkState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
+        _ => None,
+    })
+    .await;
+    until("a heartbeat", async || match world.get(&runs).await {
+        WorkState::Running { pending: None, heartbeat_ms: Some(_), .. } => Some(()),
+        _ => None,
+    })
+    .await;
+    world.close().await;
+}
+
 /// What is done to a pod that runs, or to its Job.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_what_others_do() {

@@ -251,7 +251,7 @@ impl World {
     /// Waits until the work has printed something.
     pub(crate) async fn printed(&self, name: &WorkName, what: &str) {
         until(&format!("{name:?} to print {what:?}\n{}", self.log()), async || match self.get(name).await {
-            WorkState::Running { log } => log.contains(what).then_some(()),
+            WorkState::Running { log, .. } => log.contains(what).then_some(()),
             other => panic!("{other:?}"),
         })
         .await;

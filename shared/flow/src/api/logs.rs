@@ -1,6 +1,8 @@
 //! Logs of units.
 
 use ebb_engine::{Attempt, Unit};
+use ebb_spec::plan::Work;
+use ebb_wire::api::{UnitDetail, UnitState};
 use ebb_wire::id::RunId;
 use ebb_wire::relay::WorkState;
 
@@ -34,7 +36,7 @@ pub async fn log(
             return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
         }
         let log = match env.relay.get(run.cluster(unit), &work_name(&run, unit, attempt)).await {
-            Ok(WorkState::Running { log }) => Some(log),
+            Ok(WorkState::Running { log, pending, heartbeat_ms }) => Some(so_far(log, pending, heartbeat_ms)),
             Ok(WorkState::Waiting { before }) => {
                 Some(format!("it waits for its turn, after {before} others\n"))
             }
@@ -47,4 +49,62 @@ pub async fn log(
         }
     }
     Ok(None)
+}
+
+/// Returns what a unit that runs waits for, as its relay saw it last; `None` if the relay gives no answer.
+pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
+    let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
+    let position = run.event().units.iter().position(|plan| plan.key == unit.key)?;
+    if matches!(run.event().units[position].work, Work::Webhook(_)) {
+        return None;
+    }
+    let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));
+    match env.relay.get(run.cluster(at), &work_name(run, at, attempt)).await {
+        Ok(WorkState::Running { pending, .. }) => pending,
+        Ok(WorkState::Waiting { before }) => Some(format!("its turn comes after {before} others")),
+        _ => None,
+    }
+}
+
+/// A heartbeat that is older than this is late, in milliseconds: runners send one every 15 s.
+const LATE_MS: u64 = 60_000;
+
+/// Returns what a script has printed so far, with what it waits for and a late heartbeat of its runner.
+fn so_far(mut log: String, pending: Option<String>, heartbeat_ms: Option<u64>) -> String {
+    let mut line = |text: String| {
+        if !log.is_empty() && !log.ends_with('\n') {
+            log.push('\n');
+        }
+        log.push_str(&text);
+        log.push('\n');
+    };
+    if let Some(why) = pending {
+        line(format!("it waits: {why}"));
+    }
+    if let Some(millis) = heartbeat_ms.filter(|millis| *millis >= LATE_MS) {
+        line(format!("the last heartbeat of its runner came {} s ago", millis / 1000));
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_work_that_runs() {
+        for (log, pending, heartbeat, expected) in [
+            ("a\n", None, None, "a\n"),
+            ("a\n", None, Some(LATE_MS - 1), "a\n"),
+            ("", Some("Pod p: no node"), None, "it waits: Pod p: no node\n"),
+            (
+                "a",
+                Some("b"),
+                Some(LATE_MS),
+                "a\nit waits: b\nthe last heartbeat of its runner came 60 s ago\n",
+            ),
+        ] {
+            assert_eq!(so_far(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
+        }
+    }
 }

@@ -49,6 +49,7 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     let mut cause = None;
     let mut last: Option<RunDetail> = None;
     let mut notes = Vec::new();
+    let mut latest = None;
     for id in targets::runs_of(&target) {
         if loaded.event(id.moment()).is_none() {
             continue;
@@ -67,10 +68,16 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
             cause = Some(explain(env, &run, first.clone()).await?);
             failures = found.iter().take(FAILURES).filter_map(|found| failed_unit(&run, found)).collect();
         }
+        latest = Some(run);
     }
     let exists = existing(env, &target, &loaded).await?;
     let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
-    let mut summary = summary(&target, last.as_ref(), &failures, &exists, silence.as_ref());
+    let pending = match (&latest, &last, &silence) {
+        (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
+        _ => None,
+    };
+    let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
+    let mut summary = summary(&target, waits, &failures, &exists, silence.as_ref());
     let is_over = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     if let Some(expired) = target.expires.filter(|&at| is_over && at <= stopped) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
@@ -268,7 +275,7 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
 
 fn summary(
     target: &TargetHead,
-    last: Option<&RunDetail>,
+    waits: Option<String>,
     failures: &[FailedUnit],
     exists: &[Existing],
     silence: Option<&Silence>,
@@ -289,7 +296,7 @@ fn summary(
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
-        TargetPhase::Starting | TargetPhase::Stopping => match (silence, last.and_then(waiting)) {
+        TargetPhase::Starting | TargetPhase::Stopping => match (silence, waits) {
             (Some(Silence { cluster, since, why, units }), _) => {
                 let units = units.join(", ");
                 format!("cluster {cluster} gives no answer since {since} ({why}); waiting for it: {units}")
@@ -304,13 +311,17 @@ fn event_of(target: &TargetHead) -> &'static str {
     target.moment.map_or("starting", event_name)
 }
 
+/// The first unit of a run that runs or is tried again.
+fn first_waiting(run: &RunDetail) -> Option<&UnitDetail> {
+    run.units.iter().find(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
+}
+
 /// What a run waits for: the first unit that runs or is tried again, with since and until when.
-fn waiting(run: &RunDetail) -> Option<String> {
+fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
     if run.state == RunState::Stopping {
         return cancelled(run);
     }
-    let unit =
-        run.units.iter().find(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))?;
+    let unit = first_waiting(run)?;
     let what = match unit.state {
         UnitState::Retrying => {
             let why = unit.reason.as_ref().map(|reason| reason.message.as_str()).unwrap_or("it failed");
@@ -334,8 +345,9 @@ fn waiting(run: &RunDetail) -> Option<String> {
         .filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
         .count();
     let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
+    let pending = pending.map(|why| format!("; it waits: {why}")).unwrap_or_default();
     let tries = format!("try {} of {}", unit.attempt_of_series, unit.attempts);
-    Some(format!("{}: unit {} {what}, {tries}{more}", run.event, unit.key))
+    Some(format!("{}: unit {} {what}, {tries}{more}{pending}", run.event, unit.key))
 }
 
 /// What a cancelled run waits for: units that may still be working, and until when.

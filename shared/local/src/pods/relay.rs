@@ -445,7 +445,7 @@ impl Inner {
 }
 
 fn running(work: &Work) -> WorkState {
-    WorkState::Running { log: logs::tail_text(&work.folder, LOG_TAIL) }
+    WorkState::running(logs::tail_text(&work.folder, LOG_TAIL))
 }
 
 fn check(name: &WorkName) -> Result<(), RelayError> {

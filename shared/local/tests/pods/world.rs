@@ -90,7 +90,7 @@ impl World {
     /// Waits until it has printed `text`.
     pub(crate) async fn prints(&self, name: &WorkName, text: &str) -> String {
         eventually("the script prints", async || match self.relay.get(None, name).await.unwrap() {
-            WorkState::Running { log } => log.contains(text).then_some(log),
+            WorkState::Running { log, .. } => log.contains(text).then_some(log),
             other => panic!("{other:?}"),
         })
         .await

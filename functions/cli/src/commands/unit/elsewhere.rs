@@ -109,7 +109,7 @@ impl Alone {
                     log(tail.news(ended.log.as_deref().unwrap_or_default(), true).text.as_bytes());
                     return Ok(*ended);
                 }
-                WorkState::Running { log: said } => log(tail.news(&said, false).text.as_bytes()),
+                WorkState::Running { log: said, .. } => log(tail.news(&said, false).text.as_bytes()),
                 WorkState::Waiting { .. } => {}
                 WorkState::Unknown | WorkState::Tombstoned => {
                     return Err(Trouble::failed("the script was ended from outside"));

@@ -32,7 +32,7 @@ fn answer(verb: &Verb) -> Answer {
     };
     match name.contains("bad") {
         true => Answer::Refused(name.clone()),
-        false => Answer::State(WorkState::Running { log: name.clone() }),
+        false => Answer::State(WorkState::running(name.clone())),
     }
 }
 
@@ -97,7 +97,7 @@ fn name(unit: impl std::fmt::Display) -> WorkName {
 }
 
 fn running(unit: impl std::fmt::Display) -> Answered {
-    Ok((Answer::State(WorkState::Running { log: format!("u{unit}") }), UID.to_owned()))
+    Ok((Answer::State(WorkState::running(format!("u{unit}"))), UID.to_owned()))
 }
 
 fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {

@@ -115,7 +115,7 @@ async fn every_verb_is_signed_and_answered() {
     };
     let (request, objects) = request();
     answers(200, json!({"state": {"running": {"log": "l"}}}));
-    let running = WorkState::Running { log: "l".to_owned() };
+    let running = WorkState::running("l".to_owned());
     assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
     assert_eq!(relay.get(None, &work()).await, Ok(running));
     answers(200, json!({"state": "tombstoned"}));
