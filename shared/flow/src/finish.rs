@@ -44,6 +44,10 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
     }
     let view = run.look(env).await?;
     if in_flight(run.graph(), &view).is_empty() {
+        if moved.is_none() && matches!(run.moment(), Moment::BeforeStop | Moment::AfterStop) {
+            // It may have undone a late success of a life that is over.
+            release::note_again(env, run).await?;
+        }
         if !tells(env, run, moved.as_ref()).await?
             && let Some(root) = view.root()
         {

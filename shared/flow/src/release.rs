@@ -3,21 +3,62 @@
 //! Noted in the write that makes the target gone, and done after the platform was told, or when the target is due next:
 //! nobody waits for it. A relay that is out of reach is asked again, for as long as it takes.
 
-use ebb_engine::TargetPhase;
+use ebb_engine::{Moment, TargetPhase};
 use ebb_spec::plan::Plan;
-use ebb_store::{Release, TargetHead};
+use ebb_store::{Release, TargetHead, Transition};
 use ebb_wire::id;
 
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::finish;
 use crate::ports::{Relay, RelayError};
+use crate::run::Run;
 
 /// Notes that the life of `target` is over, for each cluster that holds values of it.
 pub(crate) fn note(target: &mut TargetHead, plan: &Plan) {
+    let life = life(target);
+    add(target, plan, &life);
+}
+
+fn add(target: &mut TargetHead, plan: &Plan, life: &str) {
     for cluster in plan.secret_clusters() {
-        let release = Release { life: life(target), cluster: cluster.map(str::to_owned) };
+        let release = Release { life: life.to_owned(), cluster: cluster.map(str::to_owned) };
         if !target.release.contains(&release) {
             target.release.push(release);
         }
     }
+}
+
+/// Notes that clusters may hold values of the life of `run` again, if that life is over. The note is with the target that has
+/// the name now. A life that goes on has its note when it ends.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub(crate) async fn note_again(env: &Env, run: &Run) -> Result<(), FlowError> {
+    let (facts, plan) = (&run.facts, &run.loaded.plan);
+    if plan.secret_clusters().is_empty() {
+        return Ok(());
+    }
+    let is_teardown = matches!(run.moment(), Moment::BeforeStop | Moment::AfterStop);
+    let over = id::life(&facts.kind, &facts.name, &facts.uid);
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(()) };
+        if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
+            return Ok(());
+        }
+        let mut target = seen.clone();
+        add(&mut target, plan, &over);
+        if target.release == seen.release {
+            return Ok(());
+        }
+        target.due = finish::due(env, &target);
+        target.version += 1;
+        let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+        if env.store.move_target(&transition).await? {
+            return Ok(());
+        }
+    }
+    Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
 }
 
 /// Has clusters let go of what lives of this name have left that are over. Gives what is to be asked for again.
@@ -56,7 +97,7 @@ mod tests {
 
     use async_trait::async_trait;
     use ebb_engine::Timestamp;
-    use ebb_spec::plan::{EventPlan, Moment};
+    use ebb_spec::plan::{EventPlan, Moment as PlanMoment};
     use ebb_wire::relay::{Ensure, WorkName, WorkState};
 
     use super::*;
@@ -129,7 +170,7 @@ mod tests {
             elsewhere["cluster"] = "eu".into();
             let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
             let event = serde_json::json!({
-                "event": "preStart", "moment": Moment::BeforeReady, "units": units,
+                "event": "preStart", "moment": PlanMoment::BeforeReady, "units": units,
             });
             let event: EventPlan = serde_json::from_value(event).unwrap();
             let plan = Plan { events: vec![event], ..Plan::nothing() };

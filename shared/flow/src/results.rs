@@ -29,6 +29,7 @@ use crate::observe::{self, End};
 use crate::outcome::{Ended, Failure};
 use crate::ports::Message;
 use crate::records;
+use crate::release;
 use crate::run::Run;
 use crate::switch::{self, Rule};
 use crate::undo;
@@ -233,6 +234,10 @@ async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<Covered, 
     if sealed && switch::holds(Rule::ReopenOnLate) {
         reopen_undos(env, run, this.unit).await?;
     }
+    if TEARDOWN.iter().all(|&moment| undos(run, moment, this.unit).is_empty()) {
+        // No undo that needs its sensitive outputs ends later.
+        release::note_again(env, run).await?;
+    }
     let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt, mark });
     env.store.patch_run(&run.id, &patch).await?;
     // A run that settles waits for this.
@@ -247,10 +252,16 @@ fn mark(digest: &str) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
+const TEARDOWN: [Moment; 2] = [Moment::BeforeStop, Moment::AfterStop];
+
+/// Returns the units of `moment` that undo a unit of this run.
+fn undos(run: &Run, moment: Moment, unit: Unit) -> Vec<Unit> {
+    undo::undoing(run, moment, UnitAt { moment: run.moment().into(), unit: unit.0 })
+}
+
 async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
-    let undone = UnitAt { moment: run.moment().into(), unit: unit.0 };
-    for moment in [Moment::BeforeStop, Moment::AfterStop] {
-        let undos = undo::undoing(run, moment, undone);
+    for moment in TEARDOWN {
+        let undos = undos(run, moment, unit);
         if !undos.is_empty() {
             crate::reopen::reopen(env, &run.id.sibling(moment), &undos).await?;
         }

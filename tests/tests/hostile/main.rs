@@ -60,7 +60,7 @@ fn main() {
         heads: heads unproven_bodies;
         orphans: what_is_listed_and_what_is_deleted_unasked what_is_deleted_when_asked;
         polls: proofs answers what_relays_answer nobody_asks;
-        secrets: canary evidence plain_values references_from_receivers;
+        secrets: canary evidence plain_values references_from_receivers of_a_late_success;
         sizes: headers_and_urls outputs documents;
         updates: what_changes_nothing what_would_change_something an_update_retries_what_has_failed
             an_update_of_what_waits;

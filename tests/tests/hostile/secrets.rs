@@ -7,13 +7,18 @@ use std::path::{Path, PathBuf};
 
 use axum::http::Method;
 use base64::Engine as _;
+use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_local::pods::secrets;
+use ebb_store::ReadTarget as _;
 use ebb_wire::api::Phase;
 use ebb_wire::cloudevents::Asked;
+use ebb_wire::id;
 use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::record::Kept;
+use ebb_wire::token::{Claims, TokenKind};
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World, plugin, sandbox};
+use crate::world::{Reply, World, eventually, now, plugin, run_id, sandbox};
 
 /// Given to the plugin, and made by it. The scripts put them together, so that no text that is stored holds them.
 const GIVEN: &str = "canary-4711-given";
@@ -270,4 +275,59 @@ fn echo(call: &crate::world::Call, _: usize) -> Reply {
     let text = format!("{:?}", call.headers);
     let given = json!({"error": "tier must be gold", "password": MADE, "dsn": format!("postgres://u:{MADE}@db/x"), "you": text});
     Reply::status(400).with(given)
+}
+
+const UNDO: &str = r#"
+postStop:
+  undo:
+    undoes: make
+    webhook: {url: "RECEIVER/undo"}
+"#;
+
+/// A success with a sensitive output arrives when another life has the name. The cluster removes the value again, after its
+/// undo if there is one.
+pub(crate) async fn of_a_late_success() {
+    let world = World::new().await;
+    let text = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    pod: {runner: sh, script: "#!/bin/sh\nprintf made >/tmp/dsn\n"}
+    outputs: {dsn: {file: /tmp/dsn, sensitive: true}}
+"##;
+    for (name, undo, undone) in [("kept", "", 0), ("undone", UNDO, 2)] {
+        world.publish(&plugin(&format!("{name}@1.0.0"), &format!("{text}{undo}"))).await;
+        let store = world.stack().store();
+        let life = id::life("sandbox", name, &format!("{name}-uid"));
+        let is_noted = async || {
+            let target = store.read_target("sandbox", name).await.unwrap().unwrap();
+            target.release.iter().any(|release| release.life == life)
+        };
+        world.create(name, name).await;
+        world.phase(name, Phase::Ready).await;
+        world.delete(name).await;
+        world.phase(name, Phase::Gone).await;
+        eventually("the release", async || (!is_noted().await).then_some(())).await;
+        world.lifecycle(Asked::Created, &sandbox(name, "another", name)).await.is(202);
+        world.phase(name, Phase::Ready).await;
+        world.taken(name).await;
+        let run = run_id(name, ebb_engine::Moment::BeforeReady);
+        let made = world.state(name, run.moment()).await.records[0].2.result.clone().unwrap();
+        let Kept::Inline(outputs) = made.outputs else { panic!("{made:?}") };
+        let claims = Claims {
+            run,
+            unit: Unit(0),
+            attempt: Attempt(2),
+            epoch: Epoch(1),
+            expiry: Timestamp(now().0 + 60_000),
+            kind: TokenKind::Relay,
+            more: 0,
+        };
+        let token = world.stack().env().settings.token_keys.mint(&claims);
+        let Some(ebb_wire::value::Value::Secret(secret)) = outputs.get("dsn") else { panic!("{outputs:?}") };
+        let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
+        world.callback(&token, &late).await.is(204);
+        eventually("a note of the release", async || is_noted().await.then_some(())).await;
+        assert_eq!(world.receiver.calls("POST /undo").len(), undone, "{name}");
+    }
 }
