@@ -36,7 +36,7 @@ pub struct Lifecycle {
     pub name: String,
     /// Identity of this life, at most 128 characters: another target of the same name has another uid.
     pub uid: String,
-    /// Rises with each change; 1 if left out, at most [`MAX_GENERATION`].
+    /// Rises with each change; 1 if left out, at most 2^53 - 1.
     #[serde(default = "first")]
     pub generation: u64,
     /// The target's document, YAML or JSON as text, `@{…}` expanded. Needed to create or update.
