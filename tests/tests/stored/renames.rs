@@ -21,6 +21,11 @@ const UNREAD: &[(&str, &str, &str)] = &[
     ("r u", "ds", "it bounds how many distinct results are kept, and no life here has more than one"),
     ("r u", "ev", "it is evidence for people, and no decision reads it"),
     ("r u", "ev.status", "as `ev`"),
+    (
+        "r u",
+        "un",
+        "a teardown waits for a request without an answer, and the lives that go on here do so after that time",
+    ),
     ("t", "by", "who has written it reads it, when an answer was lost; the next write leaves another"),
     ("t", "tell.reason", "it tells people why an outcome was not accepted, and no decision reads it"),
     ("t", "ttl", "the table alone reads it"),
