@@ -58,7 +58,7 @@ pub(super) struct Parcel {
     pub(super) undoes: String,
     pub(super) by_relay: bool,
     pub(super) later: bool,
-    /// Whether it may be sent only once.
+    /// True if it may be sent only once.
     pub(super) once: bool,
     /// Whether it has an output.
     pub(super) says: bool,
@@ -110,7 +110,7 @@ pub(super) struct State {
     pub(super) told: BTreeSet<String>,
     /// Invocations that began before a stop was answered; later ones may start nothing of the setup.
     pub(super) stopped_by: Option<TaskId>,
-    /// Whether somebody has asked for the stop.
+    /// True if a stop was requested.
     pub(super) stop_begun: bool,
     /// Requests that were answered with 202, and to whom.
     accepted: BTreeMap<String, TaskId>,
@@ -321,7 +321,7 @@ impl Outer {
         state.works.insert(parcel.name.clone(), Work { stand: Stand::Running, parcel: parcel.clone() });
     }
 
-    /// Whether the relay would begin another work now.
+    /// Returns whether the relay would begin another work now.
     fn has_place(&self, state: &State) -> bool {
         let running = |work: &&Work| work.parcel.by_relay && work.stand == Stand::Running;
         self.places.is_none_or(|places| state.works.values().filter(running).count() < places)
@@ -472,7 +472,7 @@ impl ebb_flow::ports::Relay for Outer {
     }
 
     async fn get(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        Err(RelayError::Unreachable(format!("nobody asks for {}", name.unit)))
+        Err(RelayError::Unreachable(format!("no request is open for {}", name.unit)))
     }
 
     async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {

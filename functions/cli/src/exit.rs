@@ -150,7 +150,7 @@ struct FailureDetail {
     causes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     next: Vec<String>,
-    /// What the server says, with its stable word, the errors of a document and the changes of an update.
+    /// The server's problem: its stable code, the errors of a document and the changes of an update.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<Problem>,
     /// Errors of documents that were found without a server.

@@ -58,7 +58,7 @@ impl Output {
     }
 }
 
-/// Whether an object for programs went to standard output.
+/// Returns whether a JSON object went to standard output.
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Writes the failure of a command for programs, unless the command has written an object already.

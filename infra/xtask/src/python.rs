@@ -20,7 +20,7 @@ pub(crate) enum Tools {
     Sam,
     /// The scanner.
     Checkov,
-    /// What tests the HTTP interface.
+    /// The packages that test the HTTP interface.
     Api,
 }
 
@@ -90,7 +90,7 @@ fn suitable() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nobody is asked and told, and what this machine's user has set for AWS and SAM plays no part.
+/// Removes the settings of this machine's user for AWS and SAM. No command asks questions or sends usage data.
 fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {

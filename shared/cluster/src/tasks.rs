@@ -20,7 +20,7 @@ struct Known {
     interested: HashMap<String, HashSet<WorkName>>,
     /// The version of the record of what this relay starts, if it knows the outcome of every request for its objects.
     sure: HashMap<WorkName, String>,
-    /// What works wait for, as it was seen last.
+    /// The last known reason why each work waits.
     pending: HashMap<WorkName, String>,
     /// When the runners of works have reported last.
     heartbeats: HashMap<WorkName, Instant>,

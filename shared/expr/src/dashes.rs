@@ -1,6 +1,6 @@
 //! Names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would read as subtractions.
 //!
-//! What follows `units.`, `resources.`, `params.` and `outputs.` is the name of something in a document, and such names
+//! The names after `units.`, `resources.`, `params.` and `outputs.` come from a document, and such names
 //! have dashes. Each is given another name of the same length before CEL reads it, so that places stay where they are,
 //! and gets its own back afterwards. A subtraction has blanks around it.
 
@@ -12,7 +12,7 @@ use crate::names::Root;
 use crate::tokens::{self, Position};
 use crate::walk::each_mut;
 
-/// What stands for a dash; the first one that gives a name which is not there yet.
+/// The replacements of a dash; the first one that gives an unused name is taken.
 const FILLERS: &str = "_0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// A text without dashes in names, and the names that they stand for.

@@ -89,7 +89,7 @@ impl Scope {
 pub const TARGET_FIELDS: [&str; 8] =
     ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
 
-/// What can follow `resource.`.
+/// The names that can follow `resource.`.
 pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 /// What can follow `response.`.

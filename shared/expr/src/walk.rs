@@ -252,7 +252,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The nearest name, unless so much is wrong that nobody reads it.
+    /// The nearest name, unless the document has too many errors for suggestions.
     fn near<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         if self.mistakes.len() < MAX_MISTAKES { self.budget.nearest(name, candidates) } else { None }
     }
@@ -332,20 +332,10 @@ impl Walk<'_> {
                 Some(Source::Response)
             }
             Root::Target => {
-                let field = self.constant(path, 0, "target.name")?;
-                if !TARGET_FIELDS.contains(&field) {
-                    self.unknown_field(at, name, field, &TARGET_FIELDS);
-                    return None;
-                }
-                Some(Source::Target(field.to_owned()))
+                Some(Source::Target(self.field(path, (at, name), "target.name", &TARGET_FIELDS)?))
             }
             Root::Resource => {
-                let field = self.constant(path, 0, "resource.name")?;
-                if !RESOURCE_FIELDS.contains(&field) {
-                    self.unknown_field(at, name, field, &RESOURCE_FIELDS);
-                    return None;
-                }
-                Some(Source::Own(field.to_owned()))
+                Some(Source::Own(self.field(path, (at, name), "resource.name", &RESOURCE_FIELDS)?))
             }
             Root::Params => Some(Source::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
             Root::Units | Root::Resources => {
@@ -388,6 +378,22 @@ impl Walk<'_> {
             self.report(path.root_id, code, message, Some(format!("write a constant name, as in `{shape}`")));
         }
         name
+    }
+
+    /// Returns the field of a root that has these `fields`, or reports that it has no such field.
+    fn field(
+        &mut self,
+        path: &Path<'_>,
+        (at, root): (u64, &str),
+        shape: &str,
+        fields: &[&str],
+    ) -> Option<String> {
+        let field = self.constant(path, 0, shape)?;
+        if !fields.contains(&field) {
+            self.unknown_field(at, root, field, fields);
+            return None;
+        }
+        Some(field.to_owned())
     }
 
     fn unknown_root(&mut self, path: &Path<'_>) {

@@ -22,7 +22,7 @@ pub struct FirstCause {
     pub attempt: Attempt,
     /// Why it failed.
     pub reason: Reason,
-    /// What its request looked like, if it is a webhook's.
+    /// The evidence of its request, if it is a webhook's.
     pub evidence: Option<Box<Evidence>>,
 }
 

@@ -1,4 +1,4 @@
-//! What an update of a living target asks for that the target does not have.
+//! The changes that an update of a living target asks for.
 //!
 //! Plans are compared by what their documents say: order, comments and positions do not count, nor do the defaults that
 //! another version of the compiler may add to units.
@@ -57,7 +57,7 @@ pub fn between(living: &Plan, asked: &Plan) -> Vec<DocumentChange> {
     changes
 }
 
-/// What the documents of a plan say, as a tree whose paths are those of a document.
+/// Returns the content of a plan's documents as a tree with the paths of a document.
 fn content(plan: &Plan) -> Value {
     let target = &plan.target;
     let mut units: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();

@@ -17,9 +17,9 @@ pub enum FlowError {
     /// Something stored is lost or damaged: the same call fails until it is restored.
     #[error("{what}; {fix}")]
     Damaged {
-        /// What is missing or unreadable.
+        /// The missing or unreadable thing.
         what: String,
-        /// What restores it.
+        /// The command that restores it.
         fix: &'static str,
     },
 }

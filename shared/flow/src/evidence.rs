@@ -42,7 +42,7 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     .into()
 });
 
-/// What is known of a request that was sent.
+/// The known parts of a sent request.
 pub(crate) struct Sent<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,

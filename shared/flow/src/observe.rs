@@ -51,7 +51,7 @@ struct Invocation {
     trace: Option<Mutex<Trace>>,
 }
 
-/// What an invocation is about, for its figures.
+/// The subject of an invocation, for its metrics.
 #[derive(Clone, Debug, Default)]
 struct Subject {
     run: Option<String>,

@@ -45,7 +45,7 @@ pub struct Failure {
     pub took_ms: Option<u64>,
     /// The tail of its log.
     pub log: Option<String>,
-    /// What its request looked like, if it is a webhook's.
+    /// The evidence of its request, if it is a webhook's.
     pub evidence: Option<Box<Evidence>>,
 }
 

@@ -176,7 +176,7 @@ fn acts_until(env: &Env, unit: &UnitPlan, record: &Record) -> Option<Timestamp> 
     }
     let result = record.result.as_ref()?;
     let landed = match result.verdict {
-        // Whoever settles a run has waited for what may still arrive.
+        // The run was settled only after the landing time of its requests.
         Verdict::Cancelled => Timestamp(result.at),
         _ => lands_until(env, record)?,
     };

@@ -189,7 +189,7 @@ pub enum WorkDoc {
         body: Option<At<Tree>>,
         /// For how long its receiver may act after a request that it did not answer; the unit's timeout if absent.
         acts_within_ms: Option<u64>,
-        /// Whether the request may be sent again while its outcome is unknown.
+        /// True if the request may be sent again while its outcome is unknown.
         idempotent: bool,
         /// The URL that tells what it has made.
         describe: Option<At<Text>>,
@@ -360,7 +360,7 @@ pub struct RouteGroup {
     pub cluster: Option<String>,
     /// Milliseconds after creation, if `ttl_from` does not say otherwise.
     pub ttl_ms: Option<u64>,
-    /// What `ttl` counts from, with its place; without `offsetFrom` that is [`Self::NO_MATCHED_SANDBOXES`].
+    /// The start of `ttl`, with its place; without `offsetFrom` that is [`Self::NO_MATCHED_SANDBOXES`].
     pub ttl_from: Option<At<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a failed request of a webhook unit looked like, for the people who have to find the cause.
+//! The evidence of a failed request of a webhook unit, for the people who have to find the cause.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Evidence {
     /// declares sensitive outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Whether the body went on.
+    /// True if the body was longer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }

@@ -166,7 +166,7 @@ impl Lifecycle {
     }
 }
 
-/// What ends a segment of a path, or is decoded in it.
+/// The characters that end a segment of a path, or are decoded in it.
 const UNSAFE: [char; 5] = ['/', '#', '%', '?', '\\'];
 
 /// Checks the kind of a target.

@@ -76,7 +76,7 @@ pub struct TryResult {
     /// Why it failed or was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// What its request looked like; with a failure of a webhook unit.
+    /// The evidence of its request; with a failure of a webhook unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
     /// When the next try may start; with a failure that is tried again.
@@ -85,7 +85,7 @@ pub struct TryResult {
     /// Whether the tail of its log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
-    /// Whether its request got no answer of the backend, so that it may still arrive or be acted on.
+    /// True if its request got no answer of the backend. The request may still arrive or be acted on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
     /// Digest of verdict and outputs: tells a repeated result from another one.

@@ -400,7 +400,7 @@ pub enum WorkState {
     Running {
         /// The tail of its log so far.
         log: String,
-        /// What it waits for, as its relay saw it last: a node, an image, a condition of an object. For people.
+        /// The last known reason why it waits: a node, an image, a condition of an object. For people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pending: Option<String>,
         /// Milliseconds since the last heartbeat of its runner.

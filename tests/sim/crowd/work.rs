@@ -21,7 +21,7 @@ const FIRST_LATE_MS: u64 = 120_000;
 /// Results of a flood: more than are kept of an attempt.
 const FLOOD: usize = ebb_wire::limits::DISTINCT_RESULTS + 4;
 
-/// Whether what a callback reports is taken away in the end.
+/// Returns whether the thing that a callback reports is undone in the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counts {
     /// It is.
@@ -121,8 +121,8 @@ impl Work {
         }
     }
 
-    /// Reports one thing more with each callback, more of them than are kept. What is answered as one too many is nobody's
-    /// to take away.
+    /// Reports one thing more with each callback, more of them than are kept. A result that is
+    /// refused as one too many is not undone.
     pub(super) async fn flood(self: Arc<Self>, number: usize, token: String) {
         let _active = Active::new(&self.books);
         let part = Arc::clone(&self.books.state().tries[number].part);

@@ -13,7 +13,7 @@ use crate::tree;
 /// The functions by the names of their resources.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
-/// What stands for nothing where a condition does not hold.
+/// The value that stands for nothing where a condition does not hold.
 const NOTHING: &str = "AWS::NoValue";
 
 pub(crate) fn template() -> Value {
@@ -257,7 +257,7 @@ fn every_documented_route_leads_to_its_function() {
     }
 }
 
-/// What Lambda needs to put functions into a VPC is allowed to it alone, and only if there is a VPC.
+/// The policy that Lambda needs for functions in a VPC is attached only if there is a VPC.
 #[test]
 fn functions_join_a_network_that_they_are_given() {
     let template = template();
@@ -295,7 +295,7 @@ fn memory_and_concurrency_are_parameters() {
         let (reserves, concurrency) = (format!("Reserves{function}"), format!("{function}Concurrency"));
         assert_eq!(of["ReservedConcurrentExecutions"], json!([reserves, concurrency, NOTHING]));
         assert_eq!(template["Conditions"][&reserves], json!([[concurrency, 0]]));
-        // What is reserved for one is taken from all others of the account: by default nothing is.
+        // Concurrency that one function reserves is taken from all others of the account: the default reserves none.
         assert_eq!(default(&concurrency), Some(0));
     }
     let queue = &properties(&template, "Sweep")["Events"]["Wakeup"]["Properties"];

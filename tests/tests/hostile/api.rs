@@ -148,7 +148,7 @@ pub(crate) async fn roles() {
         let (method, path, _) = &route;
         let operates =
             ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
-        // Who asks for sandboxes must not be able to sign for Ebb.
+        // A sender of sandboxes must not be able to sign for Ebb.
         let secret = path.ends_with("/signing-secret");
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
         let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";

@@ -340,7 +340,7 @@ pub(crate) async fn signing_secrets() {
     world.get("/v1/plugins/nothing/signing-secret").await.is_problem(404, "not-found");
 }
 
-/// A callback that cannot be taken is shown to whoever looks for the reason why its unit waits.
+/// `why` shows a refused callback of a unit that waits.
 pub(crate) async fn refused_callbacks_are_shown() {
     let (world, call) = accepted().await;
     let answer = world.callback(call.token(), &json!({"status": "failed", "error": "quota"})).await;
@@ -387,7 +387,7 @@ pub(crate) async fn a_flood_of_distinct_results() {
         }
     }
     assert_eq!(refused, 24);
-    // What is kept is known as before.
+    // The kept results are known as before.
     let answer = world.callback(call.token(), &succeeded("id-3")).await;
     assert!(!answer.body.contains("too-many-results"), "{answer:?}");
     world.phase("a", Phase::Ready).await;

@@ -75,7 +75,7 @@ pub(crate) async fn heads() {
     }
 }
 
-/// Bodies whose signature nobody has verified yet fill a bounded part of the memory.
+/// Bodies whose signature is not verified yet fill a bounded part of the memory.
 pub(crate) async fn unproven_bodies() {
     let world = World::new().await;
     let mut headers = forged(now());

@@ -77,7 +77,7 @@ struct Case {
     /// Whose the name is now, how that life is, and for how long; `None`: it is not known.
     target: Option<(&'static str, TargetPhase, u64)>,
     age_ms: u64,
-    /// Who has asked for it, and whether the labels are its own.
+    /// The installation that requested it, and if the labels are its own.
     ours: (By, bool),
     /// Whether it is listed, whether as proven, and whether it is deleted unasked.
     expected: (bool, bool, bool),

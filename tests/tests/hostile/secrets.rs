@@ -232,7 +232,7 @@ outputs: {id: "${units.make.outputs.id}"}
     assert!(shown.to_string().contains("\"value\""), "{shown}");
 }
 
-/// What a failed request is remembered by holds no credential: neither of the request nor of the answer.
+/// The evidence of a failed request holds no credential: neither of the request nor of the answer.
 pub(crate) async fn evidence() {
     let world = World::new().await;
     let text = r#"

@@ -192,7 +192,7 @@ async fn waiting() {
         request
     };
     let own = request(&first, "echo first", 60_000);
-    // What is asked for again while it waits has the newest callback.
+    // Work that is requested again while it waits has the newest callback.
     let mut early = own.clone();
     early.callback.token = "of the first request".to_owned();
     for request in [early, request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {

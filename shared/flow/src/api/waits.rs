@@ -1,4 +1,4 @@
-//! What a target waits for, as its own item tells it.
+//! The reasons why a target waits, read from its own item.
 
 use ebb_engine::{Moment, TargetPhase};
 use ebb_store::TargetHead;
@@ -17,7 +17,7 @@ pub fn delivery(target: &TargetHead) -> Option<OutcomeDelivery> {
     })
 }
 
-/// What a target, or the life that has its name next, waits for. `None`: for nothing.
+/// Returns the reason why a target, or the next life of its name, waits. `None`: it does not wait.
 pub fn reason(target: &TargetHead) -> Option<String> {
     let delivery = delivery(target).map(|delivery| {
         let OutcomeDelivery { outcome, tries, reason, .. } = delivery;

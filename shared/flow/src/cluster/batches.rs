@@ -42,7 +42,7 @@ enum Class {
     Dequeue,
     /// Looks at works.
     Get,
-    /// What only the relay needs to know.
+    /// The facts that only the relay needs.
     Tell,
 }
 
@@ -77,7 +77,7 @@ fn timeout(verb: &Verb) -> Duration {
 pub(super) struct Batches(Mutex<HashMap<(String, Class), Open>>);
 
 struct Open {
-    /// Without its callers nobody sends it.
+    /// The batch is not sent if its callers are gone.
     sending: WeakShared<BoxFuture<'static, Arc<Mutex<Vec<Option<Answered>>>>>>,
     verbs: Arc<Mutex<Verbs>>,
 }

@@ -24,7 +24,7 @@ pub(super) struct Sender {
     pub(super) call: Arc<dyn Call>,
 }
 
-/// What became of a batch as a whole.
+/// The outcome of a whole batch.
 enum Sent {
     Answers(Answers),
     /// This holds for each of its verbs.

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::observe::{Function, Telemetry};
 
-    /// What Lambda passes on of a request, be it from API Gateway or from a function's URL. `path` is decoded.
+    /// The parts of a request that Lambda passes on, from API Gateway or a function URL. `path` is decoded.
     fn request(path: &str, host: &str) -> Request {
         let event = json!({
             "version": "2.0",

@@ -169,7 +169,7 @@ fn incomplete(error: s3s::StdError) -> s3s::S3Error {
     answer
 }
 
-/// Whether there is any file below `folder`: the emulator leaves the empty folders of deleted objects.
+/// Returns whether any file is below `folder`. The emulator leaves the empty folders of deleted objects.
 fn holds_files(folder: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -34,7 +34,7 @@ pub enum EmbeddedError {
     Damaged {
         /// Which.
         file: std::path::PathBuf,
-        /// What SQLite says.
+        /// The error of SQLite.
         reason: String,
     },
     /// The emulator refused.

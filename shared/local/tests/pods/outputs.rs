@@ -92,7 +92,7 @@ pub(crate) async fn too_large() {
 }
 
 /// Neither the values that come from secrets nor those that become secrets are anywhere else.
-/// What a life has made of secrets goes with it; what a user has put and what other lives have made stays.
+/// The release of a life deletes the secrets that it made. Secrets of users and of other lives stay.
 pub(crate) async fn released() {
     let world = World::new();
     let state = world.state.path();

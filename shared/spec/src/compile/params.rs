@@ -88,7 +88,7 @@ pub(super) fn fits(budget: &WorkBudget, param: &Param, value: &Value) -> Result<
         return Err(format!("has to have at most {high} characters, not {length}"));
     }
     let Some(pattern) = &param.pattern else { return Ok(()) };
-    // What is wrong with the pattern itself has been reported.
+    // An invalid pattern was reported before.
     let Ok(matcher) = matcher(budget, &pattern.value) else { return Ok(()) };
     match budget.matches(&matcher, text) {
         Some(true) => Ok(()),

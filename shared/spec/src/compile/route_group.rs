@@ -1,4 +1,4 @@
-//! What a route group asks for that is not done.
+//! The fields of a route group that Ebb does not support.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::RouteGroup;

@@ -22,7 +22,7 @@ const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the 
 /// Variables of a script that differ between the resources of a target.
 const OWN_VARIABLES: [&str; 4] = ["EBB_KEY", "EBB_IDEMPOTENCY_KEY", "EBB_RESOURCE", "SIGNADOT_RESOURCE_NAME"];
 
-/// What a unit makes, as far as it is known before the target exists.
+/// The things that a unit makes, as far as they are known before the target exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     /// The words for a message.

@@ -11,7 +11,7 @@ pub(crate) const KEYS: [&str; 12] = [
     "pod", "webhook", "object", "cluster", "when", "after", "undoes", "cleanup", "timeout", "retry",
     "inputs", "outputs",
 ];
-/// What `cleanup` can be.
+/// The values of `cleanup`.
 const CLEANUP: [&str; 1] = ["none"];
 pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
 pub(crate) const POD: [&str; 2] = ["runner", "script"];
@@ -69,7 +69,7 @@ pub(super) fn unit(
     })
 }
 
-/// Whether nothing that the unit makes has to be undone.
+/// Returns whether the unit declares that nothing has to be undone.
 fn cleanup(reader: &mut Reader<'_>, map: &Map<'_>) -> bool {
     let Some(text) = reader.optional_string(map, "cleanup") else { return false };
     let known = CLEANUP.contains(&text.value.as_str());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::load::yaml::{self, Node, Value};
 use crate::model::{Pos, SourceText};
 
-/// What the first line begins with.
+/// The beginning of the first line.
 const HEADER: &str = "# ebb:lines ";
 /// The most runs that are kept; what comes after them is told by the last one.
 const MAX_RUNS: usize = 10_000;

@@ -203,7 +203,7 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
     }
 }
 
-/// Whether a `${` stands unquoted in a mapping or list of one line, where its brace ends the mapping.
+/// Returns whether a `${` stands unquoted in a mapping or list of one line, where its brace ends the mapping.
 fn unquoted(line: &str) -> bool {
     let before = |at: usize| line[..at].trim_end().ends_with([':', ',', '[']);
     line.contains(['{', '[']) && line.match_indices("${").any(|(at, _)| before(at))

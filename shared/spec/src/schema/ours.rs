@@ -177,7 +177,7 @@ struct Unit {
     outputs: Option<BTreeMap<String, Output>>,
 }
 
-/// What has to be undone of a unit.
+/// The cleanup of a unit.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 enum Cleanup {

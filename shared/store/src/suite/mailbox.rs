@@ -114,7 +114,7 @@ pub(super) async fn a_look_for_letters_reads_no_more_than_it_needs(world: World)
     assert!(look.read_units <= 32.0, "{look:?}");
     assert_eq!(world.mail("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
     assert_eq!(world.meter.take().requests, [].into());
-    // What lies behind those that are answered or held is found.
+    // A look finds the mail behind that which is answered or held.
     for id in of(0..120) {
         store.answer_letter("eu", &id, b"done").await.unwrap();
     }

@@ -30,7 +30,7 @@ struct Printed {
     last: Option<(String, String, u32)>,
     /// How many tries have said something.
     said: usize,
-    /// Whether more than one unit is followed.
+    /// True if more than one unit is followed.
     several: bool,
 }
 
