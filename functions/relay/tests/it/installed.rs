@@ -169,7 +169,7 @@ async fn installed() {
     };
     let (batches, reports) = (service("ebb-relay", 8080).await, service("ebb-relay-reports", 8081).await);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let uid = crate::world::uid_of(&client).await;
+    let uid = crate::world::uid_of(client).await;
     let ask = async |request: Request| {
         let batch = json!(Batch { v: 1, cluster: uid.clone(), requests: vec![request] });
         // kube-proxy hears of the pod a moment after us.

@@ -76,9 +76,12 @@ fn timeout(verb: &Verb) -> Duration {
 #[derive(Default)]
 pub(super) struct Batches(Mutex<HashMap<(String, Class), Open>>);
 
+/// The answers of a batch, in the order of its verbs. Each caller takes its own.
+type Answers = Arc<Mutex<Vec<Option<Answered>>>>;
+
 struct Open {
     /// The batch is not sent if its callers are gone.
-    sending: WeakShared<BoxFuture<'static, Arc<Mutex<Vec<Option<Answered>>>>>>,
+    sending: WeakShared<BoxFuture<'static, Answers>>,
     verbs: Arc<Mutex<Verbs>>,
 }
 
