@@ -212,7 +212,9 @@ impl Place {
         let table = Arc::new(Table::new(runtime.clone()));
         let gates = Gates::new(runtime.clone());
         let loses = budget.deaths + budget.drops > 0;
-        let late = budget.ticks > 1 && budget.sweeps == 0;
+        let faults = budget.deaths + budget.losses + budget.drops + budget.doubles + budget.failures;
+        let undisturbed = budget.ticks > 0 && faults + budget.deletions == 0;
+        let late = budget.sweeps == 0 && (budget.ticks > 1 || undisturbed);
         let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, loses, graph.places);
         let place = Self {
             late,
@@ -250,7 +252,8 @@ impl Place {
 
     fn env(&self) -> Env {
         let second = Duration::from_secs(1);
-        // Where time alone passes twice, the first look is later than the deadline of a unit, which has a hint then.
+        // Where time passes twice, or nothing but time interferes, the first look is later than the deadline of a unit, which
+        // has a hint then.
         let first_look = Millis(if self.late { 1_000 * TIMEOUT_S + 1_000 } else { 60_000 });
         let settings =
             Settings { grace: second, answer: second, budget: second, first_look, ..settings(LANDING_MS) };

@@ -1,7 +1,7 @@
 //! Work that outlives the request that it came with.
 //!
 //! A request is accepted when its state is durable. Its answer waits for the work that follows, but only for
-//! [`ANSWER_WAITS`]; the rest runs after the answer. Neither a connection that closes nor a slow receiver ends that work.
+//! 0.5 s; the rest runs after the answer. Neither a connection that closes nor a slow receiver ends that work.
 //! One machine joins it when it stops. Lambda joins it between the answer and the next event, because it freezes a function
 //! that asks for the next event.
 
