@@ -186,7 +186,7 @@ pub(super) enum Ended {
 
 /// A world.
 pub(super) struct Place {
-    /// Whether the first look at a run is later than the deadline of its units.
+    /// True if the first look at a run is later than the deadline of its units.
     late: bool,
     pub(super) runtime: Runtime,
     pub(super) table: Arc<Table>,

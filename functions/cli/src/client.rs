@@ -125,7 +125,7 @@ fn refused(problem: &Problem) -> Trouble {
         401 | 403 => {
             Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
         }
-        // What is damaged stays so; the text says what restores it.
+        // Damaged state stays damaged; the text names the command that restores it.
         500.. if problem.code == "damaged" => Trouble::broken(text),
         500.. => Trouble::broken(text).next("try again; the server's log says more"),
         _ => Trouble::failed(text),

@@ -3,7 +3,7 @@
 use crate::python::Tools;
 use crate::run::{cargo, folder, root, run};
 
-/// What is asked for.
+/// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Generated requests for each operation and phase

@@ -210,7 +210,7 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         true => stable_key(&life, resource, name),
         false => stable_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
     };
-    // What made the thing may have died before it could say what the thing is called: its undo is given the same key.
+    // A script may die before it can report the name of the thing that it made. Its undo gets the same key.
     let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
     let (key_resource, key_unit) = undone.map_or((resource, name), |undone| key_parts(&undone.key));
     let mut pairs = vec![
@@ -407,7 +407,7 @@ async fn post(
                 return Ok(Sent { ended: None, more: 0 });
             }
             Judged::Nothing if possible > now => {
-                // What a receiver that gave no answer makes until then is found by asking again.
+                // The next request finds the thing that a receiver without an answer makes until then.
                 put_off(env, run, this, possible).await?;
                 return Ok(Sent { ended: None, more: 0 });
             }

@@ -249,7 +249,7 @@ struct Recent<T> {
     old: HashMap<String, (T, usize)>,
 }
 
-/// What restores a plan. Its digest is that of the compiled document, so the same document stores it again.
+/// The command that restores a plan. Its digest is that of the compiled document, so the same document stores it again.
 const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
 /// Entries per generation.

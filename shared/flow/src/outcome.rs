@@ -56,7 +56,7 @@ impl Failure {
         Self { reason, status: None, retry_after: None, took_ms: None, log: None, evidence: None }
     }
 
-    /// Whether the backend did not answer: its request may still arrive, or be acted on. A gateway that gives up says
+    /// Returns whether the backend did not answer: its request may still arrive, or be acted on. A gateway that gives up says
     /// nothing of the server behind it.
     pub fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {

@@ -204,7 +204,7 @@ async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progre
     next(env, run, head, cause, Taker::First).await
 }
 
-/// Whether the undo of a unit takes a late success into account.
+/// True if the undo of a unit takes a late success into account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Covered {
     Yes,

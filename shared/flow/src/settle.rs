@@ -188,7 +188,7 @@ async fn settle_cluster(
     Ok(settled)
 }
 
-/// Whether an invocation that began its requests then begins no more of them.
+/// Returns whether an invocation that began its requests then begins no more of them.
 fn is_over(env: &Env, begun: Timestamp) -> bool {
     env.now().since(begun).0 >= BEGINS
 }

@@ -233,7 +233,7 @@ pub struct Webhook {
     /// For how long its receiver may act after a request that it did not answer; absent: the unit's timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acts_within_ms: Option<u64>,
-    /// Whether it is not sent again while its outcome is unknown.
+    /// True if it is not sent again while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub posts_once: bool,
     /// The URL that tells what a request with an unknown outcome has made.

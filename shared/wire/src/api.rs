@@ -30,7 +30,7 @@ pub struct Problem {
     /// Errors of a document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentError>,
-    /// What an update of a living target would change.
+    /// The changes that an update of a living target asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<DocumentChange>,
 }
@@ -162,7 +162,7 @@ pub struct TargetInfo {
     pub expires: Option<String>,
     /// Exact plugin versions that it holds.
     pub plugins: Vec<String>,
-    /// What it, or the life that has its name next, waits for; for people.
+    /// The reason why it, or the next life of its name, waits; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
 }

@@ -11,7 +11,7 @@ pub const EVENT: usize = (6 << 20) - (64 << 10);
 pub const API_BODY: usize = 5 << 20;
 /// What is read of a webhook unit's response.
 pub const RESPONSE_BODY: usize = 1 << 20;
-/// What is read of a relay's answers to a batch: the result of one unit and more.
+/// Bytes that are read of a relay's answers to a batch: the result of one unit and more.
 pub const ANSWERS_BODY: usize = 6 << 20;
 /// One output.
 pub const OUTPUT: usize = 1 << 20;

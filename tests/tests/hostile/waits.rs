@@ -1,4 +1,4 @@
-//! What people see of targets that wait, have failed or are damaged.
+//! The answers for targets that wait, have failed or are damaged.
 
 use axum::http::Method;
 use ebb_wire::api::{Phase, TargetPage, UnitState};

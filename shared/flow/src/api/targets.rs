@@ -139,7 +139,7 @@ pub async fn get(
     }))
 }
 
-/// What is known of a target whose plan is lost.
+/// Returns the known parts of a target whose plan is lost.
 fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
     let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(target) };
     TargetDetail {

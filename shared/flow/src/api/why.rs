@@ -99,7 +99,7 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     }))
 }
 
-/// What can be said of a target whose plan is lost.
+/// Returns the answer for a target whose plan is lost.
 fn damaged(target: &TargetHead, what: &str, fix: &str) -> Why {
     Why {
         target: format!("{}/{}", target.kind, target.name),
@@ -113,7 +113,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> Why {
     }
 }
 
-/// What an undelivered outcome, or a life that waits for the name, adds to the summary.
+/// Returns the addition to the summary for an undelivered outcome, or for a life that waits for the name.
 fn undelivered(target: &TargetHead) -> Option<String> {
     let delivery = waits::delivery(target);
     if delivery.is_none() && target.waiting.is_none() {
@@ -124,7 +124,7 @@ fn undelivered(target: &TargetHead) -> Option<String> {
     waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
 }
 
-/// Whether the run of `moment` matters for where the target stands now.
+/// Returns whether the run of `moment` matters for where the target stands now.
 fn concerns(target: &TargetHead, moment: Moment) -> bool {
     match (target.phase, target.moment) {
         (TargetPhase::Failed, last) => last == Some(moment),
@@ -350,7 +350,7 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
     Some(format!("{}: unit {} {what}, {tries}{more}{pending}", run.event, unit.key))
 }
 
-/// What a cancelled run waits for: units that may still be working, and until when.
+/// Returns the reason why a cancelled run waits: units that may still be working, and until when.
 fn cancelled(run: &RunDetail) -> Option<String> {
     let open = run.units.iter().filter(|unit| unit.state == UnitState::Cancelled && unit.ended.is_none());
     let open: Vec<&UnitDetail> = open.collect();

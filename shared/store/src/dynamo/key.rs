@@ -108,7 +108,7 @@ pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> Strin
     format!("{}#late#{}", record(unit, attempt), second_digest(digest))
 }
 
-/// What names a second result among those of its try.
+/// Returns the name of a second result among those of its try.
 pub(crate) fn second_digest(digest: &str) -> String {
     short_digest(&[digest], 32)
 }

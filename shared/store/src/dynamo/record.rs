@@ -1,7 +1,7 @@
 //! Records: `r#RUN` / `u#IIIII#AAA`, and `…#late#DIGEST` for a second result of the same try.
 //!
 //! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
-//! started, `c` accepted, `n` asked again or put off until, `q` posted, `l` leased until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
+//! started, `c` accepted, `n` asked again or put off until, `q` posted, `le` leased until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
 //! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
 //! there is a log, `un` whether no backend answered, `dg` digest. `dg` is there exactly when there is a result. `ds` names
 //! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
@@ -158,7 +158,7 @@ impl ReadRecords for Dynamo {
     }
 }
 
-/// What became of a conditional write to a record.
+/// The outcome of a conditional write to a record.
 enum Written {
     Yes(Item),
     No(Item),

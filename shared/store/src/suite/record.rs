@@ -73,7 +73,7 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     assert_eq!(records[0].2.others, vec![second]);
 }
 
-/// What one sender reports without end is kept up to a bound and counted from there on.
+/// Results of one sender are kept up to a bound and counted from there on.
 pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: World) {
     let run = new_run("a").id;
     let put =

@@ -72,6 +72,6 @@ fn printed(arguments: &Arguments) -> anyhow::Result<()> {
     let (x86, arm64) = (bill.month(Machine::X86)?, bill.month(Machine::Arm64)?);
     let sandboxes = arguments.sandboxes;
     println!("{sandboxes} such sandboxes a day, for 30 days: ${:.2} (arm64: ${:.2})", x86.0, arm64.0);
-    println!("whether or not there are any: ${:.2} (arm64: ${:.2}) of it", x86.1, arm64.1);
+    println!("even without sandboxes: ${:.2} (arm64: ${:.2}) of it", x86.1, arm64.1);
     Ok(())
 }

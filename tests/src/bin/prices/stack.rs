@@ -1,4 +1,4 @@
-//! What the stack has that is paid for by the month, and what its parameters are if nothing is set, from the template.
+//! The parts of the stack that are paid by the month, and the defaults of its parameters, from the template.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(crate) struct Stack {
     pub(crate) filter: String,
 }
 
-/// What API Gateway puts into the entry's line, as long as it is at least: an address of IPv4, four digits of milliseconds.
+/// The shortest values that API Gateway writes into a line of the access log: an address of IPv4, four digits of milliseconds.
 const OF_A_REQUEST: [(&str, &str); 8] = [
     ("$context.requestTime", "22/Nov/2026:10:00:00 +0000"),
     ("$context.identity.sourceIp", "203.0.113.100"),

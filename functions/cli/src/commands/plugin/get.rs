@@ -71,7 +71,7 @@ fn text(detail: &PluginDetail) -> String {
     format!("{head}\n{}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
 }
 
-/// What a plugin takes and gives, with the descriptions of its document.
+/// The params and outputs of a plugin, with the descriptions of its document.
 fn interface(document: &str) -> String {
     let Ok(plugins) = load::plugins("document", document, &NoFiles, &Vars::none()) else {
         return String::new();

@@ -23,7 +23,7 @@ const NOT_VALID: &str = "the token is not valid here";
     (status = 400, body = Problem, description = "Not a callback."),
     (status = 401, body = Problem, description = "No token."),
     (status = 403, body = Problem, description = "Not a token of ours, or an expired one."),
-    (status = 409, body = Problem, description = "`late`: too late to count; an authentic success is recorded, and what it made is taken away. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
+    (status = 409, body = Problem, description = "`late`: too late to count; an authentic success is recorded, and its result is undone. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
     (status = 410, body = Problem, description = "The run is not there any more, or the attempt of an expired token is not."),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 503, body = Problem, description = "Try again."),
