@@ -77,7 +77,8 @@ impl Remainder {
     }
 }
 
-/// Does what follows from an accepted request. Returns what is still under way when the answer has waited long enough.
+/// Does what follows from an accepted request. Returns what is still under way when the answer has waited long enough. If
+/// the run cannot be made due, the answer waits for all of it.
 ///
 /// # Errors
 /// The store's, if the work ends within that time.
@@ -86,20 +87,90 @@ pub(crate) async fn follow(
     follow_up: FollowUp,
 ) -> Result<Option<Extension<Remainder>>, FlowError> {
     let run = follow_up.run().cloned();
-    let own = Arc::clone(env);
-    let mut work = Box::pin(async move { follow_up.finish(&own).await });
+    let (own, work_env) = (Arc::clone(env), Arc::clone(env));
+    let hasten = async move {
+        let Some(run) = run else { return Ok(()) };
+        // A sender that was answered does not repeat its request. If this process dies, the schedule finds the run.
+        // Refused where the run is due sooner.
+        let due = own.now().plus(own.settings.sending());
+        own.store.patch_run(&run, &accept(Event::Hastened { due })).await?;
+        Ok(())
+    };
+    let rest = wait(async move { follow_up.finish(&work_env).await }, hasten).await?;
+    Ok(rest.map(|rest| {
+        Extension(Remainder::of(async move {
+            if let Err(error) = rest.await {
+                tracing::warn!(%error, "the run is looked at when it is due");
+            }
+        }))
+    }))
+}
+
+/// Waits for `work` as long as an answer does, then does `hasten` and returns the rest of `work`. If `hasten` fails, the
+/// requests under way are answered and recorded first.
+async fn wait<'a>(
+    work: impl Future<Output = Result<(), FlowError>> + Send + 'a,
+    hasten: impl Future<Output = Result<(), FlowError>>,
+) -> Result<Option<BoxFuture<'a, Result<(), FlowError>>>, FlowError> {
+    let mut work = work.boxed();
     if let Ok(done) = tokio::time::timeout(ANSWER_WAITS, &mut work).await {
         return done.map(|()| None);
     }
-    if let Some(run) = run {
-        // A sender that was answered does not repeat its request. If this process dies, the schedule finds the run.
-        // Refused where the run is due sooner.
-        let due = env.now().plus(env.settings.sending());
-        env.store.patch_run(&run, &accept(Event::Hastened { due })).await?;
+    if let Err(error) = hasten.await {
+        tracing::warn!(%error, "the run could not be made due; the answer waits for its work");
+        return work.await.map(|()| None);
     }
-    Ok(Some(Extension(Remainder::of(async move {
-        if let Err(error) = work.await {
-            tracing::warn!(%error, "the run is looked at when it is due");
+    Ok(Some(work))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+
+    fn unwritten() -> Result<(), FlowError> {
+        Err(FlowError::Contended("a run".to_owned()))
+    }
+
+    /// Work that ends once it was tried to make the run due, and the trial.
+    fn after_the_wait<'a>(
+        ended: &'a AtomicBool,
+        end: Result<(), FlowError>,
+        hastened: Result<(), FlowError>,
+    ) -> (impl Future<Output = Result<(), FlowError>> + 'a, impl Future<Output = Result<(), FlowError>>) {
+        let (release, released) = tokio::sync::oneshot::channel();
+        let work = async move {
+            released.await.unwrap();
+            ended.store(true, SeqCst);
+            end
+        };
+        let hasten = async move {
+            release.send(()).unwrap();
+            hastened
+        };
+        (work, hasten)
+    }
+
+    #[tokio::test]
+    async fn requests_under_way_are_awaited_if_their_run_cannot_be_made_due() {
+        for (hastened, is_awaited) in [(Ok(()), false), (unwritten(), true)] {
+            let ended = AtomicBool::new(false);
+            let (work, hasten) = after_the_wait(&ended, Ok(()), hastened);
+            let rest = wait(work, hasten).await.unwrap();
+            assert_eq!((ended.load(SeqCst), rest.is_none()), (is_awaited, is_awaited));
+            if let Some(rest) = rest {
+                rest.await.unwrap();
+            }
+            assert!(ended.load(SeqCst));
         }
-    }))))
+    }
+
+    #[tokio::test]
+    async fn the_answer_tells_what_work_failed_with() {
+        let ended = AtomicBool::new(false);
+        let (work, hasten) = after_the_wait(&ended, unwritten(), unwritten());
+        assert!(wait(work, hasten).await.is_err());
+        assert!(wait(async { unwritten() }, async { Ok(()) }).await.is_err());
+    }
 }
