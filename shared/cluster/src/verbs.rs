@@ -297,6 +297,8 @@ impl Inner {
             held.record.phase = Phase::Ended;
         }
         if changed {
+            // The outcome of every request for its objects is known of the version that is replaced here.
+            held.sure |= self.tasks.doubt(&request.name, &held.version);
             self.store.save(&mut held).await?;
         }
         if held.record.phase == Phase::Starting {
@@ -448,3 +450,6 @@ impl Inner {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
