@@ -33,7 +33,7 @@ pub enum Taken {
     Late(From),
     /// The attempt has reported more distinct results than are kept. It was counted.
     Excess(From),
-    /// The token is not ours, or is damaged.
+    /// The token is not one of this control plane, or names a unit that its run does not have.
     Forbidden,
     /// The token has expired, and the callback says nothing that has to be kept.
     Expired(From),
@@ -61,27 +61,40 @@ impl From {
     }
 }
 
+/// The claims of a token that was verified.
+pub struct ProvenToken {
+    claims: Claims,
+    expiry: Expiry,
+}
+
+/// Verifies the token of a callback. Returns `None` for a token that this control plane did not make. An expired token is
+/// proven too: a success that it reports is kept.
+pub fn prove(env: &Env, token: &str) -> Option<ProvenToken> {
+    match env.settings.token_keys.verify(token, env.now()) {
+        Ok(claims) => Some(ProvenToken { claims, expiry: Expiry::Valid }),
+        Err(TokenError::Expired(claims)) => Some(ProvenToken { claims, expiry: Expiry::Over }),
+        Err(_) => None,
+    }
+}
+
 /// Takes one callback and does what follows from it.
 ///
 /// # Errors
 /// The store's: the caller has to come again.
 pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<Taken, FlowError> {
+    let Some(token) = prove(env, token) else { return Ok(Taken::Forbidden) };
     let (taken, follow_up) = begin(env, token, body).await?;
     follow_up.finish(env).await?;
     Ok(taken)
 }
 
-/// Takes one callback. Its state is durable when this returns. Nothing is read of the body before the token is proven.
+/// Takes one callback. Its state is durable when this returns.
 ///
 /// # Errors
 /// The store's: the caller has to come again.
-pub async fn begin(env: &Env, token: &str, body: &[u8]) -> Result<(Taken, FollowUp), FlowError> {
+pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Taken, FollowUp), FlowError> {
     let only = |taken| Ok((taken, FollowUp::default()));
-    let (claims, expired) = match env.settings.token_keys.verify(token, env.now()) {
-        Ok(claims) => (claims, Expiry::Valid),
-        Err(TokenError::Expired(claims)) => (claims, Expiry::Over),
-        Err(_) => return only(Taken::Forbidden),
-    };
+    let ProvenToken { claims, expiry: expired } = token;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(Taken::Gone) };
     let Some(unit) = run.unit(claims.unit) else { return only(Taken::Forbidden) };
     let callback = match read(body) {

@@ -70,25 +70,16 @@ pub async fn begin(
     event: &Lifecycle,
 ) -> Result<(Answer, FollowUp), FlowError> {
     let span = tracing::info_span!("event", kind = event.kind, name = event.name);
-    let mut follow_up = FollowUp::default();
-    let answer = Box::pin(take(env, plugins, asked, event, &mut follow_up)).instrument(span).await?;
-    Ok((answer, follow_up))
-}
-
-async fn take(
-    env: &Env,
-    plugins: &dyn ReadPlugins,
-    asked: Asked,
-    event: &Lifecycle,
-    follow_up: &mut FollowUp,
-) -> Result<Answer, FlowError> {
-    match asked {
-        Asked::Created | Asked::Updated => create(env, plugins, asked, event, follow_up).await,
-        Asked::Deleted => {
-            *follow_up = begin_delete(env, &event.kind, &event.name, &event.uid).await?;
-            Ok(Ok(answer(event, LifecycleResult::Stopping)))
+    let take = async {
+        match asked {
+            Asked::Created | Asked::Updated => create(env, plugins, asked, event).await,
+            Asked::Deleted => {
+                let follow_up = begin_delete(env, &event.kind, &event.name, &event.uid).await?;
+                Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
+            }
         }
-    }
+    };
+    Box::pin(take.instrument(span)).await
 }
 
 fn answer(event: &Lifecycle, result: LifecycleResult) -> LifecycleAnswer {
@@ -105,8 +96,8 @@ async fn create(
     plugins: &dyn ReadPlugins,
     asked: Asked,
     event: &Lifecycle,
-    follow_up: &mut FollowUp,
-) -> Result<Answer, FlowError> {
+) -> Result<(Answer, FollowUp), FlowError> {
+    let only = |answer| Ok((answer, FollowUp::default()));
     let mut compiled: Option<Compiled> = None;
     for _ in 0..crate::ATTEMPTS {
         // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
@@ -115,30 +106,30 @@ async fn create(
         let decide = |moments| decide_create(known.as_ref(), &event.uid, event.generation, moments);
         // What asks for nothing new is answered before the document is looked at.
         match (decide(Moments::default()), &seen) {
-            (Creation::Changed, Some(target)) => return update(env, plugins, event, target).await,
+            (Creation::Changed, Some(target)) => return only(update(env, plugins, event, target).await?),
             (Creation::Same, Some(target)) if asked == Asked::Updated => {
-                return update(env, plugins, event, target).await;
+                return only(update(env, plugins, event, target).await?);
             }
             (Creation::Same, _) => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
-                return Ok(Ok(answer(event, result)));
+                return only(Ok(answer(event, result)));
             }
-            (Creation::Stale, _) => return Ok(Err(stale(event))),
+            (Creation::Stale, _) => return only(Err(stale(event))),
             (Creation::Crowded, _) => {
                 let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
-                return Ok(Err(NotTaken::Conflict("name-taken", text)));
+                return only(Err(NotTaken::Conflict("name-taken", text)));
             }
             (Creation::Begin(_) | Creation::Wait | Creation::Changed, _) => {}
         }
         if env.store.is_tombstoned(&event.uid).await? {
-            return Ok(Err(stale(event)));
+            return only(Err(stale(event)));
         }
         let plan = match compiled.take() {
             Some(plan) => plan,
             None => match compile(env, plugins, event).await? {
                 Ok(plan) => plan,
-                Err(reason) => return Ok(Err(reason)),
+                Err(reason) => return only(Err(reason)),
             },
         };
         let plan = compiled.insert(plan);
@@ -153,8 +144,8 @@ async fn create(
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);
                 if env.store.move_target(&transition).await? {
-                    follow_up.work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
-                    return Ok(Ok(answer(event, LifecycleResult::Starting)));
+                    let work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
+                    return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
                 }
             }
             // The platform has not accepted yet that the former one is gone: this one comes after that.
@@ -173,7 +164,7 @@ async fn create(
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
                 if env.store.move_target(&transition).await? {
-                    return Ok(Ok(answer(event, LifecycleResult::Waiting)));
+                    return only(Ok(answer(event, LifecycleResult::Waiting)));
                 }
             }
             _ => {}

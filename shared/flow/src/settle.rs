@@ -296,13 +296,19 @@ async fn keep_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<
 /// # Errors
 /// The store's; has to be repeated until it succeeds.
 pub async fn halt(env: &Env, id: &RunId) -> Result<(), FlowError> {
-    cancel(env, id).await?;
-    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
-    let view = run.look(env).await?;
+    let Some((run, view)) = cancelled(env, id).await? else { return Ok(()) };
     if view.root().is_some_and(|root| root.phase == RunPhase::Stopping) {
         stop_all(env, &run, &view).await?;
     }
     Ok(())
+}
+
+/// Cancels a run and reads it. `None`: the run does not exist.
+async fn cancelled(env: &Env, id: &RunId) -> Result<Option<(Run, View)>, FlowError> {
+    cancel(env, id).await?;
+    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+    let view = run.look(env).await?;
+    Ok(Some((run, view)))
 }
 
 /// Stops the run of a target that is stopping, and begins to settle it at once.
@@ -310,9 +316,7 @@ pub async fn halt(env: &Env, id: &RunId) -> Result<(), FlowError> {
 /// # Errors
 /// The store's.
 pub async fn stop(env: &Env, id: &RunId) -> Result<Option<Work>, FlowError> {
-    cancel(env, id).await?;
-    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
-    let view = run.look(env).await?;
+    let Some((run, view)) = cancelled(env, id).await? else { return Ok(None) };
     match view.root().map(|root| root.phase) {
         Some(RunPhase::Stopping) => settle(env, &run, &view).await,
         // It had ended by itself: the target only has to move on.

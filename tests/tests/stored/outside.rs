@@ -102,8 +102,9 @@ impl Outside {
             for (name, value) in sign::sign(secret, &MessageId::parse("poll-1")?, now, &body) {
                 headers.insert(name, value.parse()?);
             }
-            let post =
-                office.poll(cluster, &headers, &body).await.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+            let refused = |error| anyhow::anyhow!("{error:?}");
+            let proven = office.prove(cluster, &headers, &body).map_err(refused)?;
+            let post = office.poll(proven, &body).await.map_err(refused)?;
             answers = post
                 .mail
                 .iter()

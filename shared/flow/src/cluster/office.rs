@@ -50,12 +50,13 @@ impl PostOffice {
         Self { clusters, mail, clock }
     }
 
-    /// Takes the answers of a relay, then waits for mail, if it asks for any and for as long as it asks.
+    /// Takes the answers of the relay of `cluster` from a body that [`Self::prove`] has checked. Then waits for mail, if the
+    /// relay asks for any and for as long as it asks.
     ///
     /// # Errors
     /// [`NotServed`]; answers may have been taken.
-    pub async fn poll(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<Post, NotServed> {
-        let cluster = self.proven(name, headers, body)?;
+    pub async fn poll(&self, cluster: &Cluster, body: &[u8]) -> Result<Post, NotServed> {
+        let name = cluster.name.as_str();
         let poll: Poll =
             serde_json::from_slice(body).map_err(|error| NotServed::Malformed(error.to_string()))?;
         let too_many = poll.held.len() > AT_ONCE || poll.answers.len() > AT_ONCE;
@@ -82,16 +83,11 @@ impl PostOffice {
         }
     }
 
-    /// Checks that the relay of a cluster that polls has signed the body.
+    /// Returns the cluster of this name, whose relay polls and has signed the body.
     ///
     /// # Errors
     /// [`NotServed::Unproven`]; [`NotServed::Conflict`] for a cluster whose relay is asked at its URL.
-    pub fn prove(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<(), NotServed> {
-        self.proven(name, headers, body).map(drop)
-    }
-
-    /// The cluster whose relay has signed the body.
-    fn proven(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&Cluster, NotServed> {
+    pub fn prove(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&Cluster, NotServed> {
         let cluster = self.clusters.all().find(|cluster| cluster.name == name);
         let Some(cluster) = cluster else {
             return Err(NotServed::Unproven("no cluster with this name and secret is connected".to_owned()));

@@ -7,7 +7,6 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::Problem;
 use ebb_wire::callback::Callback;
 use ebb_wire::limits;
-use ebb_wire::token::TokenError;
 
 use super::access::bearer;
 use crate::background::{self, Remainder};
@@ -33,7 +32,7 @@ pub(crate) async fn complete(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(Option<Extension<Remainder>>, Result<StatusCode, HttpProblem>), HttpProblem> {
-    let Some(token) = bearer(&headers).map(str::to_owned) else {
+    let Some(token) = bearer(&headers) else {
         let detail =
             "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
         return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "no-token", detail));
@@ -41,14 +40,11 @@ pub(crate) async fn complete(
     let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
     // The head is judged before there is memory for a body.
     check_length(&headers, limits::CALLBACK_BODY)?;
-    if !matches!(
-        server.env.settings.token_keys.verify(&token, server.env.now()),
-        Ok(_) | Err(TokenError::Expired(_))
-    ) {
+    let Some(token) = complete::prove(&server.env, token) else {
         return Err(HttpProblem::new(StatusCode::FORBIDDEN, "token", NOT_VALID));
-    }
+    };
     let body = super::read(body, limits::CALLBACK_BODY).await?;
-    let (taken, follow_up) = Box::pin(complete::begin(&server.env, &token, &body)).await?;
+    let (taken, follow_up) = Box::pin(complete::begin(&server.env, token, &body)).await?;
     let remainder = background::follow(&server.env, follow_up).await?;
     let answer = match taken {
         // A relay repeats a result until it is taken, and a late or further one changes nothing more.

@@ -52,10 +52,10 @@ pub(crate) async fn poll(
     sign::check_headers(&headers, server.env.now())
         .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string()))?;
     let body = unproven.read(&headers, body, POLL_BODY).await?;
-    server.post.prove(&name, &headers, body.as_ref()).map_err(not_served)?;
+    let cluster = server.post.prove(&name, &headers, body.as_ref()).map_err(not_served)?;
     // The poll may wait for long, and its body is no longer one of those that anyone can send.
     let body = body.into_proven();
-    server.post.poll(&name, &headers, &body).await.map(Json).map_err(not_served)
+    server.post.poll(cluster, &body).await.map(Json).map_err(not_served)
 }
 
 fn not_served(error: NotServed) -> HttpProblem {
