@@ -117,6 +117,11 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(
     lines.join("\n") + "\n"
 }
 
+/// Returns the name of a published plugin for people. The version of a document that names none is left out.
+pub(crate) fn plugin_name(full: &str) -> &str {
+    full.strip_suffix("@0.0.0").unwrap_or(full)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

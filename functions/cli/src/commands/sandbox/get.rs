@@ -63,7 +63,10 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "             what to do: ebb why {}", named(&target));
     }
     if !detail.resources.is_empty() {
-        let rows = detail.resources.iter().map(|(name, resource)| [name.clone(), resource.plugin.clone()]);
+        let rows = detail
+            .resources
+            .iter()
+            .map(|(name, resource)| [name.clone(), output::plugin_name(&resource.plugin).to_owned()]);
         let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN"], rows));
     }
     let params: Vec<String> = detail

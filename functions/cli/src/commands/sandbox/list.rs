@@ -40,7 +40,7 @@ fn text(targets: &[TargetInfo]) -> String {
             target.name.clone(),
             words::phase(target.phase).to_owned(),
             timing::clock(&target.since),
-            target.plugins.join(", "),
+            target.plugins.iter().map(|plugin| output::plugin_name(plugin)).collect::<Vec<_>>().join(", "),
             target.expires.as_deref().map(timing::clock).unwrap_or_default(),
             target.waits_for.as_deref().map(printable).unwrap_or_default(),
         ]
@@ -67,8 +67,8 @@ mod tests {
             waits_for: None,
         };
         insta::assert_snapshot!(text(&[target]), @r"
-        KIND     NAME  PHASE  SINCE                 PLUGINS                EXPIRES  WAITS FOR
-        sandbox  pr-1  ready  2026-11-21 09:00:00Z  db@1.0.0, queue@0.0.0
+        KIND     NAME  PHASE  SINCE                 PLUGINS          EXPIRES  WAITS FOR
+        sandbox  pr-1  ready  2026-11-21 09:00:00Z  db@1.0.0, queue
         ");
     }
 }
