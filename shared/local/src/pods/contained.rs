@@ -1,8 +1,9 @@
 //! A supervisor's script in a container instead of a process of its own.
 //!
-//! Flow: say `started` on disk; make the container with the runner in it; carry what it prints; wait until it has ended,
-//! its time is over or somebody cancels it. The runner reports how the script has ended to this process, over the
-//! loopback interface, which containers share. The container goes when the result is on disk.
+//! Flow: say `started` on disk; make the container with the runner in it, pulling its image if need be; carry what it
+//! prints; wait until it has ended, its time is over or it is cancelled. The start may take as long as the unit, and a
+//! cancellation ends it too. The runner reports how the script has ended to this process, over the loopback interface,
+//! which containers share. The container goes when the result is on disk.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -41,7 +42,9 @@ const LOOK: Duration = Duration::from_millis(25);
 const INSPECT: Duration = Duration::from_millis(100);
 /// How long the last of the log may take on its way, and a report of a runner that has exited.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often an engine that does not answer is asked again before the work is lost.
+/// How long the removal of a container may take whose start was given up.
+const REMOVAL: Duration = Duration::from_secs(5);
+/// How long an engine that does not answer is asked again before the work is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why there is no container that runs.
@@ -77,7 +80,22 @@ pub(super) fn run(
         .map_err(PodsError::Spawn)?;
     runtime.block_on(async {
         let container = Container { work, request, around, name: containers::name(work) };
-        match container.begin(containers).await? {
+        let begun = tokio::select! {
+            begun = container.begin(containers) => begun?,
+            () = container.is_cancelled() => {
+                container.give_up(containers).await;
+                return Ok(Outcome::Tombstone);
+            }
+            () = tokio::time::sleep(Duration::from_millis(request.timeout_ms)) => {
+                container.give_up(containers).await;
+                let message = format!(
+                    "the container did not start within the {} ms of the unit, with the image {:?}",
+                    request.timeout_ms, request.work.image
+                );
+                Err(Trouble(ReasonCode::Timeout, message))
+            }
+        };
+        match begun {
             Ok((engine, reports)) => Ok(container.attend(&engine, reports).await),
             Err(Trouble(code, message)) => Ok(Outcome::Result(Box::new(Callback::failed(code, &message)))),
         }
@@ -94,6 +112,27 @@ struct Container<'a> {
 type Reports = mpsc::UnboundedReceiver<Ended>;
 
 impl Container<'_> {
+    /// Returns the request to cancel the work, once there is one.
+    fn cancellation(&self) -> Option<Cancel> {
+        folder::read_json(&self.work.cancel()).unwrap_or(None)
+    }
+
+    /// Waits until the work is cancelled.
+    async fn is_cancelled(&self) {
+        while self.cancellation().is_none() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Removes what was made of the container before its start was given up. An engine that does not answer is not waited
+    /// for: containers that never start do nothing, and are swept later.
+    async fn give_up(&self, containers: &Containers) {
+        let removed = tokio::time::timeout(REMOVAL, containers.remove(self.work)).await;
+        if let Ok(Err(error)) = removed {
+            let _ = writeln!(io::stderr(), "{}: {error}", self.name);
+        }
+    }
+
     /// Starts it.
     async fn begin(&self, containers: &Containers) -> Result<Result<(Engine, Reports), Trouble>, PodsError> {
         let broken = |error| PodsError::io(&self.work.folder, error);
@@ -194,7 +233,7 @@ impl Container<'_> {
             }
             let now = Instant::now();
             if killed_at.is_none()
-                && let Some(asked) = folder::read_json::<Cancel>(&self.work.cancel()).unwrap_or(None)
+                && let Some(asked) = self.cancellation()
             {
                 // It may have ended already.
                 let _ = engine.terminate(&self.name).await;
