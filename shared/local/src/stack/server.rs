@@ -10,13 +10,16 @@ use futures::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
+/// How long the head of a request may take, and how long a connection may be idle between two requests. Ebb's own clients
+/// close idle connections earlier.
+const HEAD: Duration = Duration::from_secs(30);
 /// For how long a closed connection is read on.
 const LINGER: Duration = Duration::from_secs(2);
 /// How many bytes are read from it: a few of the largest bodies.
@@ -25,7 +28,16 @@ const LINGER_BYTES: u64 = 16 << 20;
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Answers requests until the stack stops.
-pub(crate) async fn serve(listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+    serve_within(HEAD, listener, router, stopped).await;
+}
+
+async fn serve_within(
+    head: Duration,
+    listener: TcpListener,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
     loop {
         let accepted = tokio::select! {
             // An error means that the stack is gone, which is a stop too.
@@ -33,7 +45,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, mut stopped: wa
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => drop(tokio::spawn(answer(stream, router.clone(), stopped.clone()))),
+            Ok((stream, _)) => drop(tokio::spawn(answer(head, stream, router.clone(), stopped.clone()))),
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(AFTER_ERROR).await;
@@ -43,12 +55,15 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, mut stopped: wa
 }
 
 /// Answers the requests of one connection. When the stack stops, the request that is under way is the last one.
-async fn answer(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn answer(head: Duration, stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
     let service =
         service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)).boxed());
     // Without half-closed connections a request whose client closes at once is dropped before its handler starts.
-    let mut connection =
-        http1::Builder::new().half_close(true).serve_connection(TokioIo::new(stream), service);
+    let mut connection = http1::Builder::new()
+        .half_close(true)
+        .timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .serve_connection(TokioIo::new(stream), service);
     let stop = async move {
         // An error means that the stack is gone, which is a stop too.
         stopped.wait_for(|&stopped| stopped).await.ok();
@@ -74,5 +89,52 @@ async fn close(mut stream: TcpStream) {
         let mut rest = stream.take(LINGER_BYTES);
         // The client is gone, or too slow.
         timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Instant;
+
+    use axum::routing::get;
+
+    use super::*;
+
+    /// The time for heads in these tests.
+    const SHORT: Duration = Duration::from_millis(100);
+    /// How long a test waits for what has to happen.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Sends `request` to a server whose answer takes longer than a head may. Returns what comes until the server closes
+    /// the connection.
+    async fn exchange(request: &str) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let slow = get(|| async {
+            tokio::time::sleep(3 * SHORT).await;
+            "answered"
+        });
+        let (_stop, stopped) = watch::channel(false);
+        let server = tokio::spawn(serve_within(SHORT, listener, Router::new().route("/", slow), stopped));
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(LONG, client.read_to_string(&mut answer)).await.expect("the server closes").unwrap();
+        server.abort();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_head_that_does_not_end_is_given_up() {
+        assert_eq!(exchange("GET / HTTP/1.1\r\nhost: stack\r\n").await, "");
+        assert_eq!(exchange("").await, "");
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_take_longer_than_a_head() {
+        let begun = Instant::now();
+        let answer = exchange("GET / HTTP/1.1\r\nhost: stack\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("answered"), "{answer}");
+        assert!(begun.elapsed() > 2 * SHORT);
     }
 }
