@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use crate::cluster::PostOffice;
 use crate::env::{Env, HttpStore};
 
-use bodies::Unproven;
+use bodies::BodyBudget;
 
 pub use problem::HttpProblem;
 pub use routes::access::{Access, Role};
@@ -118,6 +118,6 @@ fn finish(routes: OpenApiRouter<Server>, server: Server) -> Router {
         .fallback(routes::meta::not_found)
         .method_not_allowed_fallback(routes::meta::not_allowed)
         .layer(CatchPanicLayer::new())
-        .layer(Extension(Arc::new(Unproven::default())))
+        .layer(Extension(Arc::new(BodyBudget::default())))
         .with_state(server)
 }

@@ -89,7 +89,7 @@ pub(crate) async fn unproven_bodies() {
     }
     let mut one_more = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
     assert_eq!(status(&mut one_more).await, Some(503));
-    // A small webhook needs no room.
+    // Small webhooks have room of their own.
     let data = serde_json::to_value(sandbox("a", "a-uid", "none")).unwrap();
     let event = json!({
         "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.deleted.v1", "data": data,

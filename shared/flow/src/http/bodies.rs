@@ -12,45 +12,51 @@ use tokio::time::timeout;
 use super::HttpProblem;
 
 /// Bytes of all bodies that are larger than [`SMALL`]: sixteen of the largest lifecycle webhooks, in a function of 256 MB.
-const UNPROVEN: usize = 16 << 20;
-/// Bytes of a body that takes no room: most webhooks and polls are smaller, and a connection costs as much.
+const LARGE_BODIES: usize = 16 << 20;
+/// The largest body that counts as a small one: most webhooks and polls are smaller.
 const SMALL: usize = 16 << 10;
+/// Small bodies at one time: 16 MiB of them. They have room of their own, so that a few large bodies that arrive slowly
+/// do not keep out the many small ones.
+const SMALL_BODIES: usize = 1 << 10;
 /// How long a body waits for room. Senders of webhooks wait 15 s or longer (Standard Webhooks).
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a body may take to arrive.
 const SLOWEST: Duration = Duration::from_secs(20);
-/// Room is given in units of so many bytes: a semaphore counts at most 2^29 or so.
+/// Room for large bodies is given in units of so many bytes: a semaphore counts at most 2^29 or so.
 const UNIT: usize = 1 << 10;
 
-/// Room for bodies that are not proven.
-pub(crate) struct Unproven(Semaphore);
-
-/// A body that has arrived. Its room is taken until this is dropped.
-pub(crate) struct Arrived<'a> {
-    bytes: Bytes,
-    _room: Option<SemaphorePermit<'a>>,
+/// The room for bodies whose sender is not proven.
+pub(crate) struct BodyBudget {
+    small: Semaphore,
+    large: Semaphore,
 }
 
-impl Arrived<'_> {
+/// A body that has arrived. Its room is taken until this is dropped.
+pub(crate) struct RequestBody<'a> {
+    bytes: Bytes,
+    _room: SemaphorePermit<'a>,
+}
+
+impl RequestBody<'_> {
     /// Gives the room back, once the sender is proven.
     pub(crate) fn into_proven(self) -> Bytes {
         self.bytes
     }
 }
 
-impl AsRef<[u8]> for Arrived<'_> {
+impl AsRef<[u8]> for RequestBody<'_> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Default for Unproven {
+impl Default for BodyBudget {
     fn default() -> Self {
-        Self(Semaphore::new(UNPROVEN / UNIT))
+        Self { small: Semaphore::new(SMALL_BODIES), large: Semaphore::new(LARGE_BODIES / UNIT) }
     }
 }
 
-impl Unproven {
+impl BodyBudget {
     /// Reads a body of at most `limit` bytes. It takes room for the length that its head declares, or for the limit.
     ///
     /// # Errors
@@ -60,25 +66,19 @@ impl Unproven {
         headers: &HeaderMap,
         body: Body,
         limit: usize,
-    ) -> Result<Arrived<'_>, HttpProblem> {
+    ) -> Result<RequestBody<'_>, HttpProblem> {
         check_length(headers, limit)?;
         let length = declared(headers).unwrap_or(limit);
         let room = match length <= SMALL {
-            true => None,
-            false => {
-                let units = u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX);
-                match timeout(PATIENCE, self.0.acquire_many(units)).await {
-                    Ok(Ok(room)) => Some(room),
-                    Ok(Err(_)) | Err(_) => {
-                        let detail =
-                            "too many large requests are being received: send the same request again";
-                        return Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
-                    }
-                }
-            }
+            true => self.small.acquire_many(1),
+            false => self.large.acquire_many(u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX)),
+        };
+        let Ok(Ok(room)) = timeout(PATIENCE, room).await else {
+            let detail = "too many requests are being received: send the same request again";
+            return Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
         };
         match timeout(SLOWEST, to_bytes(body, length)).await {
-            Ok(Ok(bytes)) => Ok(Arrived { bytes, _room: room }),
+            Ok(Ok(bytes)) => Ok(RequestBody { bytes, _room: room }),
             Ok(Err(error)) => Err(broken(&error, length)),
             Err(_) => {
                 let detail = format!("the body did not arrive within {} s", SLOWEST.as_secs());
@@ -113,4 +113,57 @@ fn declared(headers: &HeaderMap) -> Option<usize> {
 fn too_large(limit: usize) -> HttpProblem {
     let detail = format!("the body is larger than {limit} bytes");
     HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use axum::http::HeaderValue;
+    use futures::{FutureExt as _, poll};
+    use tokio::task::unconstrained;
+
+    use super::*;
+
+    type Read<'a> = Pin<Box<dyn Future<Output = Result<RequestBody<'a>, HttpProblem>> + 'a>>;
+
+    /// Reads a body that arrives at once.
+    fn read(budget: &BodyBudget, length: usize) -> Read<'_> {
+        read_from(budget, length, Body::from(vec![0; length]))
+    }
+
+    /// Reads a body that never arrives.
+    fn stall(budget: &BodyBudget, length: usize) -> Read<'_> {
+        let body = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+        read_from(budget, length, Body::from_stream(body))
+    }
+
+    fn read_from(budget: &BodyBudget, length: usize, body: Body) -> Read<'_> {
+        let headers = HeaderMap::from_iter([(header::CONTENT_LENGTH, HeaderValue::from(length))]);
+        // Without tokio's limit of polls per task, which a thousand bodies in one task exceed.
+        unconstrained(async move { budget.read(&headers, body, LARGE_BODIES).await }).boxed_local()
+    }
+
+    #[tokio::test]
+    async fn small_bodies_are_bounded_and_keep_out_no_large_ones() {
+        let budget = BodyBudget::default();
+        let mut stalled: Vec<_> = (0..SMALL_BODIES).map(|_| stall(&budget, SMALL)).collect();
+        for read in &mut stalled {
+            assert!(poll!(read).is_pending());
+        }
+        let mut waiting = read(&budget, 1);
+        assert!(poll!(&mut waiting).is_pending());
+        assert!(poll!(read(&budget, SMALL + 1)).is_ready());
+        stalled.pop();
+        assert_eq!(waiting.await.unwrap().as_ref(), [0]);
+    }
+
+    #[tokio::test]
+    async fn large_bodies_keep_out_no_small_ones() {
+        let budget = BodyBudget::default();
+        let mut stalled = stall(&budget, LARGE_BODIES);
+        assert!(poll!(&mut stalled).is_pending());
+        assert!(poll!(read(&budget, SMALL + 1)).is_pending());
+        assert!(poll!(read(&budget, SMALL)).is_ready());
+    }
 }

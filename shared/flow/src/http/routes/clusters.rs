@@ -14,7 +14,7 @@ use super::Path;
 use super::access::Right;
 use crate::api::clusters;
 use crate::cluster::NotServed;
-use crate::http::bodies::{Unproven, check_length};
+use crate::http::bodies::{BodyBudget, check_length};
 use crate::http::{HttpProblem, Server};
 
 /// Lists the clusters that are connected, with what their relays say of themselves.
@@ -42,7 +42,7 @@ pub(crate) async fn list(
 ))]
 pub(crate) async fn poll(
     State(server): State<Server>,
-    Extension(unproven): Extension<Arc<Unproven>>,
+    Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
     Path(name): Path<String>,
     body: Body,
@@ -51,7 +51,7 @@ pub(crate) async fn poll(
     check_length(&headers, POLL_BODY)?;
     sign::check_headers(&headers, server.env.now())
         .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string()))?;
-    let body = unproven.read(&headers, body, POLL_BODY).await?;
+    let body = bodies.read(&headers, body, POLL_BODY).await?;
     let cluster = server.post.prove(&name, &headers, body.as_ref()).map_err(not_served)?;
     // The poll may wait for long, and its body is no longer one of those that anyone can send.
     let body = body.into_proven();

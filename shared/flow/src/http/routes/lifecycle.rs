@@ -14,7 +14,7 @@ use ebb_wire::sign::{self, SignatureError};
 use ebb_wire::unit::TRACEPARENT;
 
 use crate::background::{self, Remainder};
-use crate::http::bodies::{Unproven, check_length};
+use crate::http::bodies::{BodyBudget, check_length};
 use crate::http::{HttpProblem, Server};
 use crate::observe;
 use crate::receive::{self, NotTaken};
@@ -30,11 +30,11 @@ use crate::receive::{self, NotTaken};
     (status = 415, body = Problem, description = "Not an event in structured mode. The binary mode is refused because its event type is not signed."),
     (status = 422, body = Problem, description = "A kind of event or a document that cannot be used."),
     (status = 408, body = Problem, description = "The body did not arrive in time."),
-    (status = 503, body = Problem, description = "Try again; `busy`: too many large requests are being received."),
+    (status = 503, body = Problem, description = "Try again; `busy`: too many requests are being received."),
 ))]
 pub(crate) async fn receive(
     State(server): State<Server>,
-    Extension(unproven): Extension<Arc<Unproven>>,
+    Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Option<Extension<Remainder>>, Json<LifecycleAnswer>), HttpProblem> {
@@ -49,7 +49,7 @@ pub(crate) async fn receive(
     check_length(&headers, limits::WEBHOOK_BODY)?;
     sign::check_headers(&headers, env.now()).map_err(unsigned)?;
     cloudevents::check_content_type(&headers).map_err(no_event)?;
-    let body = unproven.read(&headers, body, limits::WEBHOOK_BODY).await?;
+    let body = bodies.read(&headers, body, limits::WEBHOOK_BODY).await?;
     // Nothing is parsed before the signature is proven.
     sign::verify(&env.settings.webhook_keys, &headers, body.as_ref(), env.now()).map_err(unsigned)?;
     let event = cloudevents::parse(&headers, body.as_ref()).map_err(no_event)?;
