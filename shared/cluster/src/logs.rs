@@ -1,8 +1,10 @@
 //! The tail of a container's log.
 
+use std::time::Duration;
+
 use ebb_wire::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_wire::script::end_of;
-use futures::AsyncReadExt as _;
+use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
@@ -11,6 +13,11 @@ use crate::error::Error;
 use crate::names;
 use crate::record::Work;
 use crate::relay::Inner;
+
+/// How long the log of a container may take to arrive: less than a request for the state of a work has.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+/// The beginning of a line that the runner has printed, not the script.
+const RUNNER: &str = "ebb-runner: ";
 
 impl Inner {
     /// The pods of a work's Job, the newest last.
@@ -27,7 +34,8 @@ impl Inner {
         Ok(pods)
     }
 
-    /// The last of what a container has printed; empty if it cannot be had any more.
+    /// Returns the last of what a container has printed, as far as it arrives in [`LOG_TIMEOUT`]. Empty if it cannot be read.
+    /// Reports, kills and deadlines wait for this, so an API server or a kubelet that stalls must not hold them up.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         // The API cuts at the front or by lines; of bytes at the end it knows nothing. So many lines have as many bytes
@@ -35,18 +43,7 @@ impl Inner {
         let lines = i64::try_from(LOG_TAIL).ok();
         let container = Some(container.to_owned());
         let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
-        let Ok(stream) = api.log_stream(&pod.name_any(), &what).await else { return String::new() };
-        futures::pin_mut!(stream);
-        let mut tail = Vec::new();
-        let mut piece = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = stream.read(&mut piece).await {
-            tail.extend_from_slice(&piece[..count]);
-            if tail.len() > 4 * LOG_TAIL {
-                tail.drain(..tail.len() - LOG_TAIL);
-            }
-        }
-        let text = String::from_utf8_lossy(&tail).into_owned();
-        end_of(text, LOG_TAIL)
+        tail(api.log_stream(&pod.name_any(), &what)).await
     }
 
     /// The last of what a work has printed so far, as much as fits into an answer.
@@ -60,6 +57,29 @@ impl Inner {
             None => Ok(String::new()),
         }
     }
+}
+
+/// Returns the end of a log, as far as it arrives in [`LOG_TIMEOUT`].
+async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> String {
+    let mut tail = Vec::new();
+    let reading = async {
+        let Ok(stream) = open.await else { return };
+        futures::pin_mut!(stream);
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = stream.read(&mut piece).await {
+            tail.extend_from_slice(&piece[..count]);
+            if tail.len() > 4 * LOG_TAIL {
+                tail.drain(..tail.len() - LOG_TAIL);
+            }
+        }
+    };
+    if tokio::time::timeout(LOG_TIMEOUT, reading).await.is_err() {
+        let limit = LOG_TIMEOUT.as_secs();
+        tail.extend_from_slice(
+            format!("\n{RUNNER}the rest of the log did not arrive within {limit} s\n").as_bytes(),
+        );
+    }
+    end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
 }
 
 /// The end of a log that can be read in an answer: a control character is six bytes in JSON.
@@ -86,7 +106,7 @@ pub(crate) fn of_script(log: &str) -> &str {
     let mut rest = log;
     loop {
         let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
-        if !rest[last..].starts_with("ebb-runner: ") {
+        if !rest[last..].starts_with(RUNNER) {
             return rest;
         }
         rest = &rest[..last];
@@ -112,6 +132,21 @@ mod tests {
                 serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
             assert_eq!(is_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_stalls_is_cut_off() {
+        let begun = std::time::Instant::now();
+        let never = futures::stream::pending();
+        let piece = futures::stream::iter([Ok::<_, std::io::Error>("begun\n")]);
+        let stalls = futures::StreamExt::chain(piece, never);
+        let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
+        let cut = "begun\n\nebb-runner: the rest of the log did not arrive within 2 s\n";
+        assert_eq!((log.as_str(), of_script(&log)), (cut, "begun\n\n"));
+        // Nor is it opened.
+        let silent = futures::future::pending::<Result<futures::io::Empty, ()>>();
+        assert_eq!(of_script(&tail(silent).await), "\n");
+        assert!(begun.elapsed() >= 2 * LOG_TIMEOUT);
     }
 
     #[test]
