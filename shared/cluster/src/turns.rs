@@ -10,7 +10,7 @@ use ebb_wire::relay::{SecretDocument, WorkName};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::ended::is_stuck;
-use crate::error::Error;
+use crate::error::{Error, status};
 use crate::relay::Inner;
 use crate::store::{Held, now_ms};
 
@@ -204,7 +204,12 @@ impl Inner {
         if let Some(kind) = self.kinds.find(&self.client, "v1", "Pod").await? {
             self.watch(&kind, Some(namespace.unwrap_or(&work.namespace)));
         }
-        if self.pods(work).await?.iter().all(|pod| is_over(pod) || is_stuck(pod)) {
+        let pods = match self.pods(work).await {
+            // The namespace is gone, and the rights in it: the relay neither sees nor starts anything there.
+            Err(Error::Cluster(error)) if matches!(status(&error), Some(403 | 404)) => Vec::new(),
+            pods => pods?,
+        };
+        if pods.iter().all(|pod| is_over(pod) || is_stuck(pod)) {
             self.leave_place(name);
         }
         Ok(())
