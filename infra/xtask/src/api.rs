@@ -1,4 +1,4 @@
-//! `cargo xtask api`: the HTTP interface, tested by tools that others have written.
+//! `cargo xtask api`: the HTTP interface, tested by tools that others have written. `cargo xtask test` includes it.
 
 use crate::python::Tools;
 use crate::run::{cargo, folder, root, run};
@@ -7,14 +7,20 @@ use crate::run::{cargo, folder, root, run};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Generated requests for each operation and phase
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = Arguments::default().examples)]
     examples: u32,
     /// Chooses the requests
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = Arguments::default().seed)]
     seed: u64,
     /// How many operations are tested at one time
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = Arguments::default().workers)]
     workers: u32,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self { examples: 200, seed: 1, workers: 1 }
+    }
 }
 
 /// Starts `ebb dev`, validates its OpenAPI document, tests each operation with generated requests, and exchanges events

@@ -55,6 +55,12 @@ impl Tools {
             let mut pip = command(environment.join("bin/pip"));
             pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&file);
             pip
+        })
+        .with_context(|| {
+            format!(
+                "cannot install the packages of {}: pip has to reach PyPI, or an index that PIP_INDEX_URL names",
+                file.display()
+            )
         })?;
         fs::write(&complete, wanted).with_context(|| complete.display().to_string())
     }

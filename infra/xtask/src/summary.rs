@@ -11,6 +11,12 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// Counts a test that is not one of cargo's.
+    pub(crate) fn add(&mut self, has_passed: bool) {
+        let count = if has_passed { &mut self.passed } else { &mut self.failed };
+        *count += 1;
+    }
+
     /// Takes a line of output into account: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     pub(crate) fn read(&mut self, line: &str) {
         let Some(counts) =

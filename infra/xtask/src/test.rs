@@ -5,9 +5,10 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 
+use crate::python::Tools;
 use crate::run::{cargo, line};
 use crate::summary::Summary;
-use crate::{cluster, collector, dynamodb_local, packages, runner};
+use crate::{api, cluster, collector, dynamodb_local, packages, runner};
 
 /// Installs what is missing, runs all tests and ends with one line that sums them up.
 ///
@@ -15,6 +16,7 @@ use crate::{cluster, collector, dynamodb_local, packages, runner};
 /// When something cannot be installed, does not compile, or a test fails.
 pub(crate) fn all() -> anyhow::Result<()> {
     packages::install(&packages::OF_TESTS)?;
+    Tools::Api.install()?;
     dynamodb_local::fetch()?;
     collector::built()?;
     // Its tests would build it too, while others run.
@@ -28,9 +30,12 @@ pub(crate) fn all() -> anyhow::Result<()> {
     // No program is built with rules that can be left out. The workspace: so the packages of others are those from before.
     let switched = ["--workspace", "--features", "ebb-tests/switches", "--test", "model"];
     let model = tests(&switched, &[], &mut summary);
+    // After the tests, whose packages and programs it uses as they were built.
+    let api = api::all(&api::Arguments::default());
+    summary.add(api.is_ok());
     // Whoever reads may be gone; the exit code tells.
     let _ = writeln!(std::io::stdout(), "{summary}");
-    all.and(model)
+    all.and(model).and(api)
 }
 
 /// Runs one test with `variables`, and shows what it prints. `targets` are the file that has it and those whose packages'
