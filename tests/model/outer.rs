@@ -13,7 +13,7 @@ use ebb_outbound::{Call, CallError, Request, Response};
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::relay::{Ensure, WorkName, WorkState};
 use ebb_wire::sign::WEBHOOK_ID;
-use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN};
+use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
 use ebb_wire::value::Value;
 
 use super::gates::{Gates, Kind};
@@ -559,15 +559,14 @@ impl Call for Outer {
         let body: BTreeMap<String, serde_json::Value> =
             serde_json::from_slice(&request.body).unwrap_or_default();
         let texts = body.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
-        let key = unit.trim_start_matches(['u', 'x']).to_owned();
         let parcel = Parcel {
             unit,
             attempt: header(ATTEMPT).parse().unwrap_or(0),
             name: header(WEBHOOK_ID),
             token: header(CALLBACK_TOKEN),
             inputs: texts.collect(),
-            key: key.clone(),
-            undoes: key,
+            key: header(IDEMPOTENCY_KEY),
+            undoes: header(UNDOES_IDEMPOTENCY_KEY),
             by_relay: false,
             later,
             once,

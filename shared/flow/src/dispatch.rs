@@ -152,6 +152,12 @@ fn key_parts(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
+/// Returns the resource and the name of the unit that an undo undoes; of the first one, if there are several.
+fn undone_parts<'a>(run: &'a Run, unit: &UnitPlan) -> Option<(&'a str, &'a str)> {
+    let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at))?;
+    Some(key_parts(&undone.key))
+}
+
 fn ensure(env: &Env, run: &Run, this: Try, unit: &UnitPlan, work: relay::Work, more: u32) -> Ensure {
     let token = token(env, run, this, unit, TokenKind::Relay, more);
     Ensure {
@@ -211,8 +217,8 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         false => stable_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
     };
     // A script may die before it can report the name of the thing that it made. Its undo gets the same key.
-    let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
-    let (key_resource, key_unit) = undone.map_or((resource, name), |undone| key_parts(&undone.key));
+    let undone = undone_parts(run, unit);
+    let (key_resource, key_unit) = undone.unwrap_or((resource, name));
     let mut pairs = vec![
         ("EBB_KEY", unit_key(&life, key_resource, key_unit)),
         ("EBB_IDEMPOTENCY_KEY", stable),
@@ -229,9 +235,9 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
-    if undone.is_some() {
-        pairs.push(("EBB_UNDOES_IDEMPOTENCY_KEY", stable_key(&life, key_resource, key_unit)));
-    }
+    pairs.extend(undone.map(|(resource, name)| {
+        (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, stable_key(&life, resource, name))
+    }));
     pairs.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -338,6 +344,9 @@ pub(crate) fn signed_headers(
         (headers::IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name)),
         (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
     ]);
+    list.extend(undone_parts(run, unit).map(|(resource, name)| {
+        (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name))
+    }));
     list.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     Ok(list)
 }

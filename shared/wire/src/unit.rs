@@ -2,6 +2,11 @@
 
 /// Header with the key that stays the same over all tries of a unit: create once under it.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Header of an undo with the [`IDEMPOTENCY_KEY`] of the unit that it undoes: that unit may have died before it could name
+/// what it made.
+pub const UNDOES_IDEMPOTENCY_KEY: &str = "ebb-undoes-idempotency-key";
+/// The variable of a script with the same.
+pub const UNDOES_IDEMPOTENCY_KEY_VARIABLE: &str = "EBB_UNDOES_IDEMPOTENCY_KEY";
 /// Header with the URL for a later [`crate::callback::Callback`].
 pub const CALLBACK_URL: &str = "ebb-callback-url";
 /// Header with the bearer token for that URL.

@@ -321,3 +321,28 @@ pub(crate) async fn an_answer_of_the_backend_is_final() {
     world.phase("a", Phase::Gone).await;
     assert_eq!(world.receiver.calls("DELETE /thing").len(), 1);
 }
+
+const PLAIN: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"#;
+
+/// A receiver that died before it answered has only the key of the creation to find what it made.
+pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
+    let world = World::new().await;
+    world.publish(&plugin("plain@1.0.0", PLAIN)).await;
+    world.create("a", "plain").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let (make, undo) =
+        (world.receiver.call("POST /make", 1).await, world.receiver.call("POST /drop", 1).await);
+    let key = "idempotency-key";
+    assert!(!make.header(key).is_empty());
+    assert_eq!(undo.header("ebb-undoes-idempotency-key"), make.header(key));
+    // A receiver that remembers answers by their key must not take the undo for a repetition of the creation.
+    assert_ne!(undo.header(key), make.header(key));
+    assert_eq!(make.header("ebb-undoes-idempotency-key"), "");
+}
