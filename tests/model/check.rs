@@ -88,8 +88,10 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
                 .records
                 .get(&(run.clone(), unit, before))
                 .and_then(|record| record.result.as_ref()?.next);
+            // Its time has come: a look may have sent it, to a relay that gave no answer.
+            let now = place.runtime.now().0;
             if let Some(next) = next
-                && due.0 > next.max(place.runtime.now().0)
+                && due.0 > if next > now { next } else { now + ASKED_AGAIN_MS }
             {
                 let late = due.0 - next;
                 return Some(format!(
@@ -124,6 +126,8 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
     None
 }
 
+/// A relay that gave no answer is asked again within this.
+const ASKED_AGAIN_MS: u64 = 5_000;
 /// What was not sent is looked at within this, and a run that is over and still open.
 const SOON_MS: u64 = 60_000;
 

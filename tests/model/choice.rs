@@ -75,6 +75,12 @@ impl Place {
             std::mem::take(&mut *self.ended.lock().expect("no panic while it is held"));
         for (task, how) in ended {
             let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
+            let looked = self.looked.lock().expect("no panic while it is held").remove(&task);
+            if let Some((run, before)) = looked
+                && self.overdue(&run) == Some(before)
+            {
+                self.outer.state().wrong.push(format!("{run} was looked at, and is as due as before"));
+            }
             if how == Ended::Answered {
                 self.outer.promised(task);
             }

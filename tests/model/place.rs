@@ -9,6 +9,7 @@ use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::complete::Taken;
 use ebb_flow::drive::drive;
 use ebb_flow::env::Loaded;
+use ebb_flow::ports::Message;
 use ebb_flow::sweep::{self, When};
 use ebb_flow::{Env, FlowError, Settings, Warm, complete, finish, receive};
 use ebb_spec::compile::{self, Bound};
@@ -195,7 +196,12 @@ pub(super) struct Place {
     pub(super) loaded: Arc<Loaded>,
     pub(super) running: Mutex<BTreeMap<TaskId, Invocation>>,
     pub(super) ended: Arc<Mutex<Vec<(TaskId, Ended)>>>,
+    /// Runs that were due when looks at them began, and how they were.
+    pub(super) looked: Mutex<BTreeMap<TaskId, (RunId, Overdue)>>,
 }
+
+/// When a run that was due was due, and its version.
+pub(super) type Overdue = (Timestamp, u64);
 
 struct Same;
 
@@ -225,6 +231,7 @@ impl Place {
             loaded: Arc::clone(loaded),
             running: Mutex::default(),
             ended: Arc::default(),
+            looked: Mutex::default(),
         };
         let env = place.env();
         let fresh = TargetHead {
@@ -295,6 +302,30 @@ impl Place {
 
     /// Begins an invocation.
     pub(super) fn invoke(&self, invocation: Invocation) {
+        let run = self.looks_at(&invocation);
+        let before = run.and_then(|run| self.overdue(&run).map(|overdue| (run, overdue)));
+        self.begin(invocation);
+        if let Some(before) = before {
+            let task = self.runtime.newest();
+            self.looked.lock().expect("no panic while it is held").insert(task, before);
+        }
+    }
+
+    /// The run that an invocation looks at.
+    fn looks_at(&self, invocation: &Invocation) -> Option<RunId> {
+        match invocation {
+            Invocation::Sweep(run) => Some(run.clone()),
+            Invocation::Mail(number) => match self.outer.state().mail.get(number) {
+                Some(Mail::Message { message: Message::Run(run) | Message::Recover(run), .. }) => {
+                    Some(run.clone())
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn begin(&self, invocation: Invocation) {
         let env = self.env();
         self.outer.state().stop_begun |= invocation == Invocation::Delete;
         match invocation.clone() {
@@ -338,6 +369,14 @@ impl Place {
                 sweep::sweep_target(&env, KIND, NAME).await.map(|()| Ended::Answered)
             }),
         }
+    }
+
+    /// Since when a run is due that goes on, and its version.
+    pub(super) fn overdue(&self, run: &RunId) -> Option<Overdue> {
+        let state = self.table.state();
+        let root = &state.heads.get(run)?.get(&Shard::ROOT)?.head;
+        let due = root.due.filter(|&due| due <= self.runtime.now() && root.phase == RunPhase::Running)?;
+        Some((due, root.version))
     }
 
     /// What is due, and when what is not due yet will be.

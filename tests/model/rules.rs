@@ -65,6 +65,7 @@ fn without(rule: Rule) -> Case {
         R::PostOnce => one(Runs::Once, Budget { deaths: 1, ..CALM }),
         R::VersionGuardsRearm => one(Runs::Pod, Budget { failures: 1, sweeps: 1, ticks: 1, ..CALM }),
         R::RearmAfterActing => one(Runs::Pod, Budget { failures: 1, sweeps: 1, deaths: 1, ticks: 1, ..CALM }),
+        R::FailedLookIsDue => one(Runs::Pod, Budget { deaths: 1, losses: 1, ..CALM }),
         R::DeadlineFromStart => one(Runs::Pod, Budget { deaths: 1, ticks: 1, ..CALM }),
         R::LookAtAllItems => case("fan-in over items", Runs::Pod, FAN_IN, 1, CALM),
         R::StopEveryItem => case("chain of three over items", Runs::Pod, &[&[], &[0], &[1]], 1, delete),

@@ -17,6 +17,9 @@ use super::{Mishap, Mishaps, Runtime, Table};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Died;
 
+/// When a sweep gives up what still waits for others, in milliseconds after it began.
+const GIVEN_UP_MS: u64 = 25_000;
+
 /// The functions over one table.
 pub struct Functions {
     runtime: Runtime,
@@ -194,8 +197,9 @@ impl Functions {
     /// # Errors
     /// [`Died`]: the next one comes anyway.
     pub async fn sweep(&self) -> Result<(), Died> {
+        let end = self.runtime.sleep(GIVEN_UP_MS);
         self.invoke("sweep", |env, table| async move {
-            ebb_flow::sweep::sweep(&env, table.as_ref()).await.map(drop)
+            ebb_flow::sweep::sweep_until(&env, table.as_ref(), end).await.map(drop)
         })
         .await
     }

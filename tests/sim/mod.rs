@@ -6,6 +6,7 @@
 //! writes of the [`Table`], and by the plans of [`Queue`] and [`Outside`].
 
 pub mod crowd;
+pub mod fleet;
 mod functions;
 mod gate;
 mod ledger;

@@ -339,6 +339,12 @@ impl Objects for Table {
 }
 
 impl Table {
+    /// For how many milliseconds the most urgent thing is due.
+    pub fn overdue(&self) -> u64 {
+        let first = due(&self.state()).first().map(|(at, _)| *at);
+        first.map_or(0, |at| self.now().since(at).0)
+    }
+
     /// Whether no run is open.
     pub fn is_at_rest(&self) -> bool {
         let state = self.state();

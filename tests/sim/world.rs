@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ebb_engine::{RunPhase, Shard, TargetPhase};
 use ebb_flow::{Env, Warm};
@@ -21,6 +22,8 @@ const SWEEP_MS: u64 = 60_000;
 const LOOK_MS: u64 = 1_000;
 /// After this much virtual time a life that has not come to rest is given up.
 const PATIENCE_MS: u64 = 6 * 3_600_000;
+/// Nothing is due for longer, whatever else hangs or dies.
+const LATEST_MS: u64 = 5 * 60_000;
 /// How long the world is watched after the end: longer than the queue can hold a message.
 const LINGER_MS: u64 = 1_200_000;
 
@@ -95,6 +98,8 @@ pub struct World {
     pub relay: Arc<Relay>,
     /// What is done in it.
     pub scenario: Arc<Scenario>,
+    /// For how long anything was due after a sweep, in milliseconds.
+    overdue: AtomicU64,
 }
 
 impl Drop for World {
@@ -150,7 +155,7 @@ impl World {
         if faults.latency_ms > 0 {
             table.slow_down(scenario.seed, faults.latency_ms);
         }
-        Self { runtime, table, ledger, functions, queue, relay, scenario }
+        Self { runtime, table, ledger, functions, queue, relay, scenario, overdue: AtomicU64::new(0) }
     }
 
     /// The lifecycle webhook of a life of this uid.
@@ -223,6 +228,7 @@ impl World {
                 sweeper.runtime.sleep(SWEEP_MS).await;
                 // A sweep that died is followed by the next one.
                 sweeper.functions.sweep().await.ok();
+                sweeper.overdue.fetch_max(sweeper.table.overdue(), Ordering::Relaxed);
             }
         });
     }
@@ -256,6 +262,10 @@ impl World {
         let ledger = self.ledger.state();
         wrong.extend(ledger.refused.iter().cloned());
         wrong.extend(self.functions.broken());
+        let overdue = self.overdue.load(Ordering::Relaxed);
+        if overdue > LATEST_MS {
+            wrong.push(format!("something was due for {overdue} ms"));
+        }
         let mut done = BTreeSet::new();
         let mut failed = BTreeSet::new();
         for (run, heads) in &self.table.state().heads {

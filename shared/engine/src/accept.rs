@@ -108,6 +108,13 @@ pub enum Event {
         /// The new wake-up time.
         next: Timestamp,
     },
+    /// A look came to no end: another one follows at `next`, whatever has happened since.
+    Postponed {
+        /// The wake-up time that is over.
+        seen: Timestamp,
+        /// The new wake-up time.
+        next: Timestamp,
+    },
     /// Nothing moves any more. A wake-up that was only put off since is no reason to stay open.
     Closed {
         /// The version that was seen.
@@ -191,6 +198,11 @@ pub fn accept(event: Event) -> Patch {
         Event::Rearmed { seen, version, next } => Patch {
             shard: Shard::ROOT,
             conditions: vec![Condition::DueIs(seen), Condition::VersionIs(version)],
+            changes: vec![Change::SetDue(next)],
+        },
+        Event::Postponed { seen, next } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::DueIs(seen)],
             changes: vec![Change::SetDue(next)],
         },
         Event::Closed { version } => Patch {

@@ -6,18 +6,22 @@
 //!
 //! The only sender of a webhook writes nothing before it posts. All others go by what the record says.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ebb_engine::{Attempt, Unit};
 use ebb_spec::plan::Work;
 use ebb_store::Note;
 use ebb_wire::record::Record;
+use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::dispatch::{self, Try};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::Run;
 use crate::switch::{self, Rule};
+
+/// Claims that are written at a time.
+const AT_ONCE: usize = 32;
 
 /// Those of `units` that are to be sent from here: one that has neither a result nor the promise of one, and of the
 /// webhooks among them those whose start was noted by nobody before. A try that was claimed by who died before sending
@@ -32,17 +36,8 @@ pub async fn claim(
     run: &Run,
     units: Vec<(Unit, Attempt)>,
 ) -> Result<Vec<(Unit, Attempt)>, FlowError> {
-    let mut own = Vec::new();
-    for (unit, attempt) in unsent(env, run, units).await? {
-        if is_posted(run, unit) {
-            let before = env.store.note_record(&run.id, unit, attempt, &Note::Started(env.now())).await?;
-            if before.started.is_some() || before.accepted.is_some() || before.result.is_some() {
-                continue;
-            }
-        }
-        own.push((unit, attempt));
-    }
-    Ok(own)
+    let mine = note_starts(env, run, unsent(env, run, units).await?).await?;
+    Ok(mine.into_iter().map(|one| one.try_of).collect())
 }
 
 /// Those of `units` that a repetition of a result sends: units of relays. Whoever took the result first may be posting
@@ -61,17 +56,12 @@ pub async fn leave(
     if !switch::holds(Rule::RepetitionsWait) {
         return claim(env, run, units).await;
     }
-    let units = unsent(env, run, units).await?;
-    let (posted, relayed): (Vec<_>, Vec<_>) = units.into_iter().partition(|(unit, _)| is_posted(run, *unit));
-    let mut left = false;
-    for (unit, attempt) in posted {
-        let before = env.store.note_record(&run.id, unit, attempt, &Note::Started(env.now())).await?;
-        left |= before.started.is_none() && before.accepted.is_none() && before.result.is_none();
+    let mine = note_starts(env, run, unsent(env, run, units).await?).await?;
+    let (left, relayed): (Vec<_>, Vec<_>) = mine.into_iter().partition(|one| one.is_posted);
+    if !left.is_empty() {
+        dispatch::hasten(env, run, env.now().plus(env.settings.sending())).await?;
     }
-    if left {
-        dispatch::hasten(env, run, env.settings.sending().0).await?;
-    }
-    Ok(relayed)
+    Ok(relayed.into_iter().map(|one| one.try_of).collect())
 }
 
 /// Takes the lease of a webhook's try that may have been posted before. Of those that saw the same record one gets it, and
@@ -90,32 +80,62 @@ pub async fn lease(env: &Env, run: &Run, this: Try, seen: &Record) -> Result<boo
     Ok(before.result.is_none() && before.leased == seen.leased && before.again == seen.again)
 }
 
-fn is_posted(run: &Run, unit: Unit) -> bool {
-    run.unit(unit).is_some_and(|unit| matches!(unit.work, Work::Webhook(_)))
+/// Notes the start of the webhooks among `units`. Returns those whose start was noted by nobody before, and the units of
+/// relays. What was put off is left to `sweep`.
+async fn note_starts(env: &Env, run: &Run, units: Vec<UnsentTry>) -> Result<Vec<UnsentTry>, FlowError> {
+    let starts = units.into_iter().filter(|one| !one.is_put_off).map(|one| async move {
+        let (unit, attempt) = one.try_of;
+        if !one.is_posted {
+            return Ok(Some(one));
+        }
+        if one.is_started {
+            return Ok(None);
+        }
+        let before = env.store.note_record(&run.id, unit, attempt, &Note::Started(env.now())).await?;
+        let is_first = before.started.is_none() && before.accepted.is_none() && before.result.is_none();
+        Ok::<_, FlowError>(is_first.then_some(one))
+    });
+    let first: Vec<_> = futures::stream::iter(starts).buffered(AT_ONCE).try_collect().await?;
+    Ok(first.into_iter().flatten().collect())
 }
 
-/// Those of `units` that have neither a result nor the promise of one: what is accepted is never sent again.
+/// A try that has neither a result nor the promise of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnsentTry {
+    /// The unit and its try.
+    pub try_of: (Unit, Attempt),
+    /// Whether it is a webhook.
+    pub is_posted: bool,
+    /// Whether its start is recorded.
+    pub is_started: bool,
+    /// Whether it was put off until now, or was to be asked again by now: a look of `sweep` sends it.
+    pub is_put_off: bool,
+}
+
+/// Those of `units` that have neither a result nor the promise of one: what is accepted is never sent again, and what is
+/// put off not before its time.
 ///
 /// # Errors
 /// The store's.
-pub async fn unsent(
-    env: &Env,
-    run: &Run,
-    units: Vec<(Unit, Attempt)>,
-) -> Result<Vec<(Unit, Attempt)>, FlowError> {
+pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<UnsentTry>, FlowError> {
     if units.is_empty() {
-        return Ok(units);
+        return Ok(Vec::new());
     }
     let positions: Vec<Unit> = units.iter().map(|(unit, _)| *unit).collect();
-    let sent: BTreeSet<(Unit, Attempt)> = env
-        .store
-        .read_records(&run.id, &positions)
-        .await?
-        .into_iter()
-        .filter(|(_, _, record)| {
-            record.result.is_some() || record.accepted.is_some() || record.again.is_some()
-        })
-        .map(|(unit, attempt, _)| (unit, attempt))
-        .collect();
-    Ok(units.into_iter().filter(|one| !sent.contains(one)).collect())
+    let found = env.store.read_records(&run.id, &positions).await?;
+    let records: BTreeMap<(Unit, Attempt), Record> =
+        found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
+    let now = env.now();
+    let is_unsent = |record: &Record| {
+        let put_off = record.again.is_some_and(|at| at > now.0);
+        record.result.is_none() && record.accepted.is_none() && !put_off
+    };
+    let unsent = units.into_iter().filter_map(|try_of| {
+        let record = records.get(&try_of);
+        let is_posted = run.unit(try_of.0).is_some_and(|unit| matches!(unit.work, Work::Webhook(_)));
+        let is_started = record.is_some_and(|record| record.started.is_some());
+        let is_put_off = record.is_some_and(|record| record.again.is_some());
+        record.is_none_or(is_unsent).then_some(UnsentTry { try_of, is_posted, is_started, is_put_off })
+    });
+    Ok(unsent.collect())
 }

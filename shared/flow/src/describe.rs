@@ -8,7 +8,7 @@ use ebb_spec::plan::{UnitPlan, Webhook};
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::record::Record;
 
-use crate::dispatch::{self, Sent, Try};
+use crate::dispatch::{self, Sent, Try, Wake};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::evidence;
@@ -32,8 +32,7 @@ pub(crate) async fn unanswered(
     failure: Failure,
 ) -> Result<Sent, FlowError> {
     if describe.is_some() {
-        dispatch::again(env, run, this, ASK_AGAIN).await?;
-        return Ok(Sent::later());
+        return ask_again(env, run, this, ASK_AGAIN).await;
     }
     let why = format!(
         "{}; the webhook is not idempotent, so its request is not sent again and its outcome is unknown",
@@ -56,7 +55,7 @@ pub(crate) async fn ask(
     record: &Record,
 ) -> Result<Sent, FlowError> {
     if record.result.is_some() || record.accepted.is_some() {
-        return Ok(Sent::later());
+        return Ok(Sent::later(None));
     }
     let Some(url) = describe else {
         let failure = Failure::new(ReasonCode::Connect, "no answer to its request is known");
@@ -87,16 +86,19 @@ pub(crate) async fn ask(
             let posted = record.posted.map_or(env.now(), Timestamp);
             let wait = posted.plus(env.settings.landing).plus(acts).since(env.now()).0;
             if wait > 0 {
-                dispatch::again(env, run, this, wait.div_ceil(1000)).await?;
-                return Ok(Sent::later());
+                return ask_again(env, run, this, wait.div_ceil(1000)).await;
             }
             let why = "its request got no answer, and its `describe` URL answers 404: it made nothing";
             Ended::Failed(Failure::new(ReasonCode::Lost, why))
         }
         Ok(_) | Err(_) => {
-            dispatch::again(env, run, this, ASK_AGAIN).await?;
-            return Ok(Sent::later());
+            return ask_again(env, run, this, ASK_AGAIN).await;
         }
     };
     Ok(Sent::ended(ended))
+}
+
+async fn ask_again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<Sent, FlowError> {
+    let at = dispatch::note_again(env, run, this, seconds).await?;
+    Ok(Sent::later(Some(Wake::Recorded(at))))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_engine::{Attempt, Epoch, Event, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, Epoch, Event, Millis, Timestamp, Unit, accept};
 use ebb_outbound::{CallError, Request, Response, retry_after};
 use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
 use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
@@ -15,6 +15,8 @@ use ebb_wire::token::{Claims, TokenKind, stable_key};
 use ebb_wire::unit as headers;
 use ebb_wire::value::Value;
 
+use crate::breaker::{self, Relays};
+use crate::complete;
 use crate::describe;
 use crate::env::Env;
 use crate::error::FlowError;
@@ -23,7 +25,7 @@ use crate::inputs::{self, Memory};
 use crate::objects;
 use crate::observe;
 use crate::outcome::{Ended, Failure, Success};
-use crate::ports::{Message, RelayError};
+use crate::ports::{Message, Relay as _, RelayError};
 use crate::records;
 use crate::run::Run;
 use crate::switch::{self, Rule};
@@ -31,8 +33,6 @@ use crate::undo::{self, Undo};
 
 /// A callback token stays valid for this long after the unit's own deadline; later results are recorded as late.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
-/// How long after a relay did not answer it is asked again.
-const RELAY_RETRY_MS: u64 = 5_000;
 
 /// One try of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,16 +52,36 @@ pub struct Sent {
     pub ended: Option<Ended>,
     /// For an undo: how many further things there are to take away.
     pub more: u32,
+    /// When the run has to be looked at; `None`: this send is no reason for it.
+    pub wake: Option<Wake>,
+}
+
+/// When a run has to be looked at because of one of its tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A cluster is asked again: it gave no answer, or the try waits there for its turn.
+    Poll(Timestamp),
+    /// The record of the try says that something begins then.
+    Recorded(Timestamp),
+}
+
+/// On whose behalf a try is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A result that has just made it ready, or a look that knows its start.
+    Result,
+    /// A look that knows of no start. The try may have been sent before.
+    Look,
 }
 
 impl Sent {
     pub(crate) fn ended(ended: Ended) -> Self {
-        Self { ended: Some(ended), more: 0 }
+        Self { ended: Some(ended), more: 0, wake: None }
     }
 
-    /// Its result will come later.
-    pub(crate) fn later() -> Self {
-        Self { ended: None, more: 0 }
+    /// Its result comes later.
+    pub(crate) fn later(wake: Option<Wake>) -> Self {
+        Self { ended: None, more: 0, wake }
     }
 
     fn failed(code: ReasonCode, message: &str) -> Self {
@@ -73,7 +93,13 @@ impl Sent {
 ///
 /// # Errors
 /// The store's. A receiver that fails is an answer, not an error.
-pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Sent, FlowError> {
+pub async fn send(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    memory: &Memory,
+    sender: Sender,
+) -> Result<Sent, FlowError> {
     let Some(unit) = run.unit(this.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, this.unit.0)));
     };
@@ -85,7 +111,7 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
             Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
             Undo::Later(at) => {
                 put_off(env, run, this, at).await?;
-                return Ok(Sent { ended: None, more: 0 });
+                return Ok(Sent::later(Some(Wake::Recorded(at))));
             }
             Undo::Something { known: undone, more: further, possible: until } => {
                 known.extend(undone);
@@ -107,10 +133,14 @@ pub async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Se
             post(env, run, this, unit, call).await?
         }
         Ok(rendered) => match work(run, this, unit, rendered) {
-            Some(work) => start(env, run, this, ensure(env, run, this, unit, work, more)).await?,
+            Some(work) => start(env, run, this, ensure(env, run, this, unit, work, more), sender).await?,
             None => return Err(FlowError::Broken(format!("{} is rendered as what it is not", unit.key))),
         },
     };
+    if sender == Sender::Look && unit.work.is_relayed() && matches!(sent.ended, Some(Ended::Failed(_))) {
+        // Whoever sent it before may have reached the relay.
+        note_started(env, run, this).await?;
+    }
     Ok(Sent { more, ..sent })
 }
 
@@ -135,7 +165,7 @@ fn token(env: &Env, run: &Run, this: Try, unit: &UnitPlan, kind: TokenKind, more
         unit: this.unit,
         attempt: this.attempt,
         epoch: this.epoch,
-        expiry: ebb_engine::Timestamp(expires),
+        expiry: Timestamp(expires),
         kind,
         more,
     };
@@ -143,8 +173,8 @@ fn token(env: &Env, run: &Run, this: Try, unit: &UnitPlan, kind: TokenKind, more
 }
 
 /// When a try was sent, by its token.
-pub(crate) fn sent_at(claims: &Claims, unit: &UnitPlan) -> ebb_engine::Timestamp {
-    ebb_engine::Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
+pub(crate) fn sent_at(claims: &Claims, unit: &UnitPlan) -> Timestamp {
+    Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
 }
 
 /// The resource and the unit of a key `resource/unit`.
@@ -252,13 +282,16 @@ fn script_input(input: RenderedInput) -> ScriptInput {
     ScriptInput { name: input.name, env: input.env, path: input.path, value }
 }
 
-/// How often work that waits for its turn at a relay is asked for, in milliseconds.
+/// Work that waits for its turn at a relay is asked for again after a quarter of the age of its run, within these bounds:
+/// its result comes by itself.
 const TURN_MS: u64 = 60_000;
+const LONGEST_TURN_MS: u64 = 5 * 60 * 1000;
 
-async fn start(env: &Env, run: &Run, this: Try, request: Ensure) -> Result<Sent, FlowError> {
+async fn start(env: &Env, run: &Run, this: Try, request: Ensure, sender: Sender) -> Result<Sent, FlowError> {
     let begun = env.now();
     observe::sending(run, this, begun);
-    let answer = env.relay.ensure(run.cluster(this.unit), request).await;
+    let cluster = run.cluster(this.unit);
+    let answer = Relays(env).ensure(cluster, request).await;
     let wrong = match &answer {
         Ok(_) => None,
         Err(RelayError::Refused(_)) => Some("refused"),
@@ -266,40 +299,51 @@ async fn start(env: &Env, run: &Run, this: Try, request: Ensure) -> Result<Sent,
     };
     observe::sent(run, this, begun, env.now(), wrong);
     match answer {
-        // Ended work calls back again by itself; what is tombstoned was superseded or cancelled by somebody who says so.
-        Ok(WorkState::Running { .. } | WorkState::Ended(_) | WorkState::Unknown) => {
-            Ok(Sent { ended: None, more: 0 })
+        Ok(WorkState::Ended(callback)) => Ok(match (complete::ended(*callback), run.unit(this.unit)) {
+            // Its callback may never come: it is taken from here as it would be from there.
+            (Some(ended), Some(unit)) => Sent::ended(complete::checked(run, unit, ended)),
+            _ => Sent::later(None),
+        }),
+        // What is tombstoned was superseded or cancelled by somebody who says so, or runs out of time.
+        Ok(WorkState::Running { .. } | WorkState::Unknown | WorkState::Tombstoned) => {
+            if sender == Sender::Look {
+                // From now on its time runs.
+                note_started(env, run, this).await?;
+            }
+            Ok(Sent::later(None))
         }
-        Ok(WorkState::Tombstoned) => Ok(Sent { ended: None, more: 0 }),
         Ok(WorkState::Waiting { .. }) => {
-            // Its time has not begun: it is asked for again before that could be over.
-            put_off(env, run, this, env.now().plus(ebb_engine::Millis(TURN_MS))).await?;
-            Ok(Sent { ended: None, more: 0 })
+            // Its time has not begun.
+            let age = env.now().since(run.facts.started).0;
+            let at = env.now().plus(Millis((age / 4).clamp(TURN_MS, LONGEST_TURN_MS)));
+            put_off(env, run, this, at).await?;
+            Ok(Sent::later(Some(Wake::Poll(at))))
         }
         Err(RelayError::Refused(reason)) => Ok(Sent::failed(ReasonCode::NotStartable, &reason)),
         Err(RelayError::Unreachable(reason)) => {
             tracing::warn!(run = %run.id, reason, "the relay did not answer; the unit is sent again");
-            if switch::holds(Rule::FailedSendIsDue) {
-                hasten(env, run, RELAY_RETRY_MS).await?;
-            }
-            Ok(Sent { ended: None, more: 0 })
+            let again = switch::holds(Rule::FailedSendIsDue);
+            Ok(Sent::later(again.then(|| Wake::Poll(breaker::retry_at(env, cluster)))))
         }
     }
 }
 
-/// Has `sweep` look at the run in `millis`: the table first, then the hint. One write, one hint: a run that is due
-/// earlier has its own, and whoever looks then looks once more before it puts the run off.
+async fn note_started(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> {
+    env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
+    Ok(())
+}
+
+/// Has `sweep` look at the run at `due`: the table first, then the hint. One write, one hint: a run that is due earlier has
+/// its own, and whoever looks then looks once more before it puts the run off.
 ///
 /// # Errors
 /// The store's.
-pub async fn hasten(env: &Env, run: &Run, millis: u64) -> Result<(), FlowError> {
-    let due = env.now().plus(ebb_engine::Millis(millis));
+pub async fn hasten(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         match env.store.patch_run(&run.id, &accept(Event::Hastened { due })).await? {
-            Patched::Written(_) => {
-                env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(millis)).await;
-                return Ok(());
-            }
+            Patched::Written(_) => return hint(env, run, due).await,
+            // Written before, and its answer was lost.
+            Patched::Refused(Some(image)) if image.head.due == Some(due) => return hint(env, run, due).await,
             Patched::Refused(None) => return Ok(()),
             Patched::Refused(Some(_)) => {}
         }
@@ -310,6 +354,12 @@ pub async fn hasten(env: &Env, run: &Run, millis: u64) -> Result<(), FlowError> 
         }
     }
     Err(FlowError::Contended(format!("run {}", run.id)))
+}
+
+async fn hint(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowError> {
+    let wait = Duration::from_millis(due.since(env.now()).0);
+    env.queue.send(Message::Run(run.id.clone()), wait).await;
+    Ok(())
 }
 
 /// The request of a webhook unit.
@@ -405,20 +455,20 @@ async fn post(
             // Without a describe URL there is nothing that may be sent again.
             Judged::Again(_) if unit.work.posts_once() && describe_url.is_none() => {
                 note_accepted(env, run, this, unit).await?;
-                return Ok(Sent::later());
+                return Ok(Sent::later(None));
             }
             Judged::Later => {
                 note_accepted(env, run, this, unit).await?;
-                return Ok(Sent { ended: None, more: 0 });
+                return Ok(Sent::later(None));
             }
             Judged::Again(seconds) => {
-                again(env, run, this, seconds).await?;
-                return Ok(Sent { ended: None, more: 0 });
+                let at = note_again(env, run, this, seconds).await?;
+                return Ok(Sent::later(Some(Wake::Recorded(at))));
             }
             Judged::Nothing if possible > now => {
                 // The next request finds the thing that a receiver without an answer makes until then.
                 put_off(env, run, this, possible).await?;
-                return Ok(Sent { ended: None, more: 0 });
+                return Ok(Sent::later(Some(Wake::Recorded(possible))));
             }
             Judged::Nothing => Ended::Succeeded(Success { took_ms, ..Success::default() }),
             Judged::Done(outputs) => Ended::Succeeded(Success { outputs, took_ms, log: None }),
@@ -451,25 +501,39 @@ pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> 
     Ok(())
 }
 
-/// Records when a unit is to be asked again.
+/// Records when a unit is to be asked again, and has `sweep` look then.
 ///
 /// # Errors
 /// The store's.
 pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), FlowError> {
+    let at = note_again(env, run, this, seconds).await?;
+    hasten(env, run, at).await
+}
+
+/// Records when a try is asked again.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn note_again(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    seconds: u64,
+) -> Result<Timestamp, FlowError> {
     // Whoever asks to be asked at once would be asked without end.
     let seconds = seconds.max(1);
-    let at = env.now().plus(ebb_engine::Millis(seconds.saturating_mul(1000)));
+    let at = env.now().plus(Millis(seconds.saturating_mul(1000)));
     let started = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
     if started.result.is_none() {
         env.store.note_record(&run.id, this.unit, this.attempt, &Note::Again(at)).await?;
     }
-    hasten(env, run, seconds.saturating_mul(1000)).await
+    Ok(at)
 }
 
 /// Leaves a try that was not sent to `sweep`, which begins it at `at`. Its time runs from then on.
-async fn put_off(env: &Env, run: &Run, this: Try, at: ebb_engine::Timestamp) -> Result<(), FlowError> {
+async fn put_off(env: &Env, run: &Run, this: Try, at: Timestamp) -> Result<(), FlowError> {
     env.store.note_record(&run.id, this.unit, this.attempt, &Note::PutOff(at)).await?;
-    hasten(env, run, at.since(env.now()).0).await
+    Ok(())
 }
 
 fn unanswered(error: &CallError) -> Failure {
@@ -499,7 +563,7 @@ fn judge(
     unit: &UnitPlan,
     sent: &evidence::Sent<'_>,
     response: &Response,
-    now: ebb_engine::Timestamp,
+    now: Timestamp,
 ) -> Judged {
     // A part of a second is rounded up: a server asks for the shortest wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));

@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Epoch, Outcome, RunPhase, Unit};
+use ebb_engine::{Attempt, Epoch, Millis, Outcome, RunPhase, Timestamp, Unit};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tracing::Instrument as _;
 
 use crate::claim;
-use crate::dispatch::{self, Sent, Try};
+use crate::dispatch::{self, Sender, Sent, Try, Wake};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::finish;
@@ -30,7 +30,7 @@ const AT_ONCE: usize = 64;
 /// Units per message of the queue.
 const SLICE: usize = 50;
 /// After a failed send the run is looked at again after this long.
-const AFTER_ERROR_MS: u64 = 2_000;
+const AFTER_ERROR: Millis = Millis(2_000);
 
 /// Something to go on with.
 pub struct Work {
@@ -53,42 +53,118 @@ impl Work {
     }
 }
 
+/// A look that units are sent for.
+pub(crate) struct Behalf {
+    /// Those of which no start is recorded.
+    pub(crate) unstarted: BTreeSet<(Unit, Attempt)>,
+    /// When the look makes the run due again at the latest.
+    pub(crate) again: Timestamp,
+    /// Whether the look has passed the units on.
+    pub(crate) is_slice: bool,
+}
+
 /// Goes on until nothing is left to do at once: over the ends of runs, into the runs that follow them.
 ///
 /// # Errors
 /// The first error of the store, after everything that was begun has ended and the run is due to be looked at again.
 pub async fn drive(env: &Env, work: Work) -> Result<(), FlowError> {
-    let until = env.now().plus(ebb_engine::Millis(millis(env.settings.budget)));
-    let mut next = Some(work);
+    go_on(env, work, None).await.map(drop)
+}
+
+/// Does what [`drive`] does for a look, which makes the run due again by itself. Gives when at the latest, if that matters
+/// to a unit.
+///
+/// # Errors
+/// As [`drive`], but that the run is not made due.
+pub(crate) async fn drive_for(
+    env: &Env,
+    work: Work,
+    behalf: &Behalf,
+) -> Result<Option<Timestamp>, FlowError> {
+    go_on(env, work, Some(behalf)).await
+}
+
+async fn go_on(env: &Env, work: Work, behalf: Option<&Behalf>) -> Result<Option<Timestamp>, FlowError> {
+    let until = env.now().plus(Millis(millis(env.settings.budget)));
+    let mut next = Some((work, behalf));
     let mut sends = 0;
-    while let Some(work) = next {
+    let mut wake = None;
+    while let Some((work, behalf)) = next {
         observe::drives(&work.run.id);
         let over = match work.over {
             Some(outcome) => Some(outcome),
-            None => send_all(env, &work, until, &mut sends).await?,
+            None => {
+                let (over, first) = send_all(env, &work, until, &mut sends, behalf).await?;
+                wake = wake.or(first);
+                over
+            }
         };
         next = match over {
-            Some(outcome) => finish::over(env, &work.run, outcome).await?,
+            // The runs that follow are no look's.
+            Some(outcome) => finish::over(env, &work.run, outcome).await?.map(|work| (work, None)),
             None => None,
         };
     }
-    Ok(())
+    Ok(wake)
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Sends what is ready and all that follows from it in this run. Gives how the run ended, if it did.
+/// When a run has to be looked at because of what was sent of it.
+#[derive(Default)]
+struct Wakes {
+    poll: Option<Timestamp>,
+    recorded: Option<Timestamp>,
+}
+
+impl Wakes {
+    fn add(&mut self, wake: Wake) {
+        let (earliest, at) = match wake {
+            Wake::Poll(at) => (&mut self.poll, at),
+            Wake::Recorded(at) => (&mut self.recorded, at),
+        };
+        *earliest = Some(earliest.map_or(at, |known| known.min(at)));
+    }
+
+    fn first(&self) -> Option<Timestamp> {
+        self.poll.into_iter().chain(self.recorded).min()
+    }
+
+    /// Has the run looked at in time: once, however many units want it. Gives when a look has to see to that itself.
+    async fn see_to(
+        &self,
+        env: &Env,
+        run: &Run,
+        behalf: Option<&Behalf>,
+    ) -> Result<Option<Timestamp>, FlowError> {
+        let wanted = match behalf {
+            Some(look) if !look.is_slice => return Ok(self.first()),
+            // That look polls again.
+            Some(look) if env.now() < look.again => self.recorded,
+            Some(_) | None => self.first(),
+        };
+        if let Some(at) = wanted {
+            dispatch::hasten(env, run, at).await?;
+        }
+        Ok(None)
+    }
+}
+
+/// Sends what is ready and all that follows from it in this run. Gives how the run ended, if it did, and when the look that
+/// this is done for has to look again.
 async fn send_all(
     env: &Env,
     work: &Work,
-    until: ebb_engine::Timestamp,
+    until: Timestamp,
     sends: &mut usize,
-) -> Result<Option<Outcome>, FlowError> {
+    behalf: Option<&Behalf>,
+) -> Result<(Option<Outcome>, Option<Timestamp>), FlowError> {
     let mut ready: VecDeque<(Unit, Attempt)> = work.ready.iter().copied().collect();
     let mut under_way = FuturesUnordered::new();
     let mut over = None;
+    let mut wakes = Wakes::default();
     let mut error: Option<FlowError> = None;
     loop {
         let mut batch = Vec::new();
@@ -108,13 +184,18 @@ async fn send_all(
             }
             for (unit, attempt) in batch {
                 let this = Try { unit, attempt, epoch: work.epoch };
-                under_way.push(one(env, &work.run, this, &work.memory));
+                let unstarted = behalf.is_some_and(|look| look.unstarted.contains(&(unit, attempt)));
+                let sender = if unstarted { Sender::Look } else { Sender::Result };
+                under_way.push(one(env, &work.run, this, &work.memory, sender));
             }
         }
         // What this invocation will not send goes now: a slow answer that is still awaited must not hold it up.
         if error.is_none() && !ready.is_empty() && is_spent(env, until, *sends) {
-            match pass_on(env, work, ready.make_contiguous()).await {
-                Ok(()) => ready.clear(),
+            match pass_on(env, work, ready.make_contiguous(), behalf).await {
+                Ok(wake) => {
+                    ready.clear();
+                    wake.into_iter().for_each(|wake| wakes.add(wake));
+                }
                 Err(failed) => error = Some(failed),
             }
         }
@@ -125,25 +206,28 @@ async fn send_all(
         }
         match under_way.next().await {
             None => break,
-            Some(Ok(progress)) => {
+            Some(Ok((progress, wake))) => {
                 ready.extend(progress.ready);
                 over = over.or(progress.over);
+                wake.into_iter().for_each(|wake| wakes.add(wake));
             }
             Some(Err(failed)) => error = Some(error.unwrap_or(failed)),
         }
     }
-    if let Some(error) = error {
-        // The table first: if even that fails, the caller's repetition or the next look is what is left.
-        if let Err(second) = dispatch::hasten(env, &work.run, AFTER_ERROR_MS).await {
-            tracing::warn!(run = %work.run.id, %second, "the run could not be made due");
-        }
-        return Err(error);
+    // The table first: if even that fails, the caller's repetition or the next look is what is left.
+    let seen = match error {
+        None => return Ok((over, wakes.see_to(env, &work.run, behalf).await?)),
+        Some(error) if behalf.is_some_and(|look| !look.is_slice) => return Err(error),
+        Some(error) => (dispatch::hasten(env, &work.run, env.now().plus(AFTER_ERROR)).await, error),
+    };
+    if let Err(second) = seen.0 {
+        tracing::warn!(run = %work.run.id, %second, "the run could not be made due");
     }
-    Ok(over)
+    Err(seen.1)
 }
 
 /// Whether this invocation begins no further send.
-fn is_spent(env: &Env, until: ebb_engine::Timestamp, sends: usize) -> bool {
+fn is_spent(env: &Env, until: Timestamp, sends: usize) -> bool {
     sends >= env.settings.sends || (sends > 0 && env.now() >= until)
 }
 
@@ -154,19 +238,32 @@ async fn prepare(env: &Env, work: &Work, units: &[Unit]) -> Result<(), FlowError
 }
 
 /// One try: sent, and concluded if it was answered at once.
-async fn one(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progress, FlowError> {
+async fn one(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    memory: &Memory,
+    sender: Sender,
+) -> Result<(Progress, Option<Wake>), FlowError> {
     let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
     let span = tracing::info_span!("try", run = %run.id, unit = key, attempt = this.attempt.0);
-    Box::pin(send(env, run, this, memory)).instrument(span).await
+    Box::pin(send(env, run, this, memory, sender)).instrument(span).await
 }
 
-async fn send(env: &Env, run: &Run, this: Try, memory: &Memory) -> Result<Progress, FlowError> {
-    let sent = Box::pin(dispatch::send(env, run, this, memory)).await?;
+async fn send(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    memory: &Memory,
+    sender: Sender,
+) -> Result<(Progress, Option<Wake>), FlowError> {
+    let sent = Box::pin(dispatch::send(env, run, this, memory, sender)).await?;
     log(&sent);
-    match sent.ended {
-        Some(ended) => Box::pin(results::conclude(env, run, this, &ended, sent.more, memory)).await,
-        None => Ok(Progress::default()),
-    }
+    let progress = match sent.ended {
+        Some(ended) => Box::pin(results::conclude(env, run, this, &ended, sent.more, memory)).await?,
+        None => Progress::default(),
+    };
+    Ok((progress, sent.wake))
 }
 
 /// Logs what goes well at debug: the figures of the invocation count it.
@@ -180,18 +277,27 @@ fn log(sent: &Sent) {
     }
 }
 
-/// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only.
-async fn pass_on(env: &Env, work: &Work, units: &[(Unit, Attempt)]) -> Result<(), FlowError> {
-    // Refused where it is due sooner anyway. A lost message costs time, so nobody has to look twice for it.
-    let due = env.now().plus(env.settings.first_look);
-    env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await?;
-    for slice in units.chunks(SLICE) {
-        env.queue.send(Message::dispatch(&work.run.id, work.epoch, slice), Duration::ZERO).await;
+/// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only. A look sees to
+/// that itself, at the time that is given.
+async fn pass_on(
+    env: &Env,
+    work: &Work,
+    units: &[(Unit, Attempt)],
+    behalf: Option<&Behalf>,
+) -> Result<Option<Wake>, FlowError> {
+    let again = behalf.map(|look| look.again);
+    if again.is_none_or(|again| again <= env.now()) {
+        // Refused where it is due sooner anyway. A lost message costs time, so nobody has to look twice for it.
+        let due = env.now().plus(env.settings.first_look);
+        env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await?;
     }
-    Ok(())
+    let slices = units.chunks(SLICE).map(|slice| Message::dispatch(&work.run.id, work.epoch, slice, again));
+    env.queue.send_all(slices.collect()).await;
+    Ok(again.filter(|&again| again > env.now()).map(Wake::Poll))
 }
 
-/// Sends a slice that another invocation has passed on, as far as it still has to be sent.
+/// Sends a slice that another invocation has passed on, as far as it still has to be sent. `again`: when the look that has
+/// passed it on looks at the run again, if it was one.
 ///
 /// # Errors
 /// The store's.
@@ -200,6 +306,7 @@ pub async fn slice(
     run: &ebb_wire::id::RunId,
     epoch: Epoch,
     units: &[(Unit, Attempt)],
+    again: Option<Timestamp>,
 ) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, run).await? else { return Ok(()) };
     let view = run.look(env).await?;
@@ -209,6 +316,10 @@ pub async fn slice(
     }
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &view).into_iter().collect();
     let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
-    let ready = claim::unsent(env, &run, ready).await?;
-    drive(env, Work { run, epoch, ready, over: None, memory: Memory::default() }).await
+    let unsent = claim::unsent(env, &run, ready).await?;
+    let ready = unsent.iter().map(|one| one.try_of).collect();
+    let work = Work { run, epoch, ready, over: None, memory: Memory::default() };
+    let Some(again) = again else { return drive(env, work).await };
+    let unstarted = unsent.iter().filter(|one| !one.is_started).map(|one| one.try_of).collect();
+    drive_for(env, work, &Behalf { unstarted, again, is_slice: true }).await.map(drop)
 }

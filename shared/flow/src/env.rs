@@ -16,8 +16,10 @@ use ebb_wire::id::RunId;
 use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 
+use crate::breaker::Breakers;
 use crate::error::FlowError;
 use crate::ports::{Clock, Queue, Random, Relay};
+use crate::sweep::Failing;
 
 /// What moving a run on needs of the store; `complete` needs no more.
 pub trait DriveStore:
@@ -171,11 +173,14 @@ impl Loaded {
     }
 }
 
-/// What a function remembers between invocations: immutable things only.
+/// What a function remembers between invocations: things that never change, which clusters gave no answer,
+/// and which looks failed.
 #[derive(Default)]
 pub struct Warm {
     plans: Mutex<Recent<Arc<Loaded>>>,
     facts: Mutex<Recent<RunFacts>>,
+    pub(crate) breakers: Breakers,
+    pub(crate) failing: Failing,
 }
 
 impl Env {

@@ -48,10 +48,11 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
             // It may have undone a late success of a life that is over.
             release::note_again(env, run).await?;
         }
-        if !tells(env, run, moved.as_ref()).await?
-            && let Some(root) = view.root()
-        {
-            close_seen(env, &run.id, root).await?;
+        let tells = tells(env, run, moved.as_ref()).await?;
+        match view.root() {
+            Some(root) if tells => remind(env, &run.id, root).await?,
+            Some(root) => drop(close_seen(env, &run.id, root).await?),
+            None => {}
         }
     } else {
         // A late success has reopened an undo since: the run stays due, and the target is not done with it.
@@ -79,6 +80,19 @@ async fn tells(env: &Env, run: &Run, moved: Option<&Moved>) -> Result<bool, Flow
     Ok(holds)
 }
 
+/// Has a run that is over looked at soon, should the message be lost by which its outcome is told.
+async fn remind(env: &Env, run: &RunId, root: &Head) -> Result<(), FlowError> {
+    let soon = env.now().plus(env.settings.first_look);
+    let event = match root.due {
+        Some(due) if due > soon => Event::Hastened { due: soon },
+        Some(seen) if seen <= env.now() => Event::Postponed { seen, next: soon },
+        Some(_) | None => return Ok(()),
+    };
+    // Refused: others have changed when it is due, and look at it then.
+    env.store.patch_run(run, &accept(event)).await?;
+    Ok(())
+}
+
 /// Ends `run`, which was cancelled and has settled.
 ///
 /// # Errors
@@ -96,6 +110,8 @@ pub async fn settled(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
     }
     if !tells(env, run, moved.as_ref()).await? {
         close(env, &run.id).await?;
+    } else if let Some(root) = env.store.read_root(&run.id).await? {
+        remind(env, &run.id, &root.head).await?;
     }
     after(env, run, moved).await
 }
@@ -216,11 +232,22 @@ pub fn due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let expires = target.expires.filter(|_| alive);
     let stopping = target.phase == TargetPhase::Stopping
         && matches!(target.moment, Some(Moment::BeforeReady | Moment::AfterReady));
-    let stopping = stopping.then_some(soon);
+    // The run has wake-ups of its own, and a cluster may be out of reach for days.
+    let patient = env.now().plus(backoff(env, target));
+    let stopping = stopping.then_some(patient);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
-    let release = (!target.release.is_empty()).then_some(soon);
+    let release = (!target.release.is_empty()).then_some(patient);
     [tell, expires, stopping, waiting, release].into_iter().flatten().min()
 }
+
+/// How long a target waits for the next look at what others have to do: a quarter of the time that it waits for already.
+fn backoff(env: &Env, target: &TargetHead) -> ebb_engine::Millis {
+    let waited = env.now().since(target.since).0;
+    ebb_engine::Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_look)
+}
+
+/// The longest wait for what others have to do.
+const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 
 /// Closes a run in which nothing moves any more. Somebody who has just made it due again keeps it open.
 ///

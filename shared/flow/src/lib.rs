@@ -6,10 +6,12 @@
 //! [`cluster`] asks relays for what scripts and objects are there. [`observe`] tells what an invocation has done.
 //!
 //! Architecture invariants: nothing lives in memory between invocations but what never changes, and what was heard of
-//! clusters, which decides nothing; no task but those of [`background`], which every invocation joins; no timer but [`sweep`]; every write is conditional or harmless to repeat.
+//! clusters, which decides when they are asked and nothing else; no task but those of [`background`], which every
+//! invocation joins; no timer but [`sweep`]; every write is conditional or harmless to repeat.
 
 pub mod api;
 pub mod background;
+mod breaker;
 pub mod cause;
 pub mod changes;
 pub mod claim;

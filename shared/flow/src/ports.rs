@@ -121,6 +121,9 @@ pub enum Message {
         epoch: u32,
         /// Units and tries.
         units: Vec<(u32, u32)>,
+        /// When the look that passes them on looks at the run again; `None`: no look does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        again: Option<u64>,
     },
     /// `sweep` is to look at a run, if it is due.
     Run(RunId),
@@ -142,10 +145,10 @@ pub enum Message {
 }
 
 impl Message {
-    /// The message that sends `units`.
-    pub fn dispatch(run: &RunId, epoch: Epoch, units: &[(Unit, Attempt)]) -> Self {
+    /// The message that sends `units`, for a look that looks at the run `again` if it is one.
+    pub fn dispatch(run: &RunId, epoch: Epoch, units: &[(Unit, Attempt)], again: Option<Timestamp>) -> Self {
         let units = units.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
-        Self::Dispatch { run: run.clone(), epoch: epoch.0, units }
+        Self::Dispatch { run: run.clone(), epoch: epoch.0, units, again: again.map(|at| at.0) }
     }
 
     /// The message that looks at one try.
@@ -159,6 +162,12 @@ impl Message {
 pub trait Queue: Send + Sync {
     /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
     async fn send(&self, message: Message, delay: Duration);
+    /// Delivers each of `messages` as soon as possible, as [`Self::send`] does.
+    async fn send_all(&self, messages: Vec<Message>) {
+        for message in messages {
+            self.send(message, Duration::ZERO).await;
+        }
+    }
     /// Sends [`Message::Mark`], or says why it cannot be sent.
     async fn check(&self) -> Result<(), String>;
 }

@@ -278,6 +278,11 @@ async fn again_for_more(env: &Env, run: &Run, this: Try) -> Result<Progress, Flo
             observe::ended(run, this, End::Completed, env.now());
             Ok(Progress { ready: vec![(unit, to)], ..Progress::default() })
         }
+        // Written before, and its answer was lost, or its writer died before it sent the try.
+        Err(Some(head)) if refusal(unit, to, epoch, Some(&head.head)) == Refusal::StillOpen => {
+            let ready = claim::claim(env, run, vec![(unit, to)]).await?;
+            Ok(Progress { ready, ..Progress::default() })
+        }
         Err(_) => Ok(Progress::default()),
     }
 }
@@ -371,7 +376,7 @@ async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progre
     }
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
     // crash in between costs an idle look; then the plain write tells.
-    dispatch::hasten(env, run, wait.0).await?;
+    dispatch::hasten(env, run, due).await?;
     match run.patch(env, &accept(event)).await? {
         Ok(_) => {
             observe::ended(run, this, End::Retried, env.now());

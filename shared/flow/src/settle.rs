@@ -18,6 +18,7 @@ use ebb_wire::record::Record;
 use ebb_wire::relay::WorkState;
 use futures::StreamExt as _;
 
+use crate::breaker::Relays;
 use crate::complete;
 use crate::dispatch;
 use crate::drive::Work;
@@ -25,7 +26,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::finish;
 use crate::outcome::Ended;
-use crate::ports::{Message, RelayError};
+use crate::ports::{Message, Relay as _, RelayError};
 use crate::records;
 use crate::run::{self, Run};
 use crate::sweep::BEGINS;
@@ -205,7 +206,7 @@ enum Stands {
 
 async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<Stands, FlowError> {
     let name = dispatch::work_name(run, unit, attempt);
-    match env.relay.dequeue(run.cluster(unit), &name).await {
+    match Relays(env).dequeue(run.cluster(unit), &name).await {
         Ok(WorkState::Running { .. } | WorkState::Unknown) => Ok(Stands::Runs),
         Ok(WorkState::Waiting { .. }) => Ok(Stands::Unsure),
         answer => match settle_one(env, run, (unit, attempt), answer).await? {
@@ -221,7 +222,7 @@ async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<
         keep_log(env, run, unit, attempt).await?;
     }
     let name = dispatch::work_name(run, unit, attempt);
-    let answer = env.relay.cancel(run.cluster(unit), &name, env.settings.grace).await;
+    let answer = Relays(env).cancel(run.cluster(unit), &name, env.settings.grace).await;
     settle_one(env, run, (unit, attempt), answer).await
 }
 
@@ -283,7 +284,7 @@ async fn put(env: &Env, run: &Run, unit: Unit, attempt: Attempt, ended: Ended) -
 /// Keeps what a script has printed before it is killed: a relay knows nothing of it afterwards. Nothing waits for this.
 async fn keep_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
     let name = dispatch::work_name(run, unit, attempt);
-    if let Ok(WorkState::Running { log, .. }) = env.relay.get(run.cluster(unit), &name).await
+    if let Ok(WorkState::Running { log, .. }) = Relays(env).get(run.cluster(unit), &name).await
         && !log.is_empty()
     {
         env.store.put_object(&records::log_key(run, unit, attempt), log.into_bytes()).await?;

@@ -36,6 +36,8 @@ pub enum Rule {
     VersionGuardsRearm,
     /// 6: a sweep puts the wake-up off only after it has acted.
     RearmAfterActing,
+    /// 6: a look that fails, or that others keep changing the run under, makes the run due again later.
+    FailedLookIsDue,
     /// 7: a deadline runs from the start of the try.
     DeadlineFromStart,
     /// 8: a join over several items looks at all of them.
@@ -62,7 +64,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
@@ -78,6 +80,7 @@ impl Rule {
         Self::PostOnce,
         Self::VersionGuardsRearm,
         Self::RearmAfterActing,
+        Self::FailedLookIsDue,
         Self::DeadlineFromStart,
         Self::LookAtAllItems,
         Self::StopEveryItem,

@@ -1,6 +1,7 @@
 //! A world with many targets, from its seed to what was wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebb_engine::TargetPhase;
@@ -26,6 +27,8 @@ const LOOK_MS: u64 = 5_000;
 const RESCUE_MS: u64 = 120_000;
 /// After this much virtual time a world that has not come to rest is given up.
 const PATIENCE_MS: u64 = 24 * 3_600_000;
+/// Nothing is due for longer, whatever else hangs or dies; the schedule itself leaves sweeps out.
+const LATEST_MS: u64 = 30 * 60_000;
 /// How long it is watched after the end: longer than the queue can hold a message.
 pub(super) const LINGER_MS: u64 = 1_800_000;
 /// A function's timeout; with transport and skew less than [`LANDING_MS`].
@@ -264,11 +267,14 @@ impl World {
         let (runtime, books, table) =
             (self.runtime.clone(), Arc::clone(&self.books), Arc::clone(&self.table));
         let (sender, random, pace) = (Sender(Arc::clone(&self.work)), Random::new(random.bits()), self.pace);
+        let overdue = Arc::<AtomicU64>::default();
+        let worst = Arc::clone(&overdue);
         let rested = self.runtime.run(async move {
             // The platform begins at the same time.
             runtime.sleep(1).await;
             let mut rescue = RESCUE_MS;
             while !is_over(&table, &books) {
+                worst.fetch_max(table.overdue(), Ordering::Relaxed);
                 if runtime.elapsed() >= PATIENCE_MS {
                     return false;
                 }
@@ -289,6 +295,10 @@ impl World {
             }
             true
         });
+        let overdue = overdue.load(Ordering::Relaxed);
+        if overdue > LATEST_MS {
+            self.books.blame(format!("something was due for {overdue} ms"));
+        }
         if rested != Some(true) {
             self.books.blame("it does not come to rest".to_owned());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ebb_engine::{Millis, Moment, TargetPhase, Unit};
+use ebb_engine::{Millis, Moment, TargetPhase, Timestamp, Unit};
 use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
 use ebb_flow::complete::Taken;
 use ebb_flow::http::{Access, Server};
@@ -157,9 +157,10 @@ impl World {
             let taken = sweep::receive_message(&self.env, &message);
             self.meanwhile(Box::pin(taken)).await??;
         }
+        let due = self.store.query_due(self.clock.now(), usize::MAX).await?;
         let swept = self.sweep().await?;
         if swept.failed > 0 {
-            self.looks().await?;
+            self.looks(due).await?;
             bail!("{} of {} looks failed, and not when they were made alone", swept.failed, swept.looked);
         }
         Ok(())
@@ -169,12 +170,12 @@ impl World {
         Ok(self.meanwhile(Box::pin(sweep::sweep(&self.env, self.store.as_ref()))).await??)
     }
 
-    /// What is due, each for itself: `sweep` counts what fails, and this says why it does.
-    async fn looks(&self) -> anyhow::Result<()> {
-        for (_, due) in self.store.query_due(self.clock.now(), usize::MAX).await? {
+    /// What was due, each for itself: `sweep` counts what fails, and this says why it does.
+    async fn looks(&self, due: Vec<(Timestamp, Due)>) -> anyhow::Result<()> {
+        for (_, due) in due {
             let look = async {
                 match &due {
-                    Due::Run(run) => sweep::sweep_run(&self.env, run, sweep::When::Due).await,
+                    Due::Run(run) => sweep::sweep_run(&self.env, run, sweep::When::Anyway).await,
                     Due::Target(kind, name) => sweep::sweep_target(&self.env, kind, name).await,
                 }
             };

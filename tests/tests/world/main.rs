@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod every_chance;
+mod fair;
 mod found;
 
 use std::process::Command;

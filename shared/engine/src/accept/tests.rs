@@ -57,6 +57,7 @@ fn of_root() -> Vec<Event> {
         [
             Event::Reawoken { due, version, epoch: OLD },
             Event::Rearmed { seen, version, next },
+            Event::Postponed { seen, next },
             Event::Closed { version },
         ]
     });
@@ -87,6 +88,7 @@ fn restated(event: Event, shard: Shard, image: Option<&Head>) -> Option<Head> {
         Event::Hastened { due } => head.due > Some(due),
         Event::Reawoken { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
         Event::Rearmed { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
+        Event::Postponed { seen, .. } => head.due == Some(seen),
         Event::Closed { version } => head.version == version,
     };
     let seen_before = match event {
@@ -116,7 +118,7 @@ fn restated(event: Event, shard: Shard, image: Option<&Head>) -> Option<Head> {
         Event::Outdated { .. } => head.epoch = Epoch(2),
         Event::Hastened { due } => head.due = Some(due),
         Event::Reawoken { due, .. } => (head.phase, head.due) = (RunPhase::Running, Some(due)),
-        Event::Rearmed { next, .. } => head.due = Some(next),
+        Event::Rearmed { next, .. } | Event::Postponed { next, .. } => head.due = Some(next),
         Event::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),
         Event::Noticed => {}
     }

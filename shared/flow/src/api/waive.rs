@@ -154,7 +154,8 @@ async fn waive(
     }
     // What waited for them is sent from here: nobody else knows that nothing of it is under way.
     let view = run.look(env).await?;
-    let ready = claim::unsent(env, &run, in_flight(run.graph(), &view)).await?;
+    let unsent = claim::unsent(env, &run, in_flight(run.graph(), &view)).await?;
+    let ready: Vec<_> = unsent.iter().filter(|one| !one.is_put_off).map(|one| one.try_of).collect();
     if !ready.is_empty() {
         let epoch = run::epoch(&view);
         drive(env, Work { run, epoch, ready, over: None, memory: Memory::default() }).await?;

@@ -4,11 +4,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
+use futures::StreamExt as _;
 
 use crate::ports::{Message, Queue};
 
 /// SQS delivers no message later than this.
 const LONGEST_DELAY: Duration = Duration::from_secs(900);
+/// Messages that one request to SQS may have.
+const BATCH: usize = 10;
+/// Requests at a time.
+const AT_ONCE: usize = 8;
 
 /// Sends messages to one SQS queue.
 pub(crate) struct SqsQueue {
@@ -21,6 +28,25 @@ impl SqsQueue {
         Self { client, url }
     }
 
+    async fn try_to_send_batch(&self, messages: &[Message]) -> Result<(), String> {
+        let entries = messages.iter().zip(0_u32..).map(|(message, id)| {
+            let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
+            let entry = SendMessageBatchRequestEntry::builder().id(id.to_string()).message_body(body);
+            entry.build().map_err(|error| error.to_string())
+        });
+        let entries = entries.collect::<Result<_, _>>()?;
+        let sent =
+            self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
+        let sent = sent.map_err(|error| DisplayErrorContext(&error).to_string())?;
+        match sent.failed().first() {
+            Some(failed) => {
+                let (count, why) = (sent.failed().len(), failed.message().unwrap_or_else(|| failed.code()));
+                Err(format!("{count} of {} messages were refused: {why}", messages.len()))
+            }
+            None => Ok(()),
+        }
+    }
+
     async fn try_to_send(&self, message: &Message, delay: Duration) -> Result<(), String> {
         let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
         // Rounded up: a hint that comes too early finds nothing due.
@@ -28,7 +54,7 @@ impl SqsQueue {
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let sent = self.client.send_message().queue_url(&self.url).message_body(body).delay_seconds(seconds);
         let sent = sent.send().await;
-        sent.map(drop).map_err(|error| aws_sdk_sqs::error::DisplayErrorContext(&error).to_string())
+        sent.map(drop).map_err(|error| DisplayErrorContext(&error).to_string())
     }
 }
 
@@ -37,6 +63,19 @@ impl Queue for SqsQueue {
     async fn send(&self, message: Message, delay: Duration) {
         if let Err(error) = self.try_to_send(&message, delay).await {
             tracing::warn!(%error, "a hint was not sent; the schedule finds what is due");
+        }
+    }
+
+    async fn send_all(&self, messages: Vec<Message>) {
+        if let [message] = messages.as_slice() {
+            return self.send(message.clone(), Duration::ZERO).await;
+        }
+        let batches: Vec<_> = messages.chunks(BATCH).map(|batch| self.try_to_send_batch(batch)).collect();
+        let mut sent = futures::stream::iter(batches).buffer_unordered(AT_ONCE);
+        while let Some(sent) = sent.next().await {
+            if let Err(error) = sent {
+                tracing::warn!(%error, "hints were not sent; the schedule finds what is due");
+            }
         }
     }
 

@@ -50,29 +50,40 @@ impl Deployed {
     }
 
     async fn minute(&self) -> Result<Value, crate::FlowError> {
-        let begun = Instant::now();
         let (env, store) = (&self.env, self.store.as_ref());
         if let Err(error) = crate::sweep::minute(env).await {
             tracing::warn!(%error, "that the schedule works is not marked");
         }
-        let swept = timeout(GIVEN_UP, Box::pin(crate::sweep::sweep(env, store))).await;
-        // Whatever became of the rest: by this people see which cluster it waits for.
-        if let Err(error) = crate::silence::note(env, store).await {
-            tracing::warn!(%error, "it is not written down which clusters answer");
-        }
-        let Ok(swept) = swept else {
-            tracing::warn!("what still waited for servers outside was given up; it stays due");
-            return Ok(json!({ "givenUp": true }));
-        };
-        let Swept { looked, failed, late_ms } = swept?;
-        tracing::debug!(looked, failed, late_ms, "swept");
-        let left = GIVEN_UP.saturating_sub(begun.elapsed());
-        match timeout(left, Box::pin(crate::orphans::round(env, store))).await {
+        // Beside each other: clusters that hang must not keep orphans from being looked for.
+        let end = tokio::time::sleep(GIVEN_UP);
+        let swept = Box::pin(crate::sweep::sweep_until(env, store, end));
+        let orphans = timeout(GIVEN_UP, Box::pin(crate::orphans::round(env, store)));
+        let (swept, orphans) = futures::join!(swept, orphans);
+        match orphans {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "orphans are looked for later"),
             Err(_) => tracing::warn!("the cluster takes too long; orphans are looked for in the next round"),
         }
-        Ok(json!({ "looked": looked, "failed": failed, "lateMs": late_ms }))
+        // Whatever became of the rest: by this people see which cluster it waits for.
+        if let Err(error) = crate::silence::note(env, store).await {
+            tracing::warn!(%error, "it is not written down which clusters answer");
+        }
+        let Swept { looked, failed, given_up, late_ms } = swept?;
+        tracing::debug!(looked, failed, given_up, late_ms, "swept");
+        Ok(json!({ "looked": looked, "failed": failed, "givenUp": given_up, "lateMs": late_ms }))
+    }
+
+    /// Does what a message asks for. If that takes too long the table says when it is looked at again.
+    async fn take(&self, message: &Message) -> Result<(), crate::FlowError> {
+        let work = Box::pin(crate::sweep::receive_message(&self.env, message));
+        match timeout(GIVEN_UP, work).await {
+            Ok(done) => done,
+            Err(_) => {
+                tracing::warn!(?message, "what a message asks for takes too long; it is put off");
+                crate::sweep::put_off_message(&self.env, message).await;
+                Ok(())
+            }
+        }
     }
 
     /// All messages at once: one that waits for a server must not make the others wait for their repetition.
@@ -80,19 +91,14 @@ impl Deployed {
         let taken = records.iter().map(|record| async move {
             let body = record.get("body").and_then(Value::as_str).unwrap_or_default();
             let taken = match serde_json::from_str::<Message>(body) {
-                Ok(message) => {
-                    timeout(GIVEN_UP, Box::pin(crate::sweep::receive_message(&self.env, &message))).await
-                }
+                Ok(message) => self.take(&message).await,
                 Err(error) => {
-                    Ok(Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}"))))
+                    Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}")))
                 }
             };
             match taken {
-                Ok(Ok(())) => return None,
-                Ok(Err(error)) => tracing::warn!(%error, "a message is delivered again"),
-                Err(_) => {
-                    tracing::warn!(body, "what a message asks for takes too long; it is delivered again")
-                }
+                Ok(()) => return None,
+                Err(error) => tracing::warn!(%error, "a message is delivered again"),
             }
             Some(json!({ "itemIdentifier": record.get("messageId") }))
         });

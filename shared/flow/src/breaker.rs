@@ -1,0 +1,286 @@
+//! Circuit breakers: clusters that give no answer are asked less and less often.
+//!
+//! They live in the memory of one instance of a function and decide only when a cluster is asked, never what becomes of a
+//! unit. An instance that knows nothing asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_engine::{Millis, Timestamp};
+use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use tokio::sync::Notify;
+
+use crate::env::Env;
+use crate::ports::{Relay, RelayError};
+
+/// The wait after the first request in a row that was not answered; it doubles with each further one.
+const FIRST_WAIT_MS: u64 = 5_000;
+/// The longest wait.
+const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
+/// Unanswered requests in a row that open a circuit: a single one may have been lost on its way.
+const OPENS_AT: u32 = 2;
+/// A request that waited this long in vain opens the circuit alone.
+const HUNG_MS: u64 = 5_000;
+/// Requests at a time that try out whether a cluster answers again.
+const TRIALS: usize = 2;
+/// Looks of `sweep` at a time at a cluster that has not answered lately.
+const LOOKS: usize = 2;
+/// For how long an answer counts as lately.
+const FRESH_MS: u64 = 60_000;
+
+/// The circuits of all clusters, by name.
+#[derive(Default)]
+pub(crate) struct Breakers {
+    circuits: Mutex<BTreeMap<String, Circuit>>,
+    changed: Notify,
+}
+
+/// What is known of one cluster.
+#[derive(Default)]
+struct Circuit {
+    /// Requests in a row that were not answered. Those that were under way together count as one.
+    failures: u32,
+    /// When the last of them ended.
+    failed: Option<Timestamp>,
+    /// The cluster is asked again then.
+    retry: Option<Timestamp>,
+    /// When it answered last.
+    answered: Option<Timestamp>,
+    /// Requests under way that try it out.
+    trials: usize,
+    /// Looks that may ask it.
+    looks: usize,
+}
+
+impl Circuit {
+    fn is_open(&self, now: Timestamp) -> bool {
+        self.failures >= OPENS_AT && self.retry.is_some_and(|at| at > now)
+    }
+
+    fn is_sound(&self, now: Timestamp) -> bool {
+        self.failures == 0 && self.answered.is_some_and(|at| now.since(at).0 < FRESH_MS)
+    }
+
+    fn fail(&mut self, begun: Timestamp, now: Timestamp) {
+        if self.failed.is_some_and(|failed| failed > begun) {
+            return;
+        }
+        let hung = now.since(begun).0 >= HUNG_MS;
+        self.failures = self.failures.saturating_add(1).max(if hung { OPENS_AT } else { 1 });
+        self.failed = Some(now);
+        self.retry = Some(now.plus(wait(self.failures)));
+    }
+}
+
+fn wait(failures: u32) -> Millis {
+    let doubled = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
+    Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(LONGEST_WAIT_MS))
+}
+
+impl Breakers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Circuit>> {
+        // A poisoned lock only means that another request panicked; each change of a circuit is whole.
+        self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, cluster: &str, change: impl FnOnce(&mut Circuit)) {
+        change(self.lock().entry(cluster.to_owned()).or_default());
+        self.changed.notify_waiters();
+    }
+}
+
+/// Returns the name of a cluster as it is connected; `None` is the cluster of documents that name none.
+pub(crate) fn name(env: &Env, cluster: Option<&str>) -> String {
+    env.relay.connected(cluster).unwrap_or_else(|| cluster.unwrap_or_default().to_owned())
+}
+
+/// The relays of all clusters; one that has just left requests unanswered is not asked.
+pub(crate) struct Relays<'a>(pub(crate) &'a Env);
+
+impl Relays<'_> {
+    async fn ask<T>(
+        &self,
+        cluster: Option<&str>,
+        request: impl Future<Output = Result<T, RelayError>> + Send,
+    ) -> Result<T, RelayError> {
+        let env = self.0;
+        let mut asking = Asking::begin(env, cluster)?;
+        let answer = request.await;
+        let now = env.now();
+        asking.is_over = true;
+        env.warm.breakers.change(&asking.cluster, |circuit| match &answer {
+            Err(RelayError::Unreachable(_)) => circuit.fail(asking.begun, now),
+            Ok(_) | Err(RelayError::Refused(_)) => {
+                circuit.failures = 0;
+                circuit.answered = Some(now);
+            }
+        });
+        answer
+    }
+}
+
+#[async_trait]
+impl Relay for Relays<'_> {
+    async fn ensure(&self, cluster: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
+        self.ask(cluster, self.0.relay.ensure(cluster, request)).await
+    }
+
+    async fn cancel(
+        &self,
+        cluster: Option<&str>,
+        name: &WorkName,
+        grace: Duration,
+    ) -> Result<WorkState, RelayError> {
+        self.ask(cluster, self.0.relay.cancel(cluster, name, grace)).await
+    }
+
+    async fn dequeue(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.ask(cluster, self.0.relay.dequeue(cluster, name)).await
+    }
+
+    async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.ask(cluster, self.0.relay.get(cluster, name)).await
+    }
+
+    async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError> {
+        self.ask(cluster, self.0.relay.acknowledge(cluster, name)).await
+    }
+
+    async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
+        self.ask(cluster, self.0.relay.release(cluster, life)).await
+    }
+}
+
+/// A request that is under way.
+struct Asking<'a> {
+    env: &'a Env,
+    cluster: String,
+    begun: Timestamp,
+    is_trial: bool,
+    is_over: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn begin(env: &'a Env, cluster: Option<&str>) -> Result<Self, RelayError> {
+        let (cluster, now) = (name(env, cluster), env.now());
+        let mut circuits = env.warm.breakers.lock();
+        let circuit = circuits.entry(cluster.clone()).or_default();
+        let is_trial = circuit.failures >= OPENS_AT;
+        if circuit.is_open(now) || (is_trial && circuit.trials >= TRIALS) {
+            let reason = "it has left requests unanswered; it is asked again later";
+            return Err(RelayError::Unreachable(reason.to_owned()));
+        }
+        circuit.trials += usize::from(is_trial);
+        drop(circuits);
+        Ok(Self { env, cluster, begun: now, is_trial, is_over: false })
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let now = self.env.now();
+        let given_up = !self.is_over && now.since(self.begun).0 >= HUNG_MS;
+        self.env.warm.breakers.change(&self.cluster, |circuit| {
+            circuit.trials -= usize::from(self.is_trial);
+            if given_up {
+                circuit.fail(self.begun, now);
+            }
+        });
+    }
+}
+
+/// Returns until when `cluster` is not asked; `None`: it may be asked now.
+pub(crate) fn open_until(env: &Env, cluster: &str) -> Option<Timestamp> {
+    let now = env.now();
+    let circuits = env.warm.breakers.lock();
+    circuits.get(cluster).filter(|circuit| circuit.is_open(now)).and_then(|circuit| circuit.retry)
+}
+
+/// Returns when `cluster`, which has just given no answer, is to be asked again.
+pub(crate) fn retry_at(env: &Env, cluster: Option<&str>) -> Timestamp {
+    let (cluster, now) = (name(env, cluster), env.now());
+    let soonest = now.plus(Millis(FIRST_WAIT_MS));
+    env.warm.breakers.lock().get(&cluster).and_then(|circuit| circuit.retry).unwrap_or(soonest).max(soonest)
+}
+
+/// The leave of one look to ask some clusters.
+pub(crate) struct Leave<'a> {
+    env: &'a Env,
+    clusters: BTreeSet<String>,
+}
+
+impl Leave<'_> {
+    /// Whether it is for all of `clusters`.
+    pub(crate) fn covers(&self, clusters: &BTreeSet<String>) -> bool {
+        self.clusters.is_superset(clusters)
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        for cluster in &self.clusters {
+            self.env.warm.breakers.change(cluster, |circuit| circuit.looks -= 1);
+        }
+    }
+}
+
+/// Gives a look leave to ask `clusters`, if no more than [`LOOKS`] others wait for one of them that has not answered lately.
+pub(crate) fn try_enter(env: &Env, clusters: BTreeSet<String>) -> Result<Leave<'_>, BTreeSet<String>> {
+    let now = env.now();
+    let mut circuits = env.warm.breakers.lock();
+    let is_free = |cluster: &String| {
+        let circuit = circuits.get(cluster);
+        circuit.is_none_or(|one| one.looks < LOOKS || one.is_sound(now) || one.is_open(now))
+    };
+    if !clusters.iter().all(is_free) {
+        return Err(clusters);
+    }
+    for cluster in &clusters {
+        circuits.entry(cluster.clone()).or_default().looks += 1;
+    }
+    drop(circuits);
+    Ok(Leave { env, clusters })
+}
+
+/// Waits for what [`try_enter`] gives.
+pub(crate) async fn enter(env: &Env, mut clusters: BTreeSet<String>) -> Leave<'_> {
+    loop {
+        let mut changed = pin!(env.warm.breakers.changed.notified());
+        changed.as_mut().enable();
+        match try_enter(env, clusters) {
+            Ok(leave) => return leave,
+            Err(refused) => clusters = refused,
+        }
+        changed.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_minutes() {
+        let waits = [1, 2, 3, 7, 8, u32::MAX].map(|failures| wait(failures).0 / 1000);
+        assert_eq!(waits, [5, 10, 20, 300, 300, 300]);
+    }
+
+    #[test]
+    fn a_circuit_opens_by_two_lost_requests_or_by_one_that_hung() {
+        let at = |seconds: u64| Timestamp(seconds * 1000);
+        let mut lost = Circuit::default();
+        lost.fail(at(1), at(1));
+        assert!(!lost.is_open(at(1)));
+        // It was under way together with the first one.
+        lost.fail(at(0), at(2));
+        assert!(!lost.is_open(at(2)));
+        lost.fail(at(3), at(3));
+        assert!(lost.is_open(at(12)) && !lost.is_open(at(13)));
+        let mut hung = Circuit::default();
+        hung.fail(at(0), at(15));
+        assert!(hung.is_open(at(24)) && !hung.is_open(at(25)));
+    }
+}

@@ -1,0 +1,264 @@
+//! One run that is due: what is to be sent of it, what has run out of time, and when it is looked at again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ebb_engine::follow::{in_flight, outcome};
+use ebb_engine::{Attempt, Event, Head, Millis, RunPhase, Timestamp, Unit, View, accept};
+use ebb_store::{Due, Patched, RunHead};
+use ebb_wire::id::RunId;
+
+use super::place::{Entered, Place};
+use super::tries::{Look, Records, expire};
+use super::{LONGEST_HINT, When};
+use crate::breaker;
+use crate::dispatch::Try;
+use crate::drive::{Behalf, Work, drive, drive_for};
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::inputs::Memory;
+use crate::ports::Message;
+use crate::results;
+use crate::run::{self, Run};
+use crate::settle;
+use crate::switch::{self, Rule};
+
+/// How often a run is looked at again at once because it changed meanwhile.
+const LOOKS: usize = 4;
+/// The wait of a run that others change all the time, and of one whose clusters could not be asked in time.
+const BUSY_WAIT: Millis = Millis(5_000);
+
+/// Looks at one run. A hint that comes before the run is due finds nothing to do: each wake-up has its own.
+///
+/// # Errors
+/// The store's; the run is due again.
+pub async fn sweep_run(env: &Env, id: &RunId, when: When) -> Result<(), FlowError> {
+    look_at(env, id, when, &mut Place::alone(env)).await
+}
+
+/// Looks at a run from a place of a sweep. One that cannot be dealt with is due again later.
+#[tracing::instrument(name = "look", skip_all, fields(run = %id))]
+pub(super) async fn look_at<'a>(
+    env: &'a Env,
+    id: &RunId,
+    when: When,
+    place: &mut Place<'a>,
+) -> Result<(), FlowError> {
+    let due = Due::Run(id.clone());
+    let mut when = when;
+    for _ in 0..LOOKS {
+        match Box::pin(once(env, id, when, place)).await {
+            Ok(Looked::Done) => {
+                env.warm.failing.ended(&due);
+                return Ok(());
+            }
+            Ok(Looked::Changed) => {}
+            // What is under way now may be from here.
+            Ok(Looked::Acted) => when = When::Due,
+            Err(error) => {
+                put_off(env, id, env.warm.failing.wait(&due, error.is_retryable())).await;
+                return Err(error);
+            }
+        }
+    }
+    put_off(env, id, BUSY_WAIT).await;
+    Ok(())
+}
+
+/// Makes a run that was looked at in vain due again after `wait`, whatever has happened since. Nothing else of it changes.
+pub(super) async fn put_off(env: &Env, id: &RunId, wait: Millis) {
+    if !switch::holds(Rule::FailedLookIsDue) {
+        return;
+    }
+    if let Err(error) = postpone(env, id, wait).await {
+        tracing::warn!(run = %id, %error, "the run stays due");
+    }
+}
+
+async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> {
+    let mut seen = env.store.read_root(id).await?.and_then(|root| root.head.due);
+    for _ in 0..crate::ATTEMPTS {
+        let now = env.now();
+        let Some(due) = seen.filter(|&due| due <= now) else { return Ok(()) };
+        let next = now.plus(wait);
+        match env.store.patch_run(id, &accept(Event::Postponed { seen: due, next })).await? {
+            Patched::Written(_) => {
+                hint(env, id, next).await;
+                return Ok(());
+            }
+            Patched::Refused(image) => seen = image.and_then(|image| image.head.due),
+        }
+    }
+    Ok(())
+}
+
+/// What became of a look at a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// The run sleeps, is over, or somebody else sees to it.
+    Done,
+    /// What was read of it is out of date. Nothing was done.
+    Changed,
+    /// While it was looked at, somebody wanted it to be looked at earlier than was known.
+    Acted,
+}
+
+async fn once<'a>(env: &'a Env, id: &RunId, when: When, place: &mut Place<'a>) -> Result<Looked, FlowError> {
+    let heads = env.store.read_run(id).await?;
+    let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {
+        return Ok(Looked::Done);
+    };
+    let stops = root.phase == RunPhase::Stopping;
+    let asleep = when == When::Due && root.due.is_some_and(|due| due > env.now());
+    if root.phase == RunPhase::Closed || (asleep && !stops) {
+        return Ok(Looked::Done);
+    }
+    let run = Run::of(env, id, facts).await?;
+    let view = View::whole(run.graph(), run::heads(heads));
+    let open = in_flight(run.graph(), &view);
+    let clusters = clusters(env, &run, &open);
+    if place.enter(env, clusters.clone()).await == Entered::Later {
+        return Ok(Looked::Changed);
+    }
+    if place.is_late(env) {
+        return later(env, id, &root, &clusters).await;
+    }
+    if stops {
+        if let Some(work) = settle::settle(env, &run, &view).await? {
+            drive(env, work).await?;
+        }
+        return Ok(Looked::Done);
+    }
+    let memory = Memory::default();
+    let epoch = run::epoch(&view);
+    if open.is_empty() {
+        drive(env, Work { run, epoch, ready: Vec::new(), over: Some(outcome(&view)), memory }).await?;
+        return Ok(Looked::Done);
+    }
+    let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
+    let records = read(env, id, &units).await?;
+    let now = env.now();
+    let mut look = Look::new(now, when, now.plus(interval(env, &run, &view)));
+    if !switch::holds(Rule::RearmAfterActing) {
+        rearm(env, id, &root, look.next).await?;
+    }
+    let mut progress = results::Progress::default();
+    for (unit, attempt) in open {
+        let this = Try { unit, attempt, epoch };
+        if let Some(result) = look.judge(env, &run, this, &records) {
+            // Recorded, and its writer died before the head knew.
+            add(&mut progress, results::resume(env, &run, this, &result, &memory).await?);
+        }
+    }
+    look.begin(env, &run).await?;
+    add(&mut progress, expire(env, &run, &memory, &mut look).await?);
+    let behalf = Behalf {
+        unstarted: look.unstarted.clone(),
+        again: now.plus(env.settings.first_look),
+        is_slice: false,
+    };
+    let mut ready = look.sends(env, &run);
+    ready.append(&mut progress.ready);
+    let wake = drive_for(env, Work { run, epoch, ready, over: progress.over, memory }, &behalf).await?;
+    wake.into_iter().for_each(|at| look.not_before(at));
+    rearm(env, id, &root, look.next).await
+}
+
+fn add(all: &mut results::Progress, more: results::Progress) {
+    all.ready.extend(more.ready);
+    all.over = all.over.or(more.over);
+}
+
+async fn read(env: &Env, id: &RunId, units: &[Unit]) -> Result<Records, FlowError> {
+    let found = env.store.read_records(id, units).await?;
+    Ok(found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect())
+}
+
+/// The clusters where units may be.
+fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String> {
+    let relayed = units.iter().map(|(unit, _)| *unit);
+    let relayed = relayed.filter(|&unit| run.unit(unit).is_some_and(|unit| unit.work.is_relayed()));
+    let named: BTreeSet<Option<&str>> = relayed.map(|unit| run.cluster(unit)).collect();
+    named.into_iter().map(|cluster| breaker::name(env, cluster)).collect()
+}
+
+/// Leaves a run to a later look: there is no time to wait for the answers of its clusters.
+async fn later(env: &Env, id: &RunId, root: &Head, clusters: &BTreeSet<String>) -> Result<Looked, FlowError> {
+    if root.due.is_none_or(|due| due > env.now()) {
+        return Ok(Looked::Done);
+    }
+    let asked = clusters.iter().filter_map(|cluster| breaker::open_until(env, cluster)).min();
+    let soonest = env.now().plus(BUSY_WAIT);
+    rearm(env, id, root, asked.map_or(soonest, |at| at.max(soonest))).await
+}
+
+/// Looks at one try whose time may be up.
+///
+/// # Errors
+/// The store's; the deadline is found when the run is due.
+#[tracing::instrument(name = "look", skip_all, fields(run = %id))]
+pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
+    let view = run.look(env).await?;
+    let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
+    if !running || view.status(unit) != ebb_engine::Status::Open(attempt) {
+        return Ok(());
+    }
+    let records = read(env, id, &[unit]).await?;
+    let epoch = run::epoch(&view);
+    let memory = Memory::default();
+    let this = Try { unit, attempt, epoch };
+    let mut look = Look::new(env.now(), When::Due, Timestamp(u64::MAX));
+    let mut progress = match look.judge(env, &run, this, &records) {
+        Some(result) => results::resume(env, &run, this, &result, &memory).await?,
+        None => results::Progress::default(),
+    };
+    look.begin(env, &run).await?;
+    add(&mut progress, expire(env, &run, &memory, &mut look).await?);
+    let mut sends = look.sends(env, &run);
+    if progress.ready.is_empty() && progress.over.is_none() && sends.is_empty() {
+        // Woken too early, or its time was given to it later than when this was sent.
+        if look.next < Timestamp(u64::MAX) && look.next > look.now {
+            let wait = Duration::from_millis(look.next.since(look.now).0).min(LONGEST_HINT);
+            env.queue.send(Message::unit(id, unit, attempt), wait).await;
+        }
+        return Ok(());
+    }
+    progress.ready.append(&mut sends);
+    drive(env, Work::of(run, epoch, progress, memory)).await
+}
+
+/// Until when an open run may be left alone: no longer than the shortest time that any of its open units may take, so
+/// that a unit which starts in between is found at its deadline or soon after.
+fn interval(env: &Env, run: &Run, view: &View) -> Millis {
+    let open = run.graph().units().filter(|&unit| !results::is_over(view, unit));
+    let shortest = open.filter_map(|unit| run.unit(unit)).map(|unit| unit.timeout_ms).min();
+    let shortest = Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_look);
+    shortest.min(env.settings.horizon)
+}
+
+/// Makes the run due at `next`, unless somebody has changed when it is due since it was seen.
+async fn rearm(env: &Env, id: &RunId, seen: &Head, next: Timestamp) -> Result<Looked, FlowError> {
+    let Some(due) = seen.due else { return Ok(Looked::Done) };
+    // A look takes its time.
+    let next = next.max(env.now().plus(Millis(1)));
+    let mut patch = accept(Event::Rearmed { seen: due, version: seen.version, next });
+    if !switch::holds(Rule::VersionGuardsRearm) {
+        patch.conditions.clear();
+    }
+    match env.store.patch_run(id, &patch).await? {
+        Patched::Written(_) => hint(env, id, next).await,
+        // Written before, and its answer was lost.
+        Patched::Refused(Some(image)) if image.head.due == Some(next) => hint(env, id, next).await,
+        Patched::Refused(Some(image)) if image.head.due == Some(due) => return Ok(Looked::Acted),
+        Patched::Refused(_) => {}
+    }
+    Ok(Looked::Done)
+}
+
+async fn hint(env: &Env, id: &RunId, due: Timestamp) {
+    let wait = Duration::from_millis(due.since(env.now()).0);
+    if wait < LONGEST_HINT {
+        env.queue.send(Message::Run(id.clone()), wait).await;
+    }
+}

@@ -1,0 +1,87 @@
+//! Clusters that give no answer, and those that have more work than places, keep nothing else waiting.
+
+use std::collections::BTreeSet;
+
+use ebb_engine::TargetPhase;
+use ebb_tests::sim::fleet::{Design, Fleet, HANGS, REFUSES, WELL};
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+/// How often the world is looked at.
+const LOOK: u64 = 5 * SECOND;
+/// The longest delay of anything that is due.
+const PROMISE: u64 = 2 * MINUTE;
+
+const CALM: Design =
+    Design { units: 1, millis: SECOND, fails: 0, slots: usize::MAX, calls_back: true, lost: 0 };
+
+/// A thousand runs wait for a cluster that is down. No hint of the queue arrives, so all depends on the schedule: the second
+/// tries of a hundred targets in another cluster, and their times to live.
+fn others_are_served_beside(dead: &str) {
+    const TTL_MINUTES: u64 = 20;
+    let fleet = Fleet::new(Design { fails: 1, lost: 100, ..CALM });
+    fleet.create(dead, 1_000, 24 * 60);
+    fleet.create(WELL, 100, TTL_MINUTES);
+    let (mut worst, mut worst_dead, mut ready, mut gone) = (0, 0, None, None);
+    while fleet.runtime.elapsed() < 30 * MINUTE {
+        fleet.pass(LOOK);
+        let now = fleet.runtime.elapsed();
+        let (others, waiting) = fleet.overdue(dead);
+        (worst, worst_dead) = (worst.max(others), worst_dead.max(waiting));
+        if fleet.count(WELL, TargetPhase::Ready) == 100 {
+            ready.get_or_insert(now);
+        }
+        if fleet.count(WELL, TargetPhase::Gone) == 100 {
+            gone.get_or_insert(now);
+        }
+    }
+    assert_eq!(fleet.broken(), Vec::<String>::new());
+    assert_eq!(fleet.count(dead, TargetPhase::Starting), 1_000);
+    assert!(worst <= PROMISE, "{dead}: something else was due for {worst} ms");
+    assert!(worst_dead <= PROMISE, "{dead}: a run that waits was due for {worst_dead} ms");
+    // A try of a second, a wait of half a minute, a second try.
+    let ready = ready.expect("all are ready");
+    assert!(ready <= 40 * SECOND + PROMISE, "{dead}: ready after {ready} ms");
+    let gone = gone.expect("all are gone");
+    assert!(gone <= TTL_MINUTES * MINUTE + PROMISE, "{dead}: gone after {gone} ms");
+    // The cluster is asked, and less and less often.
+    let late = fleet.works().unanswered.iter().filter(|&&at| at >= 20 * MINUTE).count();
+    assert!((1..=20).contains(&late), "{dead}: asked {late} times in ten minutes");
+}
+
+#[test]
+fn a_cluster_that_hangs_delays_nothing_else() {
+    others_are_served_beside(HANGS);
+}
+
+#[test]
+fn a_cluster_that_refuses_delays_nothing_else() {
+    others_are_served_beside(REFUSES);
+}
+
+/// Three times as many units as one invocation sends; each script takes more than half of its time.
+#[test]
+fn units_that_wait_for_their_turn_run_once_and_whole() {
+    let fleet = Fleet::new(Design { units: 150, millis: 6 * MINUTE, slots: 50, ..CALM });
+    fleet.create(WELL, 1, 24 * 60);
+    while fleet.count(WELL, TargetPhase::Ready) == 0 && fleet.runtime.elapsed() < 60 * MINUTE {
+        fleet.pass(LOOK);
+    }
+    assert_eq!((fleet.count(WELL, TargetPhase::Ready), fleet.broken()), (1, vec![]));
+    let works = fleet.works();
+    let starts: BTreeSet<(u32, u32)> =
+        works.starts.iter().map(|((_, attempt), starts)| (*attempt, *starts)).collect();
+    assert_eq!((works.starts.len(), starts), (150, BTreeSet::from([(1, 1)])));
+    assert_eq!(works.killed, 0);
+    assert!(works.waits >= 100, "{} waits", works.waits);
+}
+
+/// The first results come from the relay when it is asked again.
+#[test]
+fn runs_end_without_callbacks() {
+    let fleet = Fleet::new(Design { units: 3, calls_back: false, ..CALM });
+    fleet.create(WELL, 5, 24 * 60);
+    fleet.pass(5 * MINUTE);
+    assert_eq!((fleet.count(WELL, TargetPhase::Ready), fleet.broken()), (5, vec![]));
+    assert_eq!(fleet.works().starts.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1]));
+}
