@@ -49,6 +49,8 @@ pub struct Design {
     pub calls_back: bool,
     /// Percent of the messages of the queue that are lost.
     pub lost: u8,
+    /// When the cluster that answers begins to refuse connections, in milliseconds.
+    pub well_until: u64,
 }
 
 enum Stand {
@@ -89,10 +91,10 @@ impl Relays {
     }
 
     async fn arrives(&self, cluster: Option<&str>) -> Result<(), RelayError> {
-        if cluster == Some(WELL) {
+        let now = self.runtime.elapsed();
+        if cluster == Some(WELL) && now < self.design.well_until {
             return Ok(());
         }
-        let now = self.runtime.elapsed();
         self.works().unanswered.push(now);
         if cluster == Some(HANGS) {
             self.runtime.sleep(PATIENCE_MS).await;
@@ -225,6 +227,7 @@ pub struct Fleet {
     pub table: Arc<Table>,
     functions: Arc<Functions>,
     works: Arc<Mutex<Works>>,
+    ledger: Arc<Ledger>,
 }
 
 impl Drop for Fleet {
@@ -249,6 +252,7 @@ impl Fleet {
         let table = Arc::new(Table::new(runtime.clone()));
         table.be_silent();
         table.slow_down(1, LATENCY_MS);
+        let ledger = Arc::<Ledger>::default();
         let functions = Arc::new(Functions::new(runtime.clone(), Arc::clone(&table)));
         let works = Arc::<Mutex<Works>>::default();
         let relay = Relays {
@@ -264,7 +268,7 @@ impl Fleet {
             random: Arc::new(Random::new(1)),
             relay: Arc::new(relay),
             outside: Arc::new(Nowhere),
-            platform: Arc::new(Platform::new(runtime.clone(), Arc::new(Ledger::default()))),
+            platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
             queue: Arc::new(Queue::new(runtime.clone(), Arc::clone(&functions), 1, faults)),
             settings: settings(LANDING_MS),
             warm: Warm::default(),
@@ -290,7 +294,7 @@ impl Fleet {
                 });
             }
         });
-        Self { runtime, table, functions, works }
+        Self { runtime, table, functions, works, ledger }
     }
 
     /// What happened in the clusters so far.
@@ -334,6 +338,12 @@ impl Fleet {
         let state = self.table.state();
         let of = state.targets.values().filter(|target| target.name.starts_with(cluster));
         of.filter(|target| target.phase == phase).count()
+    }
+
+    /// When the platform was told an outcome of this type.
+    pub fn told(&self, outcome: &str) -> Vec<u64> {
+        let ledger = self.ledger.state();
+        ledger.told.iter().filter(|(_, told)| told == outcome).map(|(at, _)| *at).collect()
     }
 
     /// For how many milliseconds something has been due: of targets, and of runs outside of `cluster` or in it.

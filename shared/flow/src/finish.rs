@@ -71,13 +71,13 @@ async fn tells(env: &Env, run: &Run, moved: Option<&Moved>) -> Result<bool, Flow
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
     }
-    // Whoever moved the target may have died before it was told.
+    // Whoever moved the target may have died before it was told, and a message may be lost again.
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
-    let holds = target.as_ref().is_some_and(holds);
-    if holds {
-        env.queue.send(Message::Target(facts.kind.clone(), facts.name.clone()), Duration::ZERO).await;
+    let Some(target) = target.filter(holds) else { return Ok(false) };
+    if let Err(error) = Box::pin(tell::tell(env, &target)).await {
+        tracing::warn!(run = %run.id, %error, "the outcome could not be told; the run is looked at again");
     }
-    Ok(holds)
+    Ok(true)
 }
 
 /// Has a run that is over looked at soon, should the message be lost by which its outcome is told.

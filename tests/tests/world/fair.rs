@@ -12,8 +12,15 @@ const LOOK: u64 = 5 * SECOND;
 /// The longest delay of anything that is due.
 const PROMISE: u64 = 2 * MINUTE;
 
-const CALM: Design =
-    Design { units: 1, millis: SECOND, fails: 0, slots: usize::MAX, calls_back: true, lost: 0 };
+const CALM: Design = Design {
+    units: 1,
+    millis: SECOND,
+    fails: 0,
+    slots: usize::MAX,
+    calls_back: true,
+    lost: 0,
+    well_until: u64::MAX,
+};
 
 /// A thousand runs wait for a cluster that is down. No hint of the queue arrives, so all depends on the schedule: the second
 /// tries of a hundred targets in another cluster, and their times to live.
@@ -42,6 +49,10 @@ fn others_are_served_beside(dead: &str) {
     // A try of a second, a wait of half a minute, a second try.
     let ready = ready.expect("all are ready");
     assert!(ready <= 40 * SECOND + PROMISE, "{dead}: ready after {ready} ms");
+    // The message that has the outcome told was lost as well.
+    let told = fleet.told("dev.ebb.target.ready.v1");
+    assert_eq!(told.len(), 100);
+    assert!(told.iter().all(|&at| at <= ready + PROMISE), "{dead}: told at {told:?}");
     let gone = gone.expect("all are gone");
     assert!(gone <= TTL_MINUTES * MINUTE + PROMISE, "{dead}: gone after {gone} ms");
     // The cluster is asked, and less and less often.
@@ -84,4 +95,30 @@ fn runs_end_without_callbacks() {
     fleet.pass(5 * MINUTE);
     assert_eq!((fleet.count(WELL, TargetPhase::Ready), fleet.broken()), (5, vec![]));
     assert_eq!(fleet.works().starts.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1]));
+}
+
+/// A cluster breaks down while its scripts run: their deadlines cannot be kept, and their targets cannot be deleted.
+#[test]
+fn work_that_cannot_be_killed_is_asked_for_less_and_less_often() {
+    const TARGETS: usize = 20;
+    const HOUR: u64 = 60 * MINUTE;
+    let fleet = Fleet::new(Design { millis: 24 * HOUR, well_until: MINUTE, ..CALM });
+    fleet.create(WELL, TARGETS, 3 * 60);
+    // Requests, and writes for each target, of the second hour after the deadlines, and of one after the end of the targets.
+    for (begins, phase, most) in [(HOUR, TargetPhase::Starting, 60), (5 * HOUR, TargetPhase::Stopping, 180)] {
+        fleet.pass(begins - fleet.runtime.elapsed());
+        let before = (fleet.works().unanswered.len(), fleet.table.writes());
+        let mut worst = 0;
+        while fleet.runtime.elapsed() < begins + HOUR {
+            fleet.pass(LOOK);
+            let (others, runs) = fleet.overdue(WELL);
+            worst = worst.max(others).max(runs);
+        }
+        let asked = fleet.works().unanswered.len() - before.0;
+        let written = (fleet.table.writes() - before.1) / TARGETS as u64;
+        assert_eq!((fleet.count(WELL, phase), fleet.broken()), (TARGETS, vec![]), "{phase:?}");
+        assert!((1..=60).contains(&asked), "{phase:?}: asked {asked} times in an hour");
+        assert!(written <= most, "{phase:?}: {written} writes in an hour");
+        assert!(worst <= PROMISE, "{phase:?}: something was due for {worst} ms");
+    }
 }
