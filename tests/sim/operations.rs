@@ -347,8 +347,15 @@ impl Table {
 
     /// Whether no run is open.
     pub fn is_at_rest(&self) -> bool {
+        self.is_at_rest_without(None)
+    }
+
+    /// Whether no run is open but those of a target.
+    pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
         let state = self.state();
         let mut roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
-        roots.all(|root| root.head.phase == RunPhase::Closed)
+        let is_of =
+            |root: &RunHead| root.facts.as_ref().is_some_and(|facts| Some(facts.name.as_str()) == target);
+        roots.all(|root| root.head.phase == RunPhase::Closed || is_of(root))
     }
 }

@@ -14,6 +14,11 @@ use ebb_wire::value::Value;
 use super::work::{Work, callback_of};
 use super::{Random, TaskId};
 
+/// A cluster whose relay gives no answer.
+pub(super) const SILENT: &str = "silent";
+/// How long an answer of that one is waited for.
+const HANGS_MS: u64 = 15_000;
+
 enum Stand {
     /// And when its turn comes.
     Running(TaskId, Timestamp),
@@ -64,7 +69,11 @@ impl Relay {
         }
     }
 
-    fn answers(&self) -> Result<(), RelayError> {
+    async fn answers(&self, cluster: Option<&str>) -> Result<(), RelayError> {
+        if cluster == Some(SILENT) {
+            self.work.runtime.sleep(HANGS_MS).await;
+            return Err(RelayError::Unreachable("it is silent".to_owned()));
+        }
         if self.random.in_percent(self.unreachable) {
             return Err(RelayError::Unreachable("as planned".to_owned()));
         }
@@ -150,8 +159,8 @@ fn inputs(request: &Ensure) -> BTreeMap<String, String> {
 
 #[async_trait]
 impl ebb_flow::ports::Relay for Relay {
-    async fn ensure(&self, _: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
-        self.answers()?;
+    async fn ensure(&self, cluster: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
+        self.answers(cluster).await?;
         let mut known = self.known();
         for attempt in 1..request.name.attempt {
             let name = WorkName { unit: request.name.unit.clone(), attempt };
@@ -178,8 +187,13 @@ impl ebb_flow::ports::Relay for Relay {
         Ok(self.state(&known, &name))
     }
 
-    async fn cancel(&self, _: Option<&str>, name: &WorkName, _: Duration) -> Result<WorkState, RelayError> {
-        self.answers()?;
+    async fn cancel(
+        &self,
+        cluster: Option<&str>,
+        name: &WorkName,
+        _: Duration,
+    ) -> Result<WorkState, RelayError> {
+        self.answers(cluster).await?;
         let mut known = self.known();
         if !matches!(known.stands.get(name), Some(Stand::Ended(..))) {
             self.tombstone(&mut known, name);
@@ -187,8 +201,8 @@ impl ebb_flow::ports::Relay for Relay {
         Ok(self.state(&known, name))
     }
 
-    async fn dequeue(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        self.answers()?;
+    async fn dequeue(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.answers(cluster).await?;
         let mut known = self.known();
         if matches!(known.stands.get(name), None | Some(Stand::Waiting(_))) {
             self.tombstone(&mut known, name);
@@ -196,16 +210,16 @@ impl ebb_flow::ports::Relay for Relay {
         Ok(self.state(&known, name))
     }
 
-    async fn get(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        self.answers()?;
+    async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+        self.answers(cluster).await?;
         Ok(self.state(&self.known(), name))
     }
 
-    async fn acknowledge(&self, _: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
-        self.answers()
+    async fn acknowledge(&self, cluster: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
+        self.answers(cluster).await
     }
 
-    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
-        self.answers()
+    async fn release(&self, cluster: Option<&str>, _: &str) -> Result<(), RelayError> {
+        self.answers(cluster).await
     }
 }

@@ -10,6 +10,7 @@ use ebb_store::{PluginItem, TargetHead};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::Lifecycle;
 
+use super::relay::SILENT;
 use super::work::Work;
 use super::{
     CallbackFaults, Clock, Functions, Ledger, Outside, Platform, Queue, QueueFaults, Random, Relay, Runtime,
@@ -26,6 +27,11 @@ const PATIENCE_MS: u64 = 6 * 3_600_000;
 const LATEST_MS: u64 = 5 * 60_000;
 /// How long the world is watched after the end: longer than the queue can hold a message.
 const LINGER_MS: u64 = 1_200_000;
+/// A target that waits for a cluster that gives no answer, and the plugin of its only unit.
+const BYSTANDER: &str = "bystander";
+const BYSTANDER_PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: bystander@1.0.0\n\
+    runners:\n  shell: {image: \"busybox:1.37\"}\n\
+    preStart:\n  waits: {pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n";
 
 /// What goes wrong in a world, and its settings that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +42,8 @@ pub struct Faults {
     pub callbacks: CallbackFaults,
     /// Percent of requests to the relay that it does not answer.
     pub relay: u8,
+    /// Whether another target waits for a cluster that gives no answer.
+    pub silent: bool,
     /// How long its work waits for a turn there, in milliseconds.
     pub turn_ms: u64,
     /// How many works run there at one time.
@@ -54,6 +62,7 @@ impl Default for Faults {
             queue: QueueFaults::default(),
             callbacks: CallbackFaults::default(),
             relay: 0,
+            silent: false,
             turn_ms: 0,
             slots: usize::MAX,
             outside: 0,
@@ -100,6 +109,7 @@ pub struct World {
     pub scenario: Arc<Scenario>,
     /// For how long anything was due after a sweep, in milliseconds.
     overdue: AtomicU64,
+    silent: bool,
 }
 
 impl Drop for World {
@@ -142,20 +152,22 @@ impl World {
             settings: settings(faults.landing_ms),
             warm: Warm::default(),
         }));
-        let document = scenario.plugin();
-        let plugin = PluginItem {
-            name: "world".to_owned(),
-            version: "1.0.0".to_owned(),
-            dialect: "ebb".to_owned(),
-            digest: ebb_wire::id::digest(document.as_bytes()),
-            document,
-            created: runtime.now(),
-        };
-        table.state().plugins.insert((plugin.name.clone(), plugin.version.clone()), plugin);
+        for (name, document) in [("world", scenario.plugin()), (BYSTANDER, BYSTANDER_PLUGIN.to_owned())] {
+            let plugin = PluginItem {
+                name: name.to_owned(),
+                version: "1.0.0".to_owned(),
+                dialect: "ebb".to_owned(),
+                digest: ebb_wire::id::digest(document.as_bytes()),
+                document,
+                created: runtime.now(),
+            };
+            table.state().plugins.insert((plugin.name.clone(), plugin.version.clone()), plugin);
+        }
         if faults.latency_ms > 0 {
             table.slow_down(scenario.seed, faults.latency_ms);
         }
-        Self { runtime, table, ledger, functions, queue, relay, scenario, overdue: AtomicU64::new(0) }
+        let (overdue, silent) = (AtomicU64::new(0), faults.silent);
+        Self { runtime, table, ledger, functions, queue, relay, scenario, overdue, silent }
     }
 
     /// The lifecycle webhook of a life of this uid.
@@ -182,8 +194,11 @@ impl World {
 
     /// As [`Self::ask`], of another life of the same name.
     pub fn ask_for(&self, asked: Asked, uid: &str) -> impl Future<Output = Option<String>> + Send + 'static {
-        let (functions, runtime, event) =
-            (Arc::clone(&self.functions), self.runtime.clone(), self.event(asked, uid));
+        self.send(asked, self.event(asked, uid))
+    }
+
+    fn send(&self, asked: Asked, event: Lifecycle) -> impl Future<Output = Option<String>> + Send + 'static {
+        let (functions, runtime) = (Arc::clone(&self.functions), self.runtime.clone());
         async move {
             loop {
                 match functions.lifecycle(asked, event.clone()).await {
@@ -201,7 +216,7 @@ impl World {
             matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
                 || target.tell.as_ref().is_some_and(|tell| tell.held_by.is_none())
         });
-        !moving && self.table.is_at_rest() && self.ledger.state().active == 0
+        !moving && self.table.is_at_rest_without(Some(BYSTANDER)) && self.ledger.state().active == 0
     }
 
     /// Lets time pass until nothing moves; false: it still does after hours.
@@ -237,6 +252,18 @@ impl World {
     pub fn live(self: &Arc<Self>) -> End {
         let mut wrong = Vec::new();
         self.sweep();
+        if self.silent {
+            let document = format!(
+                "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {BYSTANDER}\ncluster: {SILENT}\n\
+                 resources: {{r: {{plugin: bystander@1.0.0}}}}\n"
+            );
+            let event = Lifecycle {
+                name: BYSTANDER.to_owned(),
+                document: Some(document),
+                ..self.event(Asked::Created, "uid-1")
+            };
+            wrong.extend(self.runtime.run(self.send(Asked::Created, event)).flatten());
+        }
         // A target that was deleted before it was created is refused as stale.
         wrong.extend(
             self.runtime.run(self.ask(Asked::Created)).flatten().filter(|why| !why.contains("stale")),
@@ -269,6 +296,10 @@ impl World {
         let mut done = BTreeSet::new();
         let mut failed = BTreeSet::new();
         for (run, heads) in &self.table.state().heads {
+            let facts = heads.get(&Shard::ROOT).and_then(|root| root.facts.as_ref());
+            if facts.is_some_and(|facts| facts.name == BYSTANDER) {
+                continue;
+            }
             let event = ebb_wire::id::event_name(run.moment()).to_owned();
             for (shard, head) in heads {
                 let name = |slot: &u32| (event.clone(), shard.unit(*slot).0);

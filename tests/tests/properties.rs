@@ -190,9 +190,11 @@ proptest! {
     fn lost_and_doubled_messages_change_nothing(
         scenario in scenarios(6, 15),
         lost in 0..=100_u8,
+        silent in prop::bool::ANY,
         latency_ms in 0..40_u64,
     ) {
         let faults = Faults {
+            silent,
             queue: QueueFaults { lost, doubled: 50, late_ms: 600_000 },
             callbacks: CallbackFaults { doubled: 50, late_ms: 600_000 },
             latency_ms,
@@ -209,11 +211,13 @@ proptest! {
     fn a_relay_and_servers_that_do_not_always_answer_are_asked_again(
         scenario in scenarios(5, 10),
         relay in 0..60_u8,
+        silent in prop::bool::ANY,
         lost in 0..=100_u8,
     ) {
         let faults = Faults {
             queue: QueueFaults { lost, doubled: 20, late_ms: 60_000 },
             relay,
+            silent,
             ..Faults::default()
         };
         let world = Arc::new(World::new(&scenario, faults));
@@ -229,10 +233,12 @@ proptest! {
         stop in prop::option::of((1..60_u64, prop::bool::ANY)),
         deaths in prop::collection::btree_set(1..120_u64, 0..12),
         lost in 0..=100_u8,
+        silent in prop::bool::ANY,
         latency_ms in 0..40_u64,
         landing_ms in prop_oneof![Just(500_u64), Just(30_000)],
     ) {
         let faults = Faults {
+            silent,
             queue: QueueFaults { lost, doubled: 30, late_ms: 600_000 },
             callbacks: CallbackFaults { doubled: 30, late_ms: 600_000 },
             latency_ms,
