@@ -2,15 +2,15 @@
 //! [`ebb_engine::Patch::apply`].
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
+use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, TargetPhase, Timestamp, Unit};
 use ebb_store::{
-    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Objects, PatchRun, Patched, Plans,
-    PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored,
-    TargetHead, Transition, WritePlugins,
+    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Objects, OpenObject, PatchRun, Patched,
+    Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords,
+    ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
-use ebb_wire::record::{Record, Refused, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
 
 use super::Table;
 
@@ -74,6 +74,19 @@ fn records_of(
 impl ReadRecords for Table {
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
         self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await
+    }
+
+    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        self.read(|state| {
+            let mut records = records_of(state, run, |_| true);
+            for (_, _, record) in &mut records {
+                for result in record.result.iter_mut().chain(&mut record.others) {
+                    result.outputs = Kept::Nothing;
+                }
+            }
+            records
+        })
+        .await
     }
 
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
@@ -286,6 +299,46 @@ impl ReadPlugins for Table {
 }
 
 #[async_trait]
+impl PluginHolders for Table {
+    async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()> {
+        for (plugin, holder) in holders {
+            let life = ebb_wire::id::life(&holder.kind, &holder.name, &holder.uid);
+            self.write("PutItem", |state| {
+                state.holders.insert((plugin.clone(), life.clone()), holder.clone());
+                ((), || format!("{plugin} held by {life}"))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()> {
+        for plugin in plugins {
+            self.write("DeleteItem", |state| {
+                state.holders.remove(&(plugin.clone(), life.to_owned()));
+                ((), || format!("{plugin} released by {life}"))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn list_holders(
+        &self,
+        plugin: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Stored<Vec<PluginHolder>> {
+        self.read(|state| {
+            let of_plugin = state.holders.iter().filter(|((of, _), _)| of == plugin);
+            let later = of_plugin.filter(|((_, life), _)| after.is_none_or(|after| life.as_str() > after));
+            later.map(|(_, holder)| holder.clone()).take(limit).collect()
+        })
+        .await
+    }
+}
+
+#[async_trait]
 impl WritePlugins for Table {
     async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool> {
         self.write("PutItem", |state| {
@@ -307,6 +360,7 @@ impl WritePlugins for Table {
 impl ListTargets for Table {
     async fn list_targets(
         &self,
+        list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
@@ -316,7 +370,10 @@ impl ListTargets for Table {
                 after.is_none_or(|(kind, name)| (key.0.as_str(), key.1.as_str()) > (kind, name))
             };
             let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
-            let found = state.targets.iter().filter(|(key, target)| later(key) && of_kind(target));
+            let listed =
+                |target: &TargetHead| (target.phase == TargetPhase::Gone) == (list == TargetList::Gone);
+            let of_list = state.targets.iter().filter(|(_, target)| listed(target));
+            let found = of_list.filter(|(key, target)| later(key) && of_kind(target));
             found.map(|(_, target)| target.clone()).take(limit).collect()
         })
         .await
@@ -333,8 +390,9 @@ impl Objects for Table {
         .await
     }
 
-    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
-        self.read(|state| state.objects.get(key).cloned()).await
+    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+        let found = self.read(|state| state.objects.get(key).cloned()).await?;
+        Ok(found.map(|bytes| OpenObject::new(Some(bytes.len()), async move { Ok(bytes) })))
     }
 }
 

@@ -197,14 +197,21 @@ impl Client {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
-    /// All targets of a kind, or of every kind.
-    pub(crate) async fn targets(&self, kind: Option<&str>) -> Result<Vec<TargetInfo>, ClientError> {
+    /// All targets of a kind, or of every kind: those that are `gone`, or the others.
+    pub(crate) async fn targets(
+        &self,
+        kind: Option<&str>,
+        gone: bool,
+    ) -> Result<Vec<TargetInfo>, ClientError> {
         let mut targets = Vec::new();
         let mut after: Option<String> = None;
         loop {
             let mut url = self.url(&["targets"]);
             if let Some(kind) = kind {
                 url.query_pairs_mut().append_pair("kind", kind);
+            }
+            if gone {
+                url.query_pairs_mut().append_pair("gone", "true");
             }
             if let Some(after) = &after {
                 url.query_pairs_mut().append_pair("after", after);

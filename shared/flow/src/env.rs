@@ -1,7 +1,7 @@
 //! The surroundings of a function: store, ports, settings, and what it keeps warm between invocations.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use ebb_engine::{Graph, Millis, Moment, Moments, Timestamp};
@@ -9,12 +9,13 @@ use ebb_outbound::Call;
 use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
-    ListTargets, Marks, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, WritePlugins,
+    ListTargets, Marks, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PluginHolders, PutResult, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::breaker::Breakers;
 use crate::error::FlowError;
@@ -23,7 +24,17 @@ use crate::sweep::Failing;
 
 /// What moving a run on needs of the store; `complete` needs no more.
 pub trait DriveStore:
-    ReadRun + PatchRun + ReadRecords + NoteRecord + PutResult + ReadTarget + MoveTarget + Plans + Objects + Marks
+    ReadRun
+    + PatchRun
+    + ReadRecords
+    + NoteRecord
+    + PutResult
+    + ReadTarget
+    + MoveTarget
+    + Plans
+    + PluginHolders
+    + Objects
+    + Marks
 {
 }
 impl<T> DriveStore for T where
@@ -35,6 +46,7 @@ impl<T> DriveStore for T where
         + ReadTarget
         + MoveTarget
         + Plans
+        + PluginHolders
         + Objects
         + Marks
 {
@@ -173,14 +185,53 @@ impl Loaded {
     }
 }
 
-/// What a function remembers between invocations: things that never change, which clusters gave no answer,
-/// and which looks failed.
-#[derive(Default)]
+/// The memory of a function between invocations: immutable things, clusters that gave no answer, and failed looks.
 pub struct Warm {
     plans: Mutex<Recent<Arc<Loaded>>>,
+    /// Plans that are being read, by digest. Each is read once, however many ask for it.
+    loading: Mutex<HashMap<String, Weak<Loading>>>,
     facts: Mutex<Recent<RunFacts>>,
     pub(crate) breakers: Breakers,
     pub(crate) failing: Failing,
+    /// Bytes of outputs that may still be read from the bucket.
+    room: Semaphore,
+}
+
+/// A plan that one of its readers reads for all.
+type Loading = OnceCell<Arc<Loaded>>;
+
+/// Bytes of outputs from the bucket that an instance of 256 MB holds at once. Parsed, they take as much again.
+const ROOM: u32 = 32 << 20;
+
+impl Default for Warm {
+    fn default() -> Self {
+        Self {
+            plans: Mutex::default(),
+            loading: Mutex::default(),
+            facts: Mutex::default(),
+            breakers: Breakers::default(),
+            failing: Failing::default(),
+            room: Semaphore::new(ROOM as usize),
+        }
+    }
+}
+
+impl Warm {
+    /// Waits until `bytes` may be read from the bucket. Dropping the permit gives them back. `None`: never, because
+    /// the semaphore was closed.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(bytes).unwrap_or(ROOM).min(ROOM);
+        self.room.acquire_many(bytes).await.ok()
+    }
+
+    /// Returns the cell of the plan that is being read under `digest`.
+    fn loading(&self, digest: &str) -> Arc<Loading> {
+        let mut loading = lock(&self.loading);
+        loading.retain(|_, cell| cell.strong_count() > 0);
+        let cell = loading.get(digest).and_then(Weak::upgrade).unwrap_or_default();
+        loading.insert(digest.to_owned(), Arc::downgrade(&cell));
+        cell
+    }
 }
 
 impl Env {
@@ -201,18 +252,22 @@ impl Env {
         if digest.is_empty() {
             return Ok(Arc::new(Loaded::of(Plan::nothing(), digest)?));
         }
-        let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
-        let json = self.store.get_plan(digest).await.map_err(|error| match error {
-            // Its item is there, and the object that the item names is not.
-            StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
-            error => error.into(),
-        })?;
-        let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
-        let loaded = Loaded::read(digest, &json)
-            .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
-        let loaded = Arc::new(loaded);
-        lock(&self.warm.plans).put(digest, Arc::clone(&loaded), json.len());
-        Ok(loaded)
+        let loading = self.warm.loading(digest);
+        let loaded = loading.get_or_try_init(|| async {
+            let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
+            let json = self.store.get_plan(digest).await.map_err(|error| match error {
+                // Its item is there, and the object that the item names is not.
+                StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
+                error => error.into(),
+            })?;
+            let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
+            let loaded = Loaded::read(digest, &json)
+                .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
+            let loaded = Arc::new(loaded);
+            lock(&self.warm.plans).put(digest, Arc::clone(&loaded), json.len());
+            Ok::<_, FlowError>(loaded)
+        });
+        Ok(Arc::clone(loaded.await?))
     }
 
     /// The facts of a run, from memory or the table; `None`: no such run.

@@ -11,6 +11,7 @@ use ebb_wire::id::{self, RunId};
 use crate::drive::Work;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
+use crate::holders;
 use crate::inputs::Memory;
 use crate::observe;
 use crate::ports::Message;
@@ -304,6 +305,7 @@ pub async fn begin(
         return Ok(Some(Work { run, epoch: Epoch::FIRST, ready, over: None, memory: Memory::default() }));
     }
     if target.phase == TargetPhase::Gone {
+        holders::release(env, target).await;
         return promote(env, &target.kind, &target.name).await;
     }
     Ok(None)

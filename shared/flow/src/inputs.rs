@@ -126,20 +126,28 @@ async fn current(
     units: &[Unit],
     found: &[(Unit, Attempt, Record)],
 ) -> Result<BTreeMap<Unit, Produced>, FlowError> {
-    let mut produced = BTreeMap::new();
-    for &unit in units {
-        let tries = found.iter().filter(|(at, _, _)| *at == unit);
-        let counts = tries
-            .filter_map(|(_, attempt, record)| Some((*attempt, record.result.as_ref()?)))
-            .filter(|(_, result)| matches!(result.verdict, Verdict::Succeeded | Verdict::Skipped))
-            .max_by_key(|(attempt, _)| *attempt);
-        let value = match counts {
-            Some((_, result)) if result.verdict == Verdict::Skipped => Produced::Skipped,
-            Some((_, result)) => records::produced(records::outputs(env, result).await?),
-            None => Produced::Outputs(BTreeMap::new()),
-        };
-        produced.insert(unit, value);
+    let mut counts: BTreeMap<Unit, (Attempt, &TryResult)> = BTreeMap::new();
+    for (unit, attempt, record) in found {
+        let Some(result) = &record.result else { continue };
+        let is_done = matches!(result.verdict, Verdict::Succeeded | Verdict::Skipped);
+        if is_done && counts.get(unit).is_none_or(|(last, _)| last <= attempt) {
+            counts.insert(*unit, (*attempt, result));
+        }
     }
+    let mut produced: BTreeMap<Unit, Produced> = BTreeMap::new();
+    let mut made = Vec::new();
+    for &unit in units {
+        match counts.get(&unit) {
+            Some((_, result)) if result.verdict == Verdict::Skipped => {
+                produced.insert(unit, Produced::Skipped);
+            }
+            Some((_, result)) => made.push((unit, result.outputs.clone())),
+            None => {
+                produced.insert(unit, Produced::Outputs(BTreeMap::new()));
+            }
+        }
+    }
+    produced.extend(records::all_outputs(env, made, |_, outputs| records::produced(outputs)).await?);
     Ok(produced)
 }
 

@@ -1,6 +1,6 @@
 //! `receive`: lifecycle webhooks become the lives of targets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_engine::target::{Creation, Deletion, create as decide_create, delete as decide_delete};
@@ -8,13 +8,14 @@ use ebb_engine::{Millis, Moments, TargetPhase};
 use ebb_spec::compile::{self, Bound, resolve_version};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_spec::model::{Dialect, Plugin, RouteGroup, Sandbox};
+use ebb_spec::model::{Dialect, Plugin, ResourceDoc, RouteGroup, Sandbox};
 use ebb_spec::plan::Plan;
-use ebb_store::{ReadPlugins, TargetHead, Transition, Waiting};
+use ebb_store::{PluginItem, ReadPlugins, StoreError, TargetHead, Transition, Waiting};
 use ebb_wire::api::DocumentChange;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use tracing::Instrument as _;
 
 use crate::api::retry;
@@ -23,6 +24,7 @@ use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish;
 use crate::follow_up::FollowUp;
+use crate::holders;
 use crate::offload::offload;
 use crate::settle;
 use crate::tell;
@@ -140,6 +142,7 @@ async fn create(
         };
         match (decision, seen) {
             (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
+                hold(env, event, plan).await?;
                 let target = fresh(env, event, plan, seen.as_ref());
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);
@@ -150,6 +153,7 @@ async fn create(
             }
             // The platform has not accepted yet that the former one is gone: this one comes after that.
             (Creation::Wait | Creation::Begin(_), Some(target)) => {
+                hold(env, event, plan).await?;
                 let mut after = target.clone();
                 after.version += 1;
                 after.waiting = Some(Waiting {
@@ -249,6 +253,10 @@ fn stale(event: &Lifecycle) -> NotTaken {
     NotTaken::Conflict("stale", text)
 }
 
+async fn hold(env: &Env, event: &Lifecycle, plan: &Compiled) -> Result<(), FlowError> {
+    holders::hold(env, (&event.kind, &event.name, &event.uid), &plan.loaded.plan, env.now()).await
+}
+
 fn fresh(env: &Env, event: &Lifecycle, plan: &Compiled, seen: Option<&TargetHead>) -> TargetHead {
     let now = env.now();
     TargetHead {
@@ -332,7 +340,8 @@ pub async fn compile_document(
     let compiled = offload(move || {
         let bound: BTreeMap<String, Bound<'_>> = found
             .iter()
-            .map(|(resource, (plugin, version, digest))| {
+            .map(|(resource, published)| {
+                let Published { plugin, version, digest } = published.as_ref();
                 (resource.clone(), Bound { plugin, version, digest })
             })
             .collect();
@@ -358,61 +367,112 @@ fn target_of(group: RouteGroup) -> Sandbox {
     }
 }
 
-type Found = BTreeMap<String, (Plugin, semver::Version, String)>;
+/// A published version, read and parsed.
+struct Published {
+    plugin: Plugin,
+    version: semver::Version,
+    digest: String,
+}
 
 /// The published plugin of each resource.
+type Found = BTreeMap<String, Arc<Published>>;
+
+/// Requests for plugins that are under way at once.
+const PLUGIN_READS: usize = 16;
+
+/// Finds the published plugin of each resource. Each name is listed once, and each version read and parsed once,
+/// however many resources have it.
 async fn find_plugins(
     plugins: &dyn ReadPlugins,
     sandbox: &Sandbox,
 ) -> Result<(Found, Diagnostics), FlowError> {
-    let mut found = Found::new();
     let mut errors = Diagnostics::new();
+    let wrong = |resource: &ResourceDoc, code, text: String| {
+        Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
+    };
+    let versions = list_versions(plugins, sandbox).await?;
+    let mut published: Option<Vec<PluginItem>> = None;
+    let mut wanted: BTreeMap<(&str, &semver::Version), Vec<&ResourceDoc>> = BTreeMap::new();
     for resource in &sandbox.resources {
-        let name = &resource.plugin;
-        let wrong = |code, text: String| Diagnostic::error(code, &sandbox.source, Some(name.at), text);
-        let listed = plugins.list_versions(&name.value).await?;
-        let versions: Vec<semver::Version> =
-            listed.iter().filter_map(|item| item.version.parse().ok()).collect();
+        let name = resource.plugin.value.as_str();
+        let versions = versions.get(name).map(Vec::as_slice).unwrap_or_default();
         if versions.is_empty() && compile::is_built_in(resource) {
             continue;
         }
         if versions.is_empty() {
-            let text = format!("no plugin {:?} is published", name.value);
-            let published = plugins.list_plugins().await?;
-            let names = published.iter().map(|item| item.name.as_str());
+            let all = match published.take() {
+                Some(all) => all,
+                None => plugins.list_plugins().await?,
+            };
+            let names = published.insert(all).iter().map(|item| item.name.as_str());
             let publish = "publish it: ebb plugin apply -f FILE";
-            let help = match ebb_spec::expr::nearest(&name.value, names) {
+            let help = match ebb_spec::expr::nearest(name, names) {
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
                 None => publish.to_owned(),
             };
-            errors.push(wrong("unknown-plugin", text).help(help));
+            let error = wrong(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
+            errors.push(error.help(help));
             continue;
         }
-        let Some(version) = resolve_version(resource.version.as_ref(), &versions) else {
-            let asked = resource.version.as_ref().map(ToString::to_string).unwrap_or_default();
-            let list: Vec<String> = versions.iter().map(ToString::to_string).collect();
-            let text = format!("plugin {:?} has no version {asked}", name.value);
-            errors.push(wrong("unknown-version", text).help(format!("published: {}", list.join(", "))));
-            continue;
-        };
-        let item = plugins.get_plugin(&name.value, &version.to_string()).await?;
+        match resolve_version(resource.version.as_ref(), versions) {
+            Some(version) => wanted.entry((name, version)).or_default().push(resource),
+            None => {
+                let asked = resource.version.as_ref().map(ToString::to_string).unwrap_or_default();
+                let list: Vec<String> = versions.iter().map(ToString::to_string).collect();
+                let error =
+                    wrong(resource, "unknown-version", format!("plugin {name:?} has no version {asked}"));
+                errors.push(error.help(format!("published: {}", list.join(", "))));
+            }
+        }
+    }
+    let reads = wanted.into_iter().map(|((name, version), resources)| {
+        async move {
+            let item = plugins.get_plugin(name, &version.to_string()).await?;
+            Ok::<_, StoreError>((name, version, resources, item))
+        }
+        .boxed()
+    });
+    let reads: Vec<_> = reads.collect();
+    let mut reads = futures::stream::iter(reads).buffered(PLUGIN_READS);
+    let mut found = Found::new();
+    while let Some((name, version, resources, item)) = reads.try_next().await? {
+        let Some(first) = resources.first() else { continue };
+        let stored = format!("{name}@{version}");
         let Some(item) = item else {
-            let text = format!("plugin {}@{version} was withdrawn just now", name.value);
-            errors.push(wrong("unknown-version", text));
+            errors.push(wrong(first, "unknown-version", format!("plugin {stored} was withdrawn just now")));
             continue;
         };
-        let stored = format!("{}@{version}", name.value);
         let (source, text) = (stored.clone(), item.document);
         match offload(move || load::plugins(&source, &text, &NoFiles, &Vars::none())).await? {
             Ok(mut list) if list.len() == 1 => {
-                let plugin = list.remove(0);
-                found.insert(resource.name.value.clone(), (plugin, version.clone(), item.digest));
+                let version = version.clone();
+                let published = Arc::new(Published { plugin: list.remove(0), version, digest: item.digest });
+                let names = resources.iter().map(|resource| resource.name.value.clone());
+                found.extend(names.map(|name| (name, Arc::clone(&published))));
             }
-            Ok(_) => errors.push(wrong("broken-plugin", format!("{stored} is not one plugin"))),
+            Ok(_) => errors.push(wrong(first, "broken-plugin", format!("{stored} is not one plugin"))),
             Err(broken) => errors.extend(broken),
         }
     }
     Ok((found, errors))
+}
+
+/// Returns the published versions of each plugin that a sandbox names.
+async fn list_versions<'a>(
+    plugins: &dyn ReadPlugins,
+    sandbox: &'a Sandbox,
+) -> Result<BTreeMap<&'a str, Vec<semver::Version>>, StoreError> {
+    let names: BTreeSet<&str> =
+        sandbox.resources.iter().map(|resource| resource.plugin.value.as_str()).collect();
+    let lists = names.into_iter().map(|name| {
+        async move {
+            let listed = plugins.list_versions(name).await?;
+            Ok((name, listed.iter().filter_map(|item| item.version.parse().ok()).collect()))
+        }
+        .boxed()
+    });
+    let lists: Vec<_> = lists.collect();
+    futures::stream::iter(lists).buffer_unordered(PLUGIN_READS).try_collect().await
 }
 
 /// Ends a life: by a webhook, by its time to live. Safe to repeat.
@@ -446,11 +506,13 @@ async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<Fo
             (Deletion::Unqueue, Some(target), _) => {
                 let mut after = target.clone();
                 after.version += 1;
-                after.waiting = None;
+                let waiting = after.waiting.take();
                 let tombstone = Some(uid.to_owned());
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
+                    let plugins = waiting.map(|waiting| waiting.plugins).unwrap_or_default();
+                    holders::release_life(env, kind, name, uid, &plugins).await;
                     return Ok(FollowUp::default());
                 }
             }

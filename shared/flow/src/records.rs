@@ -8,11 +8,15 @@ use ebb_wire::id;
 use ebb_wire::limits;
 use ebb_wire::record::{Kept, TryResult, Verdict};
 use ebb_wire::value::{Outputs, Value};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::outcome::Ended;
 use crate::run::Run;
+
+/// Reads from the bucket that one caller has under way at most.
+const READS: usize = 32;
 
 /// Writes the record of `ended`, unless the try has another result. `next` is when the next try may start, with a failure
 /// that is tried again. Large outputs are in the bucket before the record is written. The tail of the log is written at the
@@ -117,20 +121,51 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     (from..=text.len()).find(|&at| text.is_char_boundary(at)).map_or("", |at| &text[at..])
 }
 
-/// The outputs that a result kept.
+/// Returns the outputs that a result kept.
 ///
 /// # Errors
 /// The store's; [`FlowError::Broken`] when the bucket lost them.
 pub async fn outputs(env: &Env, result: &TryResult) -> Result<Outputs, FlowError> {
-    match &result.outputs {
-        Kept::Nothing => Ok(Outputs::new()),
-        Kept::Inline(outputs) => Ok(outputs.clone()),
-        Kept::Bucket(key) => {
-            let bytes = env.store.get_object(key).await?;
-            let bytes = bytes.ok_or_else(|| FlowError::Broken(format!("{key} is not in the bucket")))?;
-            serde_json::from_slice(&bytes).map_err(|error| FlowError::Broken(format!("{key}: {error}")))
+    some_outputs(env, &result.outputs, |outputs| outputs).await
+}
+
+/// Reads the outputs of many results, [`READS`] at once, and returns `keep` of each, in no order.
+///
+/// # Errors
+/// The store's; [`FlowError::Broken`] when the bucket lost some.
+pub async fn all_outputs<K: Send + Sync, T: Send>(
+    env: &Env,
+    results: impl IntoIterator<Item = (K, Kept)>,
+    keep: impl Fn(&K, Outputs) -> T + Send + Sync,
+) -> Result<Vec<(K, T)>, FlowError> {
+    let keep = &keep;
+    let read = |(of, kept): (K, Kept)| {
+        async move {
+            let made = some_outputs(env, &kept, |outputs| keep(&of, outputs)).await?;
+            Ok((of, made))
         }
-    }
+        .boxed()
+    };
+    let reads: Vec<_> = results.into_iter().map(read).collect();
+    futures::stream::iter(reads).buffer_unordered(READS).try_collect().await
+}
+
+/// Reads outputs and returns `keep` of them. Outputs in the bucket wait until the instance has room for their bytes,
+/// and hold it until `keep` returns.
+async fn some_outputs<T>(env: &Env, kept: &Kept, keep: impl FnOnce(Outputs) -> T) -> Result<T, FlowError> {
+    let key = match kept {
+        Kept::Nothing => return Ok(keep(Outputs::new())),
+        Kept::Inline(outputs) => return Ok(keep(outputs.clone())),
+        Kept::Bucket(key) => key,
+    };
+    let broken = |reason: String| FlowError::Broken(format!("{key}: {reason}"));
+    let object = env.store.open_object(key).await?;
+    let object = object.ok_or_else(|| broken("it is not in the bucket".to_owned()))?;
+    let _room = env.warm.room(object.bytes.unwrap_or(limits::OUTPUTS)).await;
+    let bytes = object.read().await?;
+    let outputs = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+    drop(bytes);
+    Ok(keep(outputs))
 }
 
 /// Outputs for rendering.

@@ -1,10 +1,10 @@
 //! Outcomes to the platform: signed CloudEvents, sent until they are accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ebb_engine::target::Tell;
-use ebb_engine::{Backoff, Head, Millis, Moment, RunPhase};
+use ebb_engine::{Backoff, Head, Millis, Moment, RunPhase, Unit};
 use ebb_outbound::{Delivery, Message as Outgoing, deliver};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, Known};
@@ -13,9 +13,9 @@ use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{OutcomeData, OutputValue};
 use ebb_wire::limits;
-use ebb_wire::record::Verdict;
+use ebb_wire::record::{Kept, Verdict};
 use ebb_wire::sign::MessageId;
-use ebb_wire::value::Value;
+use ebb_wire::value::{Outputs, Value};
 
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
@@ -31,6 +31,9 @@ const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
 const OFTEN: u32 = 60;
 /// Waits between later tries: up to ten minutes, for as long as it takes.
 const LATER: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+
+/// Records with their outputs that are held at once, each with at most [`limits::OUTPUTS_INLINE`].
+const RECORDS: usize = 1_000;
 
 /// A target is due this long after the hint that tells its outcome again.
 const BEHIND_HINT: Millis = Millis(2_000);
@@ -204,24 +207,19 @@ pub struct Given {
     pub problem: Option<String>,
 }
 
-/// What the resources of a target give, as far as it was made.
+/// What the resources of a target give, as far as it was made. Only the units are read that they refer to.
 ///
 /// # Errors
 /// The store's.
 pub async fn given(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Given, FlowError> {
     let life = id::life(&target.kind, &target.name, &target.uid);
-    let mut known = Known::new();
-    for moment in [Moment::BeforeReady, Moment::AfterReady] {
-        let Some((event, _)) = loaded.event(moment) else { continue };
-        let run = RunId::new(&life, target.generation, moment);
-        for (unit, _, record) in env.store.read_all_records(&run).await? {
-            let success = record.result.as_ref().filter(|result| result.verdict == Verdict::Succeeded);
-            if let (Some(result), true) = (success, (unit.0 as usize) < event.units.len()) {
-                let produced = records::produced(records::outputs(env, result).await?);
-                known.insert(UnitAt { moment: moment.into(), unit: unit.0 }, produced);
-            }
-        }
-    }
+    let Some(known) = shown(env, target, loaded, &life).await? else {
+        let problem = format!(
+            "the outputs that the resources show are larger than {} MiB together; show fewer or smaller ones",
+            limits::SHOWN_OUTPUTS >> 20
+        );
+        return Ok(Given { problem: Some(problem), ..Given::default() });
+    };
     let facts = render::Facts {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -244,6 +242,47 @@ pub async fn given(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Gi
         Err(error) => given.problem = Some(limits::message(&error.to_string())),
     }
     Ok(given)
+}
+
+/// The outputs that the target's resources refer to, by unit. `None`: they are larger than
+/// [`limits::SHOWN_OUTPUTS`].
+async fn shown(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &Loaded,
+    life: &str,
+) -> Result<Option<Known>, FlowError> {
+    let mut wanted: BTreeMap<Moment, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
+    for (at, names) in loaded.plan.shown() {
+        wanted.entry(at.moment.into()).or_default().insert(Unit(at.unit), names);
+    }
+    let mut known = Known::new();
+    let mut left = limits::SHOWN_OUTPUTS;
+    for (moment, wanted) in wanted {
+        let run = RunId::new(life, target.generation, moment);
+        let units: Vec<Unit> = wanted.keys().copied().collect();
+        for units in units.chunks(RECORDS) {
+            let records = env.store.read_records(&run, units).await?;
+            // Records come in the order of tries: the success of the highest try counts.
+            let successes: BTreeMap<Unit, Kept> = records
+                .into_iter()
+                .filter_map(|(unit, _, record)| Some((unit, record.result?)))
+                .filter(|(_, result)| result.verdict == Verdict::Succeeded)
+                .map(|(unit, result)| (unit, result.outputs))
+                .collect();
+            let keep = |unit: &Unit, outputs: Outputs| -> Outputs {
+                let is_wanted = |name: &str| wanted.get(unit).is_some_and(|names| names.contains(name));
+                outputs.into_iter().filter(|(name, _)| is_wanted(name)).collect()
+            };
+            for (unit, outputs) in records::all_outputs(env, successes, keep).await? {
+                let bytes = outputs.values().map(Value::size).sum();
+                let Some(rest) = left.checked_sub(bytes) else { return Ok(None) };
+                left = rest;
+                known.insert(UnitAt { moment: moment.into(), unit: unit.0 }, records::produced(outputs));
+            }
+        }
+    }
+    Ok(Some(known))
 }
 
 fn output_values(values: BTreeMap<String, render::Value>) -> BTreeMap<String, OutputValue> {

@@ -401,6 +401,17 @@ impl Plan {
         keepers.map(|unit| self.cluster(unit)).collect()
     }
 
+    /// The setup outputs that the target shows: those that the public outputs of its resources read. The target's
+    /// `env` reads public outputs only.
+    pub fn shown(&self) -> BTreeMap<UnitAt, BTreeSet<&str>> {
+        let mut shown: BTreeMap<UnitAt, BTreeSet<&str>> = BTreeMap::new();
+        let outputs = self.resources.values().flat_map(|resource| resource.outputs.values());
+        for read in outputs.flat_map(|output| &output.reads) {
+            shown.entry(read.at).or_default().insert(read.output.as_str());
+        }
+        shown
+    }
+
     /// The units of a moment, if it has any.
     pub fn event(&self, moment: Moment) -> Option<&EventPlan> {
         self.events.iter().find(|event| event.moment == moment)

@@ -7,7 +7,7 @@ use aws_sdk_s3::primitives::ByteStream;
 
 use crate::dynamo::failure;
 use crate::error::StoreError;
-use crate::ops::{Objects, Stored};
+use crate::ops::{Objects, OpenObject, Stored};
 
 /// The bucket.
 #[derive(Clone, Debug)]
@@ -53,17 +53,21 @@ impl Objects for Bucket {
         Ok(())
     }
 
-    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
+    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
         let answer = match self.client.get_object().bucket(&self.name).key(key).send().await {
             Err(SdkError::ServiceError(error)) if error.err().is_no_such_key() => return Ok(None),
             Err(error) => return Err(failure("GetObject", &error)),
             Ok(answer) => answer,
         };
-        let body = answer
-            .body
-            .collect()
-            .await
-            .map_err(|error| StoreError::Retryable { operation: "GetObject", reason: error.to_string() })?;
-        Ok(Some(body.to_vec()))
+        let bytes = answer.content_length.and_then(|length| usize::try_from(length).ok());
+        let body = async move {
+            let body = answer.body.collect().await;
+            let body = body.map_err(|error| StoreError::Retryable {
+                operation: "GetObject",
+                reason: error.to_string(),
+            })?;
+            Ok(body.to_vec())
+        };
+        Ok(Some(OpenObject::new(bytes, body)))
     }
 }

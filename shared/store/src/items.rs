@@ -5,6 +5,8 @@ use ebb_wire::engine::{Head, Moment, Shard, TargetPhase, Timestamp};
 use ebb_wire::id::RunId;
 use serde::{Deserialize, Serialize};
 
+use crate::ops::TargetList;
+
 /// One target. Every write gives it a new version; a write says which version it saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHead {
@@ -65,6 +67,16 @@ impl TargetHead {
             release: Vec::new(),
             due: None,
             version: 0,
+        }
+    }
+
+    /// The list that it is in. A gone target stays in the list of the living while the platform refuses its outcome, and
+    /// while another life waits for its name. An outcome that holds its run open is told by that run.
+    pub fn list(&self) -> TargetList {
+        let is_told = self.tell.as_ref().is_none_or(|tell| tell.held_by.is_some());
+        match self.phase {
+            TargetPhase::Gone if is_told && self.waiting.is_none() => TargetList::Gone,
+            _ => TargetList::Living,
         }
     }
 }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use ebb_wire::engine::{Attempt, Patch, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
+use futures::future::BoxFuture;
 
 use crate::error::StoreError;
 use crate::items::{NewRun, Patched, RunHead, TargetHead};
@@ -35,6 +36,10 @@ pub trait PatchRun: Send + Sync {
 pub trait ReadRecords: Send + Sync {
     /// The records of all tries of `units`, by unit and try. Units without any record are left out.
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>>;
+    /// The records of all units, without their outputs: [`Kept::Nothing`] stands for them.
+    ///
+    /// [`Kept::Nothing`]: ebb_wire::record::Kept::Nothing
+    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
     /// The records of all units.
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
 }
@@ -186,12 +191,56 @@ pub trait WritePlugins: Send + Sync {
     async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool>;
 }
 
+/// A life that holds a plugin version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginHolder {
+    /// The target's kind.
+    pub kind: String,
+    /// The target's name.
+    pub name: String,
+    /// Identity of the life.
+    pub uid: String,
+    /// The first resources that hold the version, by name.
+    pub resources: Vec<String>,
+    /// The target's cluster; `None`: the default one.
+    pub cluster: Option<String>,
+    /// When this was written.
+    pub since: Timestamp,
+}
+
+/// Which lives hold a plugin version, `NAME@VERSION` (`PutItem`, `DeleteItem`, `Query`). An entry is written before
+/// its target and removed after the target is gone, so an entry alone does not prove that its life lasts.
+#[async_trait]
+pub trait PluginHolders: Send + Sync {
+    /// Notes that lives hold versions.
+    async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()>;
+    /// Removes the notes of a life. Notes that do not exist are no error.
+    async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()>;
+    /// At most `limit` holders of a version, by life; `after` is the life of the last one of the page before.
+    async fn list_holders(
+        &self,
+        plugin: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Stored<Vec<PluginHolder>>;
+}
+
+/// One of the two lists of targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TargetList {
+    /// All but those that are gone.
+    Living,
+    /// Those that are gone and still remembered.
+    Gone,
+}
+
 /// Lists targets (`Query` on the list index, then `BatchGetItem`).
 #[async_trait]
 pub trait ListTargets: Send + Sync {
     /// Targets of a kind, or of all kinds, by kind and name; `after` is the last one of the page before.
     async fn list_targets(
         &self,
+        list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
@@ -203,8 +252,43 @@ pub trait ListTargets: Send + Sync {
 pub trait Objects: Send + Sync {
     /// Keeps bytes under a key, replacing what was there.
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()>;
+    /// The object of a key; its bytes are still to be read.
+    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>>;
     /// The bytes of a key.
-    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>>;
+    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
+        match self.open_object(key).await? {
+            None => Ok(None),
+            Some(object) => object.read().await.map(Some),
+        }
+    }
+}
+
+/// An object whose size is known and whose bytes have not been read.
+pub struct OpenObject {
+    /// Its size in bytes; `None`: the service did not send it.
+    pub bytes: Option<usize>,
+    body: BoxFuture<'static, Stored<Vec<u8>>>,
+}
+
+impl OpenObject {
+    /// An object of this size whose bytes `body` gives.
+    pub fn new(bytes: Option<usize>, body: impl Future<Output = Stored<Vec<u8>>> + Send + 'static) -> Self {
+        Self { bytes, body: Box::pin(body) }
+    }
+
+    /// Reads its bytes.
+    ///
+    /// # Errors
+    /// The service's.
+    pub async fn read(self) -> Stored<Vec<u8>> {
+        self.body.await
+    }
+}
+
+impl std::fmt::Debug for OpenObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenObject").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 /// A request that waits for a relay which asks for it.

@@ -14,9 +14,9 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Noted, Objects, PatchRun, Plans, PluginItem,
-    Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored,
-    Transition, WritePlugins,
+    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Noted, Objects, OpenObject, PatchRun, Plans,
+    PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun,
+    ReadTarget, Rounds, Silences, Stored, TargetList, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table; larger ones go to the bucket.
@@ -119,8 +119,8 @@ impl Objects for Store {
         self.bucket.put_object(key, bytes).await
     }
 
-    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
-        self.bucket.get_object(key).await
+    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+        self.bucket.open_object(key).await
     }
 }
 
@@ -146,6 +146,10 @@ impl PatchRun for Store {
 impl ReadRecords for Store {
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
         self.dynamo.read_records(run, units).await
+    }
+
+    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        self.dynamo.read_outlines(run).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
@@ -234,13 +238,34 @@ impl Silences for Store {
 }
 
 #[async_trait]
+impl PluginHolders for Store {
+    async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()> {
+        self.dynamo.hold_plugins(holders).await
+    }
+
+    async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()> {
+        self.dynamo.release_plugins(life, plugins).await
+    }
+
+    async fn list_holders(
+        &self,
+        plugin: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Stored<Vec<PluginHolder>> {
+        self.dynamo.list_holders(plugin, after, limit).await
+    }
+}
+
+#[async_trait]
 impl ListTargets for Store {
     async fn list_targets(
         &self,
+        list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> Stored<Vec<TargetHead>> {
-        self.dynamo.list_targets(kind, after, limit).await
+        self.dynamo.list_targets(list, kind, after, limit).await
     }
 }

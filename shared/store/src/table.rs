@@ -29,10 +29,12 @@ impl TableSpec {
     /// Name of the index by which targets and plugin versions are listed, in the order of their partition keys. Keys
     /// only.
     pub const LIST_INDEX: &'static str = "list-index";
-    /// Its partition key, a string: [`Self::LIST_TARGETS`] or [`Self::LIST_PLUGINS`].
+    /// Its partition key, a string: [`Self::LIST_TARGETS`], [`Self::LIST_GONE`] or [`Self::LIST_PLUGINS`].
     pub const LIST: &'static str = "l";
-    /// [`Self::LIST`] of targets.
+    /// [`Self::LIST`] of targets that are not gone, or wait for something.
     pub const LIST_TARGETS: &'static str = "t";
+    /// [`Self::LIST`] of targets that are gone and wait for nothing.
+    pub const LIST_GONE: &'static str = "g";
     /// [`Self::LIST`] of plugin versions.
     pub const LIST_PLUGINS: &'static str = "plugin";
     /// When the table may remove an item, a number: seconds since 1970.

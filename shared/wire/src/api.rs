@@ -103,8 +103,11 @@ pub struct PluginDetail {
     pub info: PluginInfo,
     /// The document as published.
     pub document: String,
-    /// Resources of living targets that hold it.
+    /// Resources of living targets that hold it: the first eight of each of the first 100 targets.
     pub in_use: Vec<PluginUse>,
+    /// Whether more targets hold it. The list of targets names the plugins of each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_use_more: bool,
 }
 
 /// The secrets that sign the requests of a plugin's webhook units.

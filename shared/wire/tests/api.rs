@@ -123,7 +123,10 @@ fn plugins() {
         resource: text("users"),
         cluster: some("staging-eu"),
     };
-    golden!("plugin", PluginDetail { info, document: text("kind: Plugin\n"), in_use: vec![in_use] });
+    golden!(
+        "plugin",
+        PluginDetail { info, document: text("kind: Plugin\n"), in_use: vec![in_use], in_use_more: true }
+    );
 }
 
 fn silence(units: &[&str]) -> Silence {

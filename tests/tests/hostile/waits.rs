@@ -21,6 +21,12 @@ async fn listed(world: &World) -> Option<String> {
     page.targets.into_iter().find(|target| target.name == "a")?.waits_for
 }
 
+/// The targets that are gone and wait for nothing.
+async fn gone(world: &World) -> Vec<String> {
+    let page: TargetPage = world.get("/v1/targets?gone=true").await.is(200).json();
+    page.targets.into_iter().map(|target| target.name).collect()
+}
+
 pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     let world = World::with_platform().await;
     world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
@@ -33,6 +39,9 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     assert_eq!(delivery.outcome, "gone");
     assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.tries);
     assert!(delivery.next.is_some());
+    // A gone target stays in the list of the living until the platform has accepted its outcome.
+    assert!(listed(&world).await.is_some_and(|waits| waits.contains("`gone`")));
+    assert_eq!(gone(&world).await, Vec::<String>::new());
     let answer = world.lifecycle(Asked::Created, &sandbox("a", "next", "simple")).await;
     assert_eq!(answer.is(202).json::<LifecycleAnswer>().result, LifecycleResult::Waiting);
     let why = world.why("a").await;
@@ -49,6 +58,12 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     })
     .await;
     assert_eq!(listed(&world).await, None);
+    let uid = world.target("a").await.unwrap().info.uid;
+    world
+        .lifecycle(Asked::Deleted, &ebb_wire::lifecycle::Lifecycle { uid, ..sandbox("a", "next", "simple") })
+        .await
+        .is(202);
+    eventually("a is in the list of the gone", async || (gone(&world).await == ["a"]).then_some(())).await;
 }
 
 const TWO: &str = r#"
@@ -141,7 +156,8 @@ pub(crate) async fn a_plan_that_is_lost() {
     assert!(lost > 0, "no plan was found");
     world.restart().await;
     let target = world.target("a").await.unwrap();
-    assert!(target.info.waits_for.is_some_and(|waits| waits.contains("the stored plan")));
+    let waits = target.info.waits_for.unwrap_or_default();
+    assert!(waits.contains("the stored plan"), "{waits:?}");
     let why = world.why("a").await;
     assert!(why.next[0].contains("ebb sandbox apply -f FILE"), "{why:?}");
     let mut deletion = sandbox("a", "a-uid", "large");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ebb_store::{ListTargets, Mark, Marks, Objects, QueryDue, StoreError};
+use ebb_store::{ListTargets, Mark, Marks, Objects, QueryDue, StoreError, TargetList};
 use ebb_wire::api::{Check, CheckList};
 use tokio::time::Instant;
 
@@ -35,7 +35,8 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             }
         }),
         part("list index", async {
-            let found = ListTargets::list_targets(store, None, None, 1).await.map_err(reason)?;
+            let found =
+                ListTargets::list_targets(store, TargetList::Living, None, None, 1).await.map_err(reason)?;
             Ok(if found.is_empty() { "asked; no targets" } else { "asked" }.to_owned())
         }),
         part("due index", async {

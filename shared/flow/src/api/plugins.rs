@@ -1,20 +1,18 @@
 //! Plugins: published, listed, withdrawn.
 
-use ebb_engine::{TargetPhase, Timestamp};
+use ebb_engine::Timestamp;
 use ebb_spec::compile;
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin};
-use ebb_store::{ListTargets, PluginItem, ReadPlugins};
+use ebb_store::{PluginHolder, PluginItem, ReadPlugins};
 use ebb_wire::api::{PluginDetail, PluginInfo, PluginUse};
 use ebb_wire::time::rfc3339;
 
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
+use crate::holders;
 use crate::offload::offload;
-
-/// Targets per page when holders of a version are looked for.
-const PAGE: usize = 100;
 
 /// A version that is published.
 #[derive(Debug)]
@@ -160,8 +158,8 @@ pub async fn get(
 ) -> Result<Option<PluginDetail>, FlowError> {
     let Some(version) = exact(store, name, version).await? else { return Ok(None) };
     let Some(item) = store.get_plugin(name, &version).await? else { return Ok(None) };
-    let in_use = holders(env, store, name, &version).await?;
-    Ok(Some(PluginDetail { info: about(&item), document: item.document, in_use }))
+    let (in_use, in_use_more) = holders(env, name, &version).await?;
+    Ok(Some(PluginDetail { info: about(&item), document: item.document, in_use, in_use_more }))
 }
 
 /// Withdraws a version that nobody holds. What living targets need is in their frozen plans anyway; the refusal tells
@@ -179,7 +177,7 @@ pub async fn withdraw(
     if store.get_plugin(name, &version).await?.is_none() {
         return Ok(Err(NotWithdrawn::Unknown));
     }
-    let holders = holders(env, store, name, &version).await?;
+    let (holders, _) = holders(env, name, &version).await?;
     if !holders.is_empty() {
         return Ok(Err(NotWithdrawn::InUse(holders)));
     }
@@ -187,39 +185,17 @@ pub async fn withdraw(
     Ok(Ok(()))
 }
 
-async fn holders(
-    env: &Env,
-    store: &dyn ApiStore,
-    name: &str,
-    version: &str,
-) -> Result<Vec<PluginUse>, FlowError> {
-    let wanted = format!("{name}@{version}");
-    let mut found = Vec::new();
-    let mut after: Option<(String, String)> = None;
-    loop {
-        let from = after.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str()));
-        let page = ListTargets::list_targets(store, None, from, PAGE).await?;
-        for target in &page {
-            let living = target.phase != TargetPhase::Gone && target.plugins.contains(&wanted);
-            let waiting = target.waiting.as_ref().filter(|waiting| waiting.plugins.contains(&wanted));
-            let plans =
-                living.then_some(&target.plan).into_iter().chain(waiting.map(|waiting| &waiting.plan));
-            for plan in plans {
-                let loaded = env.plan(plan).await?;
-                let cluster = &loaded.plan.target.cluster;
-                let resources =
-                    loaded.plan.resources.iter().filter(|(_, resource)| resource.plugin == wanted);
-                found.extend(resources.map(|(resource, _)| PluginUse {
-                    kind: target.kind.clone(),
-                    target: target.name.clone(),
-                    resource: resource.clone(),
-                    cluster: cluster.clone(),
-                }));
-            }
-        }
-        match page.last() {
-            Some(last) if page.len() == PAGE => after = Some((last.kind.clone(), last.name.clone())),
-            _ => return Ok(found),
-        }
-    }
+/// Returns the resources of living targets that hold a version, and whether there are more than are listed.
+async fn holders(env: &Env, name: &str, version: &str) -> Result<(Vec<PluginUse>, bool), FlowError> {
+    let holders = holders::of(env, &format!("{name}@{version}")).await?;
+    let uses = holders.list.into_iter().flat_map(|holder| {
+        let PluginHolder { kind, name, cluster, resources, .. } = holder;
+        resources.into_iter().map(move |resource| PluginUse {
+            kind: kind.clone(),
+            target: name.clone(),
+            resource,
+            cluster: cluster.clone(),
+        })
+    });
+    Ok((uses.collect(), holders.more))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Moment, TargetPhase};
-use ebb_store::{ListTargets, Silences, TargetHead};
+use ebb_store::{ListTargets, Silences, TargetHead, TargetList};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{self, Invalid};
@@ -18,12 +18,13 @@ use crate::{silence, tell};
 /// Targets per page.
 const PAGE: usize = 100;
 
-/// A page of targets. `after` is what the page before said. Gives the field that is malformed.
+/// Returns a page of targets, or the field that is malformed. `after` is what the page before said.
 ///
 /// # Errors
 /// The store's.
 pub async fn list(
     store: &dyn ApiStore,
+    list: TargetList,
     kind: Option<&str>,
     after: Option<&str>,
 ) -> Result<Result<TargetPage, Invalid>, FlowError> {
@@ -42,7 +43,7 @@ pub async fn list(
         (Some(kind), Some((of, _))) if of < kind => None,
         (_, after) => after,
     };
-    let found = ListTargets::list_targets(store, kind, after, PAGE).await?;
+    let found = ListTargets::list_targets(store, list, kind, after, PAGE).await?;
     let next = match found.last() {
         Some(last) if found.len() == PAGE => Some(format!("{}/{}", last.kind, last.name)),
         _ => None,

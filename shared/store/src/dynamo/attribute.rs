@@ -112,6 +112,14 @@ impl<'a> Reader<'a> {
         self.item.get(name).map(|value| value.as_b().map(AsRef::as_ref).map_err(wrong)).transpose()
     }
 
+    /// The texts of a list; none if there is no such attribute.
+    pub(crate) fn text_list(&self, name: &str) -> Stored<Vec<String>> {
+        let wrong = || self.broken(format!("attribute {name} is not a list of strings"));
+        let Some(value) = self.item.get(name) else { return Ok(vec![]) };
+        let texts = value.as_l().map_err(|_| wrong())?;
+        texts.iter().map(|text| text.as_s().cloned().map_err(|_| wrong())).collect()
+    }
+
     /// The members of a number set; none if there is no such attribute.
     pub(crate) fn numbers<T: FromStr>(&self, name: &str) -> Stored<Vec<T>> {
         let wrong = || self.broken(format!("attribute {name} is no set of numbers in range"));

@@ -16,7 +16,7 @@ use super::{Dynamo, PARALLEL, key};
 use crate::error::StoreError;
 use crate::items::TargetHead;
 use crate::meter::Direction;
-use crate::ops::{Due, ListTargets, QueryDue, Stored};
+use crate::ops::{Due, ListTargets, QueryDue, Stored, TargetList};
 use crate::table::TableSpec;
 
 /// Keys that one `BatchGetItem` may name.
@@ -59,17 +59,22 @@ impl QueryDue for Dynamo {
 impl ListTargets for Dynamo {
     async fn list_targets(
         &self,
+        list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> Stored<Vec<TargetHead>> {
         let (mut least, greatest) = key::targets(kind, after);
         let mut targets = Vec::new();
-        // The index may name what is gone from the table, so one page of it can give less than was asked for.
+        let name = match list {
+            TargetList::Living => TableSpec::LIST_TARGETS,
+            TargetList::Gone => TableSpec::LIST_GONE,
+        };
+        // The index is a hint: an entry may name an item that has left the list or the table since.
         while targets.len() < limit {
             let missing = limit - targets.len();
             let query = self
-                .list_query(TableSpec::LIST_TARGETS)
+                .list_query(name)
                 .key_condition_expression("#l = :l AND pk BETWEEN :a AND :b")
                 .expression_attribute_values(":a", text(&least))
                 .expression_attribute_values(":b", text(&greatest))
@@ -84,9 +89,9 @@ impl ListTargets for Dynamo {
                 found.insert(Reader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
             }
             for key in &keys {
-                if let Some(item) = found.get(Reader::new("Query", key).text("pk")?) {
-                    targets.push(read_target("BatchGetItem", item)?);
-                }
+                let Some(item) = found.get(Reader::new("Query", key).text("pk")?) else { continue };
+                targets
+                    .extend(Some(read_target("BatchGetItem", item)?).filter(|target| target.list() == list));
             }
             if exhausted {
                 break;

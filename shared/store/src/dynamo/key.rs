@@ -61,6 +61,11 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
+/// The lives that hold a plugin version, `NAME@VERSION`.
+pub(crate) fn holders(plugin: &str) -> String {
+    format!("use#{}", encode(plugin))
+}
+
 pub(crate) fn mail(cluster: &str) -> String {
     format!("mail#{}", encode(cluster))
 }

@@ -1,7 +1,7 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record`, targets and tombstones in `target`, plans and plugins in `document`, letters in `mail`, what is done now
+//! `record`, targets and tombstones in `target`, plans and plugins in `document`, lives that hold plugins in `holder`, letters in `mail`, what is done now
 //! and then in `rounds`, and marks of what works in `marks`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
@@ -12,6 +12,7 @@ mod document;
 mod due;
 mod expression;
 mod failure;
+mod holder;
 mod key;
 mod mail;
 mod marks;
@@ -146,15 +147,18 @@ impl Dynamo {
 
     /// Items of one partition from `least` to `greatest`, all pages, strongly consistent.
     async fn range(&self, partition: &str, least: &str, greatest: &str) -> Stored<Vec<Item>> {
-        let query = self
-            .client
+        self.pages(self.range_query(partition, least, greatest), usize::MAX).await
+    }
+
+    /// Asks for the items of one partition from `least` to `greatest`, strongly consistent.
+    fn range_query(&self, partition: &str, least: &str, greatest: &str) -> QueryFluentBuilder {
+        self.client
             .query()
             .key_condition_expression("pk = :p AND sk BETWEEN :a AND :b")
             .expression_attribute_values(":p", AttributeValue::S(partition.to_owned()))
             .expression_attribute_values(":a", AttributeValue::S(least.to_owned()))
             .expression_attribute_values(":b", AttributeValue::S(greatest.to_owned()))
-            .consistent_read(true);
-        self.pages(query, usize::MAX).await
+            .consistent_read(true)
     }
 
     /// What `query` finds, following its pages until there are `enough`.

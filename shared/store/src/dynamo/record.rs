@@ -7,10 +7,11 @@
 //! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
 //! counts callbacks that were refused, `rr` is the reason of the last one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use ebb_wire::engine::{Attempt, Unit};
@@ -106,20 +107,28 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
     })
 }
 
-/// Puts records and second results together, in the order of units and tries.
-fn assemble(items: &[Item]) -> Stored<Vec<(Unit, Attempt, Record)>> {
-    let mut records: BTreeMap<(Unit, Attempt), Record> = BTreeMap::new();
-    for item in items {
+/// Records and second results put together.
+#[derive(Default)]
+struct Assembly(BTreeMap<(Unit, Attempt), Record>);
+
+impl Assembly {
+    /// Adds an item of a query's page.
+    fn add(&mut self, item: &Item) -> Stored<()> {
         let reader = Reader::new("Query", item);
         let place = key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("no record"))?;
-        let record = records.entry((place.0, place.1)).or_default();
+        let record = self.0.entry((place.0, place.1)).or_default();
         match place.2 {
             // Its key is the beginning of the others' keys, so it comes first.
             RecordPart::Main => *record = read_record("Query", item)?,
             RecordPart::Second => record.others.extend(read_result(&reader, item)?),
         }
+        Ok(())
     }
-    Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect())
+
+    /// The records in the order of units and tries.
+    fn into_records(self) -> impl Iterator<Item = (Unit, Attempt, Record)> {
+        self.0.into_iter().map(|((unit, attempt), record)| (unit, attempt, record))
+    }
 }
 
 /// Ranges of units that one query each reads: neighbours share one.
@@ -136,25 +145,40 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
     ranges
 }
 
+/// Attributes of a record without its outputs and its evidence.
+const OUTLINE: [&str; 20] = [
+    "pk", "sk", "s", "c", "n", "q", "le", "b", "p", "v", "t", "k", "e", "x", "lg", "un", "dg", "dx", "rc",
+    "rr",
+];
+
 #[async_trait]
 impl ReadRecords for Dynamo {
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
-            let partition = &partition;
-            async move { self.range(partition, &least, &greatest).await }
+            self.assembled(self.range_query(&partition, &least, &greatest))
         });
-        let items: Vec<Vec<Item>> =
+        let parts: Vec<Assembly> =
             futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
-        let mut records = assemble(&items.concat())?;
-        let wanted: BTreeSet<&Unit> = units.iter().collect();
+        let wanted: BTreeSet<Unit> = units.iter().copied().collect();
+        let mut records: Vec<_> = parts.into_iter().flat_map(Assembly::into_records).collect();
         records.retain(|(unit, ..)| wanted.contains(unit));
+        records.sort_by_key(|(unit, attempt, _)| (*unit, *attempt));
         Ok(records)
     }
 
+    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+        let names: HashMap<_, _> =
+            OUTLINE.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect();
+        let projection = names.keys().cloned().collect::<Vec<_>>().join(", ");
+        let query = self.range_query(&key::run(run), "u#", "u$").projection_expression(projection);
+        let records = self.assembled(query.set_expression_attribute_names(Some(names))).await?;
+        Ok(records.into_records().collect())
+    }
+
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
-        assemble(&self.range(&key::run(run), "u#", "u$").await?)
+        Ok(self.assembled(self.range_query(&key::run(run), "u#", "u$")).await?.into_records().collect())
     }
 }
 
@@ -165,6 +189,20 @@ enum Written {
 }
 
 impl Dynamo {
+    /// The records that `query` finds. Each page becomes records before the next one is read.
+    async fn assembled(&self, query: QueryFluentBuilder) -> Stored<Assembly> {
+        let mut records = Assembly::default();
+        let mut from = None;
+        loop {
+            let (items, next) = self.page(query.clone().set_exclusive_start_key(from)).await?;
+            items.iter().try_for_each(|item| records.add(item))?;
+            from = next;
+            if from.is_none() {
+                return Ok(records);
+            }
+        }
+    }
+
     async fn update_record(
         &self,
         run: &RunId,

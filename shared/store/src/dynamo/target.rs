@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use backon::BackoffBuilder as _;
-use ebb_wire::engine::{TargetPhase, Timestamp};
+use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 use ebb_wire::id::{event, event_name};
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
@@ -23,7 +23,7 @@ use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
 use crate::items::TargetHead;
 use crate::meter::Direction;
-use crate::ops::{MoveTarget, ReadTarget, Stored, Transition};
+use crate::ops::{MoveTarget, ReadTarget, Stored, TargetList, Transition};
 use crate::table::TableSpec;
 
 const PHASES: [(TargetPhase, &str); 6] = [
@@ -48,9 +48,13 @@ fn mark() -> String {
 fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
     let partition = key::target(&target.kind, &target.name);
     let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
+    let list = match target.list() {
+        TargetList::Gone => TableSpec::LIST_GONE,
+        TargetList::Living => TableSpec::LIST_TARGETS,
+    };
     let mut attributes = vec![
         ("sk", text(key::HEAD)),
-        (TableSpec::LIST, text(TableSpec::LIST_TARGETS)),
+        (TableSpec::LIST, text(list)),
         ("k", text(&target.kind)),
         ("n", text(&target.name)),
         ("uid", text(&target.uid)),
@@ -99,14 +103,6 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
     let word = reader.text("ph")?;
     let phase = PHASES.iter().find(|row| row.1 == word);
     let moment = |word: &str| event(word).ok_or_else(|| reader.broken(format!("unknown event {word:?}")));
-    let plugins = match item.get("pv") {
-        None => vec![],
-        Some(AttributeValue::L(plugins)) => {
-            let names = plugins.iter().map(|plugin| plugin.as_s().cloned());
-            names.collect::<Result<_, _>>().map_err(|_| reader.broken("pv holds no strings"))?
-        }
-        Some(_) => return Err(reader.broken("pv is no list")),
-    };
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
@@ -116,7 +112,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
         moment: reader.text_if_any("mo")?.map(moment).transpose()?,
         plan: reader.digest("plan")?,
         routing_key: reader.text_if_any("rk")?.map(str::to_owned),
-        plugins,
+        plugins: reader.text_list("pv")?,
         created: reader.time("cr")?,
         since: reader.time("si")?,
         expires: reader.time_if_any("ex")?,
@@ -160,7 +156,14 @@ impl Seen {
 
 /// Entries of both indexes that writing `target` makes or removes at most.
 fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
-    let listed = u64::from(seen.is_none());
+    // A target changes lists when it is over, when that turns out not to be told, and when another one begins under its
+    // name.
+    let listed = match (seen, target.phase, target.moment) {
+        (None, _, _) => 1,
+        (Some(_), TargetPhase::Gone, _) => 2,
+        (Some(_), TargetPhase::Starting, Some(Moment::BeforeReady) | None) => 2,
+        (Some(_), _, _) => 0,
+    };
     let due = match (target.due, seen) {
         (Some(_), None) => 1,
         (Some(_), Some(_)) => 2,

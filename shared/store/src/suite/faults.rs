@@ -9,7 +9,7 @@ use super::world::{World, new_run, result, target, written};
 use crate::{
     ListTargets as _, MoveTarget as _, Note, NoteRecord as _, PatchRun as _, Patched, PutResult as _,
     QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, Stored,
-    TargetHead, Transition, WritePlugins as _,
+    TargetHead, TargetList, Transition, WritePlugins as _,
 };
 
 /// What a busy or ailing table says: status and code.
@@ -72,7 +72,7 @@ pub(super) async fn what_does_not_pass_is_retryable(world: World) {
         retryable(store.read_root(&run).await);
         retryable(store.read_run(&run).await);
         retryable(store.query_due(Timestamp(1), 1).await);
-        retryable(store.list_targets(None, None, 1).await);
+        retryable(store.list_targets(TargetList::Living, None, None, 1).await);
         retryable(store.move_target(&begin("b")).await);
         retryable(store.move_target(&Transition { run: None, ..begin("b") }).await);
         retryable(store.put_tombstone("u1", Timestamp(1)).await);
@@ -176,12 +176,12 @@ pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: World) {
     // Only a table that gives nothing is busy: whoever gets something asks on for as long as it takes.
     for (answer, times) in [(idle.clone(), 3), (gives(&[key("a")]), 20)] {
         proxy.plan("BatchGetItem", vec![answer; times]);
-        let targets = store.list_targets(None, None, 10).await.unwrap();
+        let targets = store.list_targets(TargetList::Living, None, None, 10).await.unwrap();
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!((names, proxy.hits()), (vec!["a", "b"], times));
     }
     proxy.plan("BatchGetItem", vec![idle; FOREVER]);
-    retryable(store.list_targets(None, None, 10).await);
+    retryable(store.list_targets(TargetList::Living, None, None, 10).await);
     assert_eq!(proxy.hits(), 6);
 }
 

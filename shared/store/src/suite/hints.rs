@@ -6,7 +6,7 @@ use ebb_wire::engine::{Event, Timestamp};
 use super::world::{World, new_run, target, text, written};
 use crate::{
     Due, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead,
-    Transition,
+    TargetList, Transition,
 };
 
 /// Things that one batch may write.
@@ -24,7 +24,7 @@ fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue
 }
 
 impl World {
-    async fn write(&self, items: Vec<HashMap<String, AttributeValue>>) {
+    pub(super) async fn write(&self, items: Vec<HashMap<String, AttributeValue>>) {
         let dynamo = &self.store.dynamo;
         for items in items.chunks(BATCH) {
             let writes = items.iter().map(|item| {
@@ -66,16 +66,19 @@ pub(super) async fn a_stale_index_names_what_is_no_longer_due(world: World) {
 pub(super) async fn an_index_that_is_behind_loses_nothing(world: World) {
     let (proxy, store) = world.proxy().await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    assert_eq!(store.list_targets(None, None, 10).await.unwrap(), []);
+    assert_eq!(store.list_targets(TargetList::Living, None, None, 10).await.unwrap(), []);
     proxy.freeze();
     let run = world.run("a").await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    assert_eq!(store.list_targets(None, None, 10).await.unwrap(), []);
+    assert_eq!(store.list_targets(TargetList::Living, None, None, 10).await.unwrap(), []);
     assert!(store.read_root(&run).await.unwrap().is_some());
     assert!(store.read_target("sandbox", "a").await.unwrap().is_some());
     assert_eq!(proxy.thaw(), 17);
     assert_eq!(store.query_due(EVER, 10).await.unwrap().len(), 2);
-    assert_eq!(store.list_targets(None, None, 10).await.unwrap(), [target("sandbox", "a")]);
+    assert_eq!(
+        store.list_targets(TargetList::Living, None, None, 10).await.unwrap(),
+        [target("sandbox", "a")]
+    );
 }
 
 pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: World) {
@@ -140,7 +143,7 @@ pub(super) async fn a_list_passes_over_what_is_gone(world: World) {
     }
     let (proxy, store) = world.proxy().await;
     let names = async |limit| {
-        let targets = store.list_targets(None, None, limit).await.unwrap();
+        let targets = store.list_targets(TargetList::Living, None, None, limit).await.unwrap();
         targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
     assert_eq!(names(3).await, ["0", "1", "2"]);

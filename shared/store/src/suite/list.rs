@@ -1,11 +1,15 @@
-use crate::{Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, Transition};
-use ebb_wire::engine::{Event, Timestamp, accept};
+use crate::{
+    Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, TargetList, TellState,
+    Transition, Waiting,
+};
+use ebb_wire::engine::target::Tell;
+use ebb_wire::engine::{Event, Moment, TargetPhase, Timestamp, accept};
 
-use super::world::{World, new_run, target};
+use super::world::{World, new_run, target, text};
 
 impl World {
     async fn names(&self, kind: Option<&str>, after: Option<(&str, &str)>, limit: usize) -> Vec<String> {
-        let targets = self.store.list_targets(kind, after, limit).await.unwrap();
+        let targets = self.store.list_targets(TargetList::Living, kind, after, limit).await.unwrap();
         targets.into_iter().map(|target| format!("{}/{}", target.kind, target.name)).collect()
     }
 }
@@ -55,6 +59,68 @@ pub(super) async fn targets_are_listed_by_kind_and_name(world: World) {
     assert_eq!(world.names(None, Some(("a", "y")), 2).await, all[4..6]);
     assert_eq!(world.names(Some("c"), None, 2).await, Vec::<String>::new());
     assert_eq!(world.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
+}
+
+pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: World) {
+    let gone = |name: &str, version| TargetHead {
+        phase: TargetPhase::Gone,
+        due: None,
+        version,
+        ..target("sandbox", name)
+    };
+    let list = async |list| {
+        let targets = world.store.list_targets(list, None, None, 10).await.unwrap();
+        targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
+    };
+    world.put(target("sandbox", "a")).await;
+    world.put(target("sandbox", "b")).await;
+    world.put(gone("never-lived", 1)).await;
+    assert_eq!(list(TargetList::Living).await, ["a", "b"]);
+    let move_to = async |target, seen| {
+        let transition = Transition { target, seen: Some(seen), run: None, tombstone: None };
+        assert!(world.store.move_target(&transition).await.unwrap());
+    };
+    world.meter.take();
+    move_to(gone("a", 2), 1).await;
+    assert_eq!(list(TargetList::Living).await, ["b"]);
+    assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
+    // Nothing is read of what is not in the list.
+    assert_eq!(world.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
+    move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
+    assert_eq!(list(TargetList::Living).await, ["a", "b"]);
+    assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
+    // One that waits for something is among the living.
+    let told = |held_by| Some(TellState { what: Tell::Gone, tries: 1, held_by, reason: None });
+    move_to(TargetHead { tell: told(None), ..gone("b", 2) }, 1).await;
+    move_to(TargetHead { tell: told(Some(Moment::AfterStop)), ..gone("a", 4) }, 3).await;
+    assert_eq!(list(TargetList::Living).await, ["b"]);
+    assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
+    let waiting = Waiting {
+        uid: "next".into(),
+        generation: 1,
+        plan: "sha256:x".into(),
+        routing_key: None,
+        plugins: Vec::new(),
+        ttl_ms: None,
+    };
+    move_to(TargetHead { waiting: Some(waiting), ..gone("a", 5) }, 4).await;
+    move_to(gone("b", 3), 2).await;
+    assert_eq!(list(TargetList::Living).await, ["a"]);
+    assert_eq!(list(TargetList::Gone).await, ["b", "never-lived"]);
+}
+
+/// Earlier versions have listed targets together, gone or not.
+pub(super) async fn a_gone_target_in_the_list_of_the_living_is_passed_over(world: World) {
+    for name in ["a", "b", "c"] {
+        world.put(target("sandbox", name)).await;
+    }
+    for name in ["a", "b"] {
+        let mut item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
+        item.insert("ph".into(), text("gone"));
+        world.write(vec![item]).await;
+    }
+    assert_eq!(world.names(None, None, 1).await, ["sandbox/c"]);
+    assert_eq!(world.names(None, None, 10).await, ["sandbox/c"]);
 }
 
 pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: World) {

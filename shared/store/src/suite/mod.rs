@@ -119,6 +119,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
         list:
             what_is_due_is_found_until_it_is_not,
             targets_are_listed_by_kind_and_name,
+            targets_that_are_gone_have_a_list_of_their_own,
+            a_gone_target_in_the_list_of_the_living_is_passed_over,
             more_targets_than_one_batch_are_listed_in_order,
             targets_beyond_one_answer_are_listed;
         lost:
@@ -142,6 +144,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             senders_at_one_time_share_the_places,
             notes_come_before_the_result_and_change_nothing_after_it,
             only_the_units_that_were_asked_for_are_read,
+            outlines_are_records_without_outputs,
             records_beyond_one_page_are_all_read;
         run:
             a_new_run_has_its_facts_and_can_be_read,

@@ -186,6 +186,45 @@ pub(super) async fn only_the_units_that_were_asked_for_are_read(world: World) {
     assert_eq!(world.store.read_all_records(&run).await.unwrap().len(), 24);
 }
 
+pub(super) async fn outlines_are_records_without_outputs(world: World) {
+    let run = world.run("a").await;
+    let notes = [
+        Note::Started(Timestamp(1)),
+        Note::Accepted(Timestamp(2)),
+        Note::Again(Timestamp(4)),
+        Note::Posted(Timestamp(5)),
+        Note::Leased(Timestamp(6)),
+        Note::Refused("late".to_owned()),
+    ];
+    for note in &notes {
+        world.store.note_record(&run, Unit(2), A1, note).await.unwrap();
+    }
+    world.store.put_result(&run, Unit(3), A1, &full()).await.unwrap();
+    for number in 0..=limits::DISTINCT_RESULTS {
+        let distinct = result(Verdict::Succeeded, &number.to_string());
+        world.store.put_result(&run, Unit(4), A1, &distinct).await.unwrap();
+    }
+    let mut done = result(Verdict::Succeeded, "x");
+    done.outputs = Kept::Inline(BTreeMap::from([("x".to_owned(), Value::Json("y".into()))]));
+    let mut late = result(Verdict::Succeeded, "z");
+    late.outputs = Kept::Bucket("outputs/late.json".to_owned());
+    let note = Note::Beat(Timestamp(3), Some("1 of 2".to_owned()));
+    world.store.note_record(&run, Unit(0), A1, &note).await.unwrap();
+    world.store.put_result(&run, Unit(0), A1, &done).await.unwrap();
+    world.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
+    world.store.put_result(&run, Unit(1), A1, &result(Verdict::Failed, "f")).await.unwrap();
+    let mut expected = world.store.read_all_records(&run).await.unwrap();
+    assert!(expected.iter().any(|(_, _, record)| !record.others.is_empty()));
+    for (_, _, record) in &mut expected {
+        for result in record.result.iter_mut().chain(&mut record.others) {
+            result.outputs = Kept::Nothing;
+            result.evidence = None;
+        }
+    }
+    assert!(expected.iter().any(|(_, _, record)| record.excess > 0));
+    assert_eq!(world.store.read_outlines(&run).await.unwrap(), expected);
+}
+
 pub(super) async fn records_beyond_one_page_are_all_read(world: World) {
     let run = world.run("a").await;
     let outputs = BTreeMap::from([("x".to_owned(), Value::Json("y".repeat(300_000).into()))]);

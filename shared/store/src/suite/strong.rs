@@ -4,7 +4,7 @@ use ebb_wire::record::Verdict;
 use super::world::{World, new_run, result, target, written};
 use crate::{
     ListTargets as _, MoveTarget as _, Plans as _, PluginItem, PutResult as _, QueryDue as _,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, WritePlugins as _,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
 };
 
 /// Every read of a table says so; the indexes have no strong reads, and are asked for nothing but keys.
@@ -36,7 +36,7 @@ pub(super) async fn reads_of_the_table_are_strong(world: World) {
         assert_eq!(asked["ConsistentRead"], true, "{operation} {asked}");
     }
     store.list_plugins().await.unwrap();
-    store.list_targets(None, None, 10).await.unwrap();
+    store.list_targets(TargetList::Living, None, None, 10).await.unwrap();
     store.query_due(Timestamp(u64::MAX / 4), 10).await.unwrap();
     let (mut indexed, mut batches) = (0, 0);
     for (operation, asked) in proxy.requests() {

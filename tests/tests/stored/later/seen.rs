@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use ebb_engine::Moment::{self, AfterStop, BeforeReady};
 use ebb_flow::api::{logs, runs, targets};
+use ebb_store::TargetList;
 use ebb_wire::api::{RunDetail, RunState, UnitDetail, UnitState};
 use ebb_wire::callback::ReasonCode;
 
@@ -38,8 +39,12 @@ const TARGETS: [(&str, &str); 23] = [
 
 /// That it is what was to be seen before.
 pub(super) async fn by_people(later: &Later<'_>) -> anyhow::Result<()> {
-    let listed = targets::list(later.world.store.as_ref(), None, None).await?;
-    let listed = listed.map_err(|invalid| anyhow::anyhow!("{invalid}"))?.targets;
+    let mut listed = Vec::new();
+    for list in [TargetList::Living, TargetList::Gone] {
+        let page = targets::list(later.world.store.as_ref(), list, None, None).await?;
+        listed.extend(page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?.targets);
+    }
+    listed.sort_by(|a, b| a.name.cmp(&b.name));
     let listed = listed.iter().map(|one| format!("{} {:?}", one.name, one.phase));
     same("targets", listed, &TARGETS.map(|(name, phase)| format!("{name} {phase}")))?;
 

@@ -68,7 +68,11 @@ fn text(detail: &PluginDetail) -> String {
         .in_use
         .iter()
         .map(|held| [held.resource.clone(), held.target.clone(), held.cluster.clone().unwrap_or_default()]);
-    format!("{head}\n{}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
+    let more = match detail.in_use_more {
+        true => "… and more; see: ebb sandbox list\n",
+        false => "",
+    };
+    format!("{head}\n{}{more}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
 }
 
 /// The params and outputs of a plugin, with the descriptions of its document.

@@ -1,6 +1,6 @@
 //! `ebb sandbox list`.
 
-use ebb_wire::api::{Phase, TargetInfo};
+use ebb_wire::api::TargetInfo;
 
 use crate::client::Client;
 use crate::exit::{Exit, Trouble};
@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Those that are gone too
     #[arg(short = 'A', long)]
     all: bool,
+    /// Only those that are gone
+    #[arg(long, conflicts_with = "all")]
+    gone: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -24,9 +27,15 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
-        let mut targets = client.targets(kind).await?;
-        if !self.all {
-            targets.retain(|target| target.phase != Phase::Gone || target.waits_for.is_some());
+        let mut targets = Vec::new();
+        if !self.gone {
+            targets.extend(client.targets(kind, false).await?);
+        }
+        if self.gone || self.all {
+            targets.extend(client.targets(kind, true).await?);
+            targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+            // One that was gone between the two lists is in both.
+            targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
         self.output.write(&targets, |targets| text(targets))?;
         Ok(Exit::Done)
@@ -50,6 +59,8 @@ fn text(targets: &[TargetInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ebb_wire::api::Phase;
+
     use super::*;
 
     #[test]

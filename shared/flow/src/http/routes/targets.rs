@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use ebb_store::TargetList;
 use ebb_wire::api::{Abandon, Problem, Retried, Skip, TargetDetail, TargetPage, Waived, Why};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -26,9 +27,12 @@ pub(crate) struct ListQuery {
         pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$"
     )]
     after: Option<String>,
+    /// Lists targets that are gone instead, for as long as they are remembered.
+    #[serde(default)]
+    gone: bool,
 }
 
-/// Lists targets by kind and name, gone ones included for as long as they are remembered.
+/// Lists the targets that live or wait for something, by kind and name; with `gone` the others.
 #[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
     (status = 200, body = TargetPage), (status = 401, body = Problem), (status = 403, body = Problem),
 ))]
@@ -39,7 +43,9 @@ pub(crate) async fn list(
 ) -> Result<Json<TargetPage>, HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
     let Query(query) = query?;
-    let page = targets::list(server.store.as_ref(), query.kind.as_deref(), query.after.as_deref()).await?;
+    let list = if query.gone { TargetList::Gone } else { TargetList::Living };
+    let (kind, after) = (query.kind.as_deref(), query.after.as_deref());
+    let page = targets::list(server.store.as_ref(), list, kind, after).await?;
     page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "query", wrong.to_string()))
 }
 
