@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_wire::api::{
     Abandon, CheckList, ClusterInfo, ClusterList, DeleteOrphans, OrphanList, OrphansDeleted, PlanPreview,
-    PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, SigningSecrets, Skip,
+    PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, RunDetail, SigningSecrets, Skip,
     TargetDetail, TargetInfo, TargetPage, Waived, Why,
 };
 use ebb_wire::cloudevents::{self, Asked};
@@ -225,9 +225,20 @@ impl Client {
         }
     }
 
-    /// A target, if the server knows it.
+    /// A target, if the server knows it, with all units of its runs.
     pub(crate) async fn target(&self, target: &Target) -> Result<Option<TargetDetail>, ClientError> {
-        found(self.read(self.get(&["targets", &target.kind, &target.name])).await)
+        let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
+        let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
+        for run in &mut detail.runs {
+            while let Some(after) = run.next.take() {
+                let mut url = self.url(&["runs", &run.id]);
+                url.query_pairs_mut().append_pair("after", &after);
+                let page: RunDetail = self.read(self.authorized(self.http.get(url))).await?;
+                run.units.extend(page.units);
+                run.next = page.next.filter(|next| *next != after);
+            }
+        }
+        Ok(Some(detail))
     }
 
     /// Why a target is not where it should be.

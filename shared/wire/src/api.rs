@@ -214,6 +214,9 @@ pub struct TargetDetail {
     /// The document's own `env`, once ready.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
+    /// Why outputs and `env` are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// Its runs in the order of a life; those that have begun.
     pub runs: Vec<RunDetail>,
     /// The outcome that the platform has not accepted yet.
@@ -272,8 +275,11 @@ pub struct RunDetail {
     pub state: RunState,
     /// When it began.
     pub started: String,
-    /// Its units in the order of the plan.
+    /// Its units in the order of the plan: as many as fit in an answer.
     pub units: Vec<UnitDetail>,
+    /// There are more units. Give this as `after` to `GET /v1/runs/{run}` for the next page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Where a run stands.
@@ -452,6 +458,9 @@ pub struct Existing {
     /// The outputs that name it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputValue>,
+    /// Whether outputs are left out because the answer has no room for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outputs_left_out: bool,
 }
 
 /// How sure it is that something exists.

@@ -143,6 +143,7 @@ fn targets() {
         state: RunState::Running,
         started: text(AT),
         units: vec![unit()],
+        next: Some(text("users/database")),
     };
     let detail = TargetDetail {
         info: target(),
@@ -156,6 +157,7 @@ fn targets() {
             },
         )]),
         env: outputs(),
+        problem: some("too large"),
         runs: vec![run],
         telling: some("failed"),
         delivery: Some(OutcomeDelivery {
@@ -195,7 +197,12 @@ fn reasons_for_people() {
         log: vec![text("no such role")],
         evidence: Some(evidence()),
     };
-    let existing = |certainty| Existing { unit: text("users/database"), certainty, outputs: outputs() };
+    let existing = |certainty| Existing {
+        unit: text("users/database"),
+        certainty,
+        outputs: outputs(),
+        outputs_left_out: false,
+    };
     let why = Why {
         notes: vec![],
         target: text("sandbox/pr-1234"),

@@ -75,6 +75,7 @@ pub(crate) fn busy() -> View {
         state: RunState::Running,
         started: "2026-11-21T09:00:00Z".to_owned(),
         units: units(),
+        next: None,
     };
     let said = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
     View {
@@ -110,6 +111,7 @@ pub(crate) fn done() -> View {
         state: RunState::Running,
         started: "2026-11-21T09:00:09Z".to_owned(),
         units: vec![undo],
+        next: None,
     });
     view
 }

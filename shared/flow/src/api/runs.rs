@@ -6,6 +6,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Outcome, RunPhase, Status, Timestamp, Unit, View};
 use ebb_wire::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_wire::id::{RunId, event_name};
+use ebb_wire::limits;
 use ebb_wire::record::{Record, Verdict};
 use ebb_wire::time::rfc3339;
 
@@ -22,7 +23,7 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let view = run.look(env).await?;
     let mut records: BTreeMap<Unit, Vec<(Attempt, Record)>> = BTreeMap::new();
-    for (unit, attempt, record) in env.store.read_all_records(id).await? {
+    for (unit, attempt, record) in env.store.read_outlines(id).await? {
         records.entry(unit).or_default().push((attempt, record));
     }
     let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
@@ -40,7 +41,32 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
         state,
         started: rfc3339(run.facts.started),
         units: units.collect(),
+        next: None,
     }))
+}
+
+/// Cuts a run to the units after the unit `after` that fit in `bytes` of an event of Lambda, at least one. Returns the
+/// bytes that are left. `None`: the run has no unit `after`.
+pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<usize> {
+    if let Some(after) = after {
+        let position = run.units.iter().position(|unit| unit.key == after)?;
+        run.units.drain(..=position);
+    }
+    let mut left = bytes;
+    let mut fits = 0;
+    for unit in &run.units {
+        let size = limits::in_event_of(unit);
+        if size > left && fits > 0 {
+            break;
+        }
+        left = left.saturating_sub(size);
+        fits += 1;
+    }
+    if fits < run.units.len() {
+        run.units.truncate(fits);
+        run.next = run.units.last().map(|unit| unit.key.clone());
+    }
+    Some(left)
 }
 
 fn state(view: &View) -> RunState {
@@ -150,4 +176,75 @@ fn blocked(run: &Run, view: &View) -> BTreeSet<Unit> {
         }
     }
     blocked
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_wire::callback::{Reason, ReasonCode};
+
+    use super::*;
+
+    /// A run of units that have failed with the longest reasons, of characters that take two bytes in an event.
+    fn failed(count: usize) -> RunDetail {
+        let message = "\"".repeat(limits::MESSAGE);
+        let unit = |number: usize| UnitDetail {
+            key: format!("resource/unit-{number}"),
+            kind: "webhook".to_owned(),
+            state: UnitState::Failed,
+            attempt: 1,
+            attempts: 1,
+            attempt_of_series: 1,
+            after: Vec::new(),
+            reason: Some(Reason { code: ReasonCode::Failed, message: message.clone() }),
+            started: None,
+            ended: None,
+            took_ms: None,
+            next: None,
+            deadline: None,
+            progress: None,
+            log: false,
+            excess_results: None,
+            refused_callbacks: None,
+        };
+        RunDetail {
+            id: "k3-1-pre-start".to_owned(),
+            event: "preStart".to_owned(),
+            state: RunState::Failed,
+            started: rfc3339(Timestamp(0)),
+            units: (0..count).map(unit).collect(),
+            next: None,
+        }
+    }
+
+    #[test]
+    fn pages_fit_in_an_answer_and_hold_every_unit_once() {
+        const UNITS: usize = 10_000;
+        let whole = failed(UNITS);
+        assert!(limits::in_event_of(&whole) > limits::EVENT, "one answer cannot have it");
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let mut run = whole.clone();
+            page(&mut run, after.as_deref(), limits::ANSWER).unwrap();
+            assert!(limits::in_event_of(&run) <= limits::EVENT);
+            pages += 1;
+            seen.extend(run.units.into_iter().map(|unit| unit.key));
+            match run.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        let all: Vec<String> = whole.units.iter().map(|unit| unit.key.clone()).collect();
+        assert!(pages > 1 && seen == all, "{pages} pages with {} units", seen.len());
+    }
+
+    #[test]
+    fn a_page_has_a_unit_and_begins_after_one_that_is_there() {
+        let mut run = failed(3);
+        assert_eq!(page(&mut run, None, 1), Some(0));
+        assert_eq!((run.units.len(), run.next.as_deref()), (1, Some("resource/unit-0")));
+        let mut run = failed(3);
+        assert!(page(&mut run, Some("resource/unit-1"), limits::ANSWER).is_some());
+        assert_eq!((run.units.len(), run.next), (1, None));
+        assert_eq!(page(&mut failed(3), Some("resource/none"), limits::ANSWER), None);
+    }
 }

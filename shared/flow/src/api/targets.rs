@@ -7,6 +7,7 @@ use ebb_store::{ListTargets, Silences, TargetHead, TargetList};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::{self, Invalid};
+use ebb_wire::limits;
 use ebb_wire::time::rfc3339;
 
 use crate::api::{runs, waits};
@@ -119,19 +120,37 @@ pub async fn get(
         TargetPhase::Starting => tell::Given::default(),
         _ => tell::given(env, &target, &loaded).await?,
     };
+    let outputs = limits::in_event_of(&given.outputs) + limits::in_event_of(&given.env);
+    if outputs > limits::ANSWER_OUTPUTS {
+        let problem = format!(
+            "outputs and env take {outputs} bytes, and an answer has room for {}; the event `ready` has them",
+            limits::ANSWER_OUTPUTS
+        );
+        given = tell::Given { problem: Some(problem), ..tell::Given::default() };
+    }
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let outputs = given.outputs.remove(name).unwrap_or_default();
         let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
     });
-    let resources = resources.collect();
+    let resources: BTreeMap<String, ResourceDetail> = resources.collect();
     let telling = tell::untold(env, &target).await?.map(|untold| untold.tell.what.name().to_owned());
     let silence = silence::of(env, store, &loaded.plan, &runs).await?;
+    let mut left = limits::ANSWER;
+    for used in
+        [limits::in_event_of(&resources), limits::in_event_of(&given.env), limits::in_event_of(&silence)]
+    {
+        left = left.saturating_sub(used);
+    }
+    for run in &mut runs {
+        left = runs::page(run, None, left).unwrap_or(left);
+    }
     Ok(Some(TargetDetail {
         info: about(&target),
         labels: loaded.plan.target.labels.clone(),
         resources,
         env: given.env,
+        problem: given.problem,
         runs,
         telling,
         delivery: waits::delivery(&target),
@@ -148,6 +167,7 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
         labels: BTreeMap::new(),
         resources: BTreeMap::new(),
         env: BTreeMap::new(),
+        problem: None,
         runs: Vec::new(),
         telling: None,
         delivery: waits::delivery(target),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Moment, Status, TargetPhase};
+use ebb_engine::{Attempt, Moment, Status, TargetPhase, Unit};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
 use ebb_store::{Silences, TargetHead};
@@ -10,8 +10,9 @@ use ebb_wire::api::{
     Cause, Certainty, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why,
 };
 use ebb_wire::id::{self, RunId, event_name};
+use ebb_wire::lifecycle::OutputValue;
 use ebb_wire::limits;
-use ebb_wire::record::Verdict;
+use ebb_wire::record::{Record, Verdict};
 use ebb_wire::time::rfc3339;
 
 use crate::api::{logs, runs, targets, waits, waive};
@@ -33,6 +34,10 @@ const FAILURES: usize = 20;
 const SKIPS: usize = 3;
 /// Characters of an input that are shown.
 const SHOWN: usize = 200;
+/// Units of a run whose outputs are read to name what exists.
+const NAMED: usize = 200;
+/// Bytes of these outputs in an answer.
+const ROOM: usize = 2 << 20;
 
 /// Why a target is not where it should be; `None`: there is no such target.
 ///
@@ -219,10 +224,9 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
             continue;
         };
         let view = run.look(env).await?;
-        let all = env.store.read_all_records(&run.id).await?;
+        let all = by_unit(env.store.read_outlines(&run.id).await?);
         for unit in graph.units().filter(|&unit| view.status(unit) == Status::Done) {
-            let tries = all.iter().filter(|(of, _, _)| *of == unit).map(|(_, _, record)| record);
-            if waive::is_waived(tries) {
+            if waive::is_waived(all.get(&unit).into_iter().flatten()) {
                 continue;
             }
             undone.extend(event.units.get(unit.0 as usize).into_iter().flat_map(|unit| unit.undoes.clone()));
@@ -236,41 +240,82 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
         .flat_map(|unit| unit.undoes.clone())
         .collect();
     let mut list = Vec::new();
+    let mut room = ROOM;
     for moment in [Moment::BeforeReady, Moment::AfterReady] {
         let Some((event, graph)) = loaded.event(moment) else { continue };
         let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
             continue;
         };
         let view = run.look(env).await?;
-        let all = env.store.read_all_records(&run.id).await?;
+        let all = by_unit(env.store.read_outlines(&run.id).await?);
+        let mut of_run = Vec::new();
         for (plan, unit) in event.units.iter().zip(graph.units()) {
             let at = UnitAt { moment: moment.into(), unit: unit.0 };
             // What nothing takes away is not ours to account for once the target goes.
             if undone.contains(&at) || !undoable.contains(&at) {
                 continue;
             }
-            let tries: Vec<_> =
-                all.iter().filter(|(of, _, _)| *of == unit).map(|(_, _, record)| record).collect();
-            let made = inputs::successes(env, &tries).await?;
-            let skipped = tries.iter().any(|record| {
-                record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Skipped)
-            });
+            let tries = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
+            let results = || tries.iter().flat_map(|record| record.result.iter().chain(&record.others));
+            let made = results().any(|result| result.verdict == Verdict::Succeeded);
+            let first = || tries.iter().filter_map(|record| record.result.as_ref());
+            let skipped = first().any(|result| result.verdict == Verdict::Skipped);
             let started = ebb_engine::follow::may_have_started(graph, &view, unit);
-            let never_sent = !tries.is_empty() && tries.iter().all(|record| undo::is_skipped(record));
-            if made.is_empty() && (skipped || !started || never_sent) {
+            let never_sent = !tries.is_empty() && tries.iter().all(undo::is_skipped);
+            if !made && (skipped || !started || never_sent) {
                 continue;
             }
             let certainty = match view.status(unit) {
                 Status::Done => Certainty::Exists,
-                _ if !made.is_empty() => Certainty::Exists,
+                _ if made => Certainty::Exists,
                 _ => Certainty::Possible,
             };
-            let outputs = made.into_iter().next_back().unwrap_or_default();
-            let outputs = outputs.into_iter().map(|(name, value)| (name, output_value(value))).collect();
-            list.push(Existing { unit: plan.key.clone(), certainty, outputs });
+            let outputs = BTreeMap::new();
+            of_run.push((
+                unit,
+                Existing { unit: plan.key.clone(), certainty, outputs, outputs_left_out: made },
+            ));
         }
+        name(env, &run.id, &mut of_run, &mut room).await?;
+        list.extend(of_run.into_iter().map(|(_, existing)| existing));
     }
     Ok(list)
+}
+
+/// The records of each unit, in the order of tries.
+fn by_unit(records: Vec<(Unit, Attempt, Record)>) -> BTreeMap<Unit, Vec<Record>> {
+    let mut units: BTreeMap<Unit, Vec<Record>> = BTreeMap::new();
+    for (unit, _, record) in records {
+        units.entry(unit).or_default().push(record);
+    }
+    units
+}
+
+/// Reads the outputs that name what exists, for the first [`NAMED`] units and as far as there is room for them.
+async fn name(
+    env: &Env,
+    run: &RunId,
+    list: &mut [(Unit, Existing)],
+    room: &mut usize,
+) -> Result<(), FlowError> {
+    let units: Vec<Unit> =
+        list.iter().filter(|(_, one)| one.outputs_left_out).map(|(unit, _)| *unit).collect();
+    let named = &units[..units.len().min(NAMED)];
+    let records = by_unit(env.store.read_records(run, named).await?);
+    for (unit, existing) in list.iter_mut().filter(|(_, one)| one.outputs_left_out) {
+        let Some(tries) = records.get(unit) else { continue };
+        let tries: Vec<&Record> = tries.iter().collect();
+        let made = inputs::successes(env, &tries).await?.into_iter().next_back().unwrap_or_default();
+        let outputs: BTreeMap<String, OutputValue> =
+            made.into_iter().map(|(name, value)| (name, output_value(value))).collect();
+        let bytes = limits::in_event_of(&outputs);
+        if bytes <= *room {
+            *room -= bytes;
+            existing.outputs = outputs;
+            existing.outputs_left_out = false;
+        }
+    }
+    Ok(())
 }
 
 fn summary(

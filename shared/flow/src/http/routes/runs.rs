@@ -6,6 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_wire::api::{Problem, RunDetail};
 use ebb_wire::id::RunId;
+use ebb_wire::limits;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -23,9 +24,18 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
     })
 }
 
-/// A run with its units.
+/// Which units of a run.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct UnitsQuery {
+    /// What `next` of the page before said.
+    after: Option<String>,
+}
+
+/// A run with its units, as many as fit in an answer.
 #[utoipa::path(get, path = "/v1/runs/{run}", operation_id = "getRun", tag = "runs", params(
     ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    UnitsQuery,
 ), responses(
     (status = 200, body = RunDetail), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 404, body = Problem),
@@ -34,10 +44,18 @@ pub(crate) async fn get(
     State(server): State<Server>,
     headers: HeaderMap,
     Path(run): Path<String>,
+    query: Result<Query<UnitsQuery>, QueryRejection>,
 ) -> Result<Json<RunDetail>, HttpProblem> {
     server.access.check(&headers, Right::ReadTargets)?;
+    let Query(query) = query?;
     let found = runs::get(&server.env, &parse(&run)?).await?;
-    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))
+    let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))?;
+    let after = query.after.as_deref();
+    runs::page(&mut found, after, limits::ANSWER).ok_or_else(|| {
+        let text = format!("run {run} has no unit {:?}; give what `next` said", after.unwrap_or_default());
+        HttpProblem::new(StatusCode::BAD_REQUEST, "after", text)
+    })?;
+    Ok(Json(found))
 }
 
 /// Which log.
