@@ -107,6 +107,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Time, requests and memory of invocations in large runs and tables: --units, --gone, --living, --resources
+    #[command(disable_help_flag = true)]
+    Large {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Fan-ins by many callers at once, on DynamoDB Local, without and with faults: --runs, --callers, --failing, --lost
     #[command(disable_help_flag = true)]
     Load {
@@ -154,6 +160,7 @@ fn main() -> ExitCode {
         Chore::Corpus { folder } => programs::all(Program::Corpus, &[folder.into_os_string()]),
         Chore::Fuzz(arguments) => fuzz::all(&arguments),
         Chore::Counts { arguments } => programs::all(Program::Counts, &arguments),
+        Chore::Large { arguments } => programs::all(Program::Large, &arguments),
         Chore::Load { arguments } => {
             dynamodb_local::fetch().and_then(|()| programs::all(Program::Load, &arguments))
         }

@@ -15,6 +15,8 @@ pub(crate) enum Program {
     Counts,
     /// Asks one server for many targets at once.
     Crowd,
+    /// Measures invocations in large runs and large tables.
+    Large,
     /// Fan-ins by many callers at once, on DynamoDB Local.
     Load,
     /// Explores the functions, built with switches for their rules.
@@ -36,6 +38,7 @@ pub(crate) fn all(program: Program, arguments: &[OsString]) -> anyhow::Result<()
         Program::Corpus => ("corpus", &[]),
         Program::Counts => ("counts", &[]),
         Program::Crowd => ("crowd", &[]),
+        Program::Large => ("large", &[]),
         Program::Load => ("load", &[]),
         Program::Model => ("model", &["--features", "ebb-tests/switches"]),
         Program::Prices => ("prices", &[]),

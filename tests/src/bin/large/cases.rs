@@ -1,0 +1,149 @@
+//! The cases, and what is allowed for each.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use ebb_engine::target::Tell;
+use ebb_flow::api::plugins::NotWithdrawn;
+use ebb_store::{MoveTarget as _, ReadTarget as _, TargetList, TellState, Transition};
+use ebb_wire::cloudevents::Asked;
+use serde::{Deserialize, Serialize};
+
+use crate::filling::{HELD, KIND, LARGE, sandbox};
+use crate::world::World;
+
+/// What one invocation on AWS has.
+const TIME: Duration = Duration::from_secs(29);
+const MEMORY_MIB: u64 = 256;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Case {
+    /// The platform is told that the target of the large run is ready.
+    Ready,
+    /// A person looks at that target.
+    Get,
+    /// A page of living targets.
+    List,
+    /// A version that living targets hold is withdrawn.
+    Withdraw,
+    /// A sandbox of many resources of one plugin is created.
+    Create,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 5] = [Self::Ready, Self::Get, Self::List, Self::Withdraw, Self::Create];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Withdraw => "withdraw",
+            Self::Create => "create",
+        }
+    }
+}
+
+/// What a case took.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Measured {
+    case: Case,
+    took_ms: u64,
+    peak_mib: u64,
+    requests: BTreeMap<String, u64>,
+}
+
+impl Measured {
+    pub(crate) fn line(&self) -> String {
+        let requests: Vec<String> =
+            self.requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let (name, took, peak) = (self.case.name(), self.took_ms, self.peak_mib);
+        format!("{name:10} {took:>7} ms {peak:>5} MiB  {}", requests.join(", "))
+    }
+
+    /// What is more than one invocation has.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let name = self.case.name();
+        let mut broken = Vec::new();
+        if u128::from(self.took_ms) > TIME.as_millis() {
+            broken.push(format!("{name} takes {} ms; an invocation has {TIME:?}", self.took_ms));
+        }
+        if self.peak_mib > MEMORY_MIB {
+            broken.push(format!("{name} takes {} MiB; a function has {MEMORY_MIB}", self.peak_mib));
+        }
+        broken
+    }
+}
+
+/// Measures a case in a filled folder.
+pub(crate) async fn measure(case: Case, folder: &Path, resources: usize) -> anyhow::Result<Measured> {
+    let world = World::open(folder).await?;
+    if case == Case::Ready {
+        untell(&world).await?;
+    }
+    world.requests.take();
+    let begun = Instant::now();
+    Box::pin(invoke(case, &world, resources)).await?;
+    let took = begun.elapsed();
+    let took_ms = u64::try_from(took.as_millis())?;
+    Ok(Measured { case, took_ms, peak_mib: peak_mib()?, requests: world.requests.take() })
+}
+
+/// The platform has not been told yet that the target of the large run is ready.
+async fn untell(world: &World) -> anyhow::Result<()> {
+    let seen = world.store.read_target(KIND, LARGE).await?.context("the target")?;
+    let tell = Some(TellState { what: Tell::Ready, tries: 0, held_by: None, reason: None });
+    let target = ebb_store::TargetHead { tell, version: seen.version + 1, ..seen.clone() };
+    let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+    anyhow::ensure!(world.store.move_target(&transition).await?, "the target is changed by others");
+    Ok(())
+}
+
+async fn invoke(case: Case, world: &World, resources: usize) -> anyhow::Result<()> {
+    let (env, store) = (world.env.as_ref(), world.store.as_ref());
+    match case {
+        Case::Ready => {
+            let target = store.read_target(KIND, LARGE).await?.context("the target")?;
+            ebb_flow::tell::tell(env, &target).await?;
+            let told = store.read_target(KIND, LARGE).await?.context("the target")?;
+            anyhow::ensure!(told.tell.is_none(), "the platform was not told: {:?}", told.tell);
+        }
+        Case::Get => {
+            let target = ebb_flow::api::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
+            let answer = serde_json::to_vec(&target)?;
+            let bytes = ebb_wire::limits::in_event(&answer);
+            anyhow::ensure!(bytes <= ebb_wire::limits::EVENT, "the answer has {bytes} bytes in an event");
+        }
+        Case::List => {
+            let page = ebb_flow::api::targets::list(store, TargetList::Living, None, None).await?;
+            let page = page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?;
+            anyhow::ensure!(!page.targets.is_empty(), "no target is listed");
+        }
+        Case::Withdraw => match ebb_flow::api::plugins::withdraw(env, store, HELD, "1.0.0").await? {
+            Err(NotWithdrawn::InUse(_)) => {}
+            other => bail!("a version that is held is withdrawn: {other:?}"),
+        },
+        Case::Create => {
+            let event = sandbox("created", HELD, resources);
+            let answer = ebb_flow::receive::receive(env, store, Asked::Created, &event);
+            if let Err(refused) = Box::pin(answer).await? {
+                bail!("the target is refused: {refused:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The most memory that this process has had.
+fn peak_mib() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib.div_ceil(1024))
+}

@@ -1,0 +1,110 @@
+//! The surroundings of one function, over a table and a bucket in a folder, with every request counted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use ebb_engine::Millis;
+use ebb_flow::ports::Message;
+use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_flow::{Env, Warm};
+use ebb_local::embedded::{Bucket, Table};
+use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Store};
+use ebb_tests::surroundings::{self, NoCluster, Traffic};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub(crate) const TABLE: &str = "ebb";
+pub(crate) const BUCKET: &str = "ebb";
+/// Bytes of outputs of each unit; they are in the bucket.
+const OUTPUT: usize = 4 << 10;
+/// No sweep looks while something is measured.
+const NEVER: Millis = Millis(86_400_000);
+
+/// Requests to the table and the bucket, by operation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Requests {
+    pub(crate) fn take(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Intercept for Requests {
+    fn name(&self) -> &'static str {
+        "Requests"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        settings: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let name = settings.load::<Metadata>().map_or_else(String::new, |what| what.name().to_string());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
+        Ok(())
+    }
+}
+
+/// Answers each request with outputs at once.
+struct Outside;
+
+#[async_trait]
+impl Call for Outside {
+    async fn call(&self, _: Request) -> Result<Response, CallError> {
+        let body = serde_json::json!({ "text": "x".repeat(OUTPUT) }).to_string().into_bytes();
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Ok(Response { status: 200, headers, body })
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) env: Arc<Env>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) dynamo: aws_sdk_dynamodb::Client,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) messages: UnboundedReceiver<Message>,
+    pub(crate) requests: Requests,
+}
+
+impl World {
+    /// Opens what is in `folder`, or begins it.
+    pub(crate) async fn open(folder: &Path) -> anyhow::Result<Self> {
+        let requests = Requests::default();
+        let dynamo = Table::open(&folder.join("table"))?;
+        ebb_store::table::create(&dynamo, TABLE).await?;
+        let bucket = Bucket::open(&folder.join("bucket"))?;
+        if bucket.head_bucket().bucket(BUCKET).send().await.is_err() {
+            bucket.create_bucket().bucket(BUCKET).send().await?;
+        }
+        let counted = dynamo.config().to_builder().interceptor(requests.clone()).build();
+        let counted = aws_sdk_dynamodb::Client::from_conf(counted);
+        let bucket = bucket.config().to_builder().interceptor(requests.clone()).build();
+        let bucket = aws_sdk_s3::Client::from_conf(bucket);
+        let store = Arc::new(Store::new(Dynamo::new(counted, TABLE), StoreBucket::new(bucket, BUCKET)));
+        let (queue, traffic, messages) = surroundings::channel();
+        let env = Arc::new(Env {
+            store: store.clone(),
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandom),
+            relay: Arc::new(NoCluster),
+            outside: Arc::new(Outside),
+            platform: Arc::new(Outside),
+            queue: Arc::new(queue),
+            settings: surroundings::settings(
+                "http://functions.test",
+                Some("http://platform.test".to_owned()),
+                NEVER,
+            )?,
+            warm: Warm::default(),
+        });
+        Ok(Self { env, store, dynamo, traffic, messages, requests })
+    }
+}
