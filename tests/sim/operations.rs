@@ -2,11 +2,11 @@
 //! [`ebb_engine::Patch::apply`].
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, TargetPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
-    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Objects, OpenObject, PatchRun, Patched,
-    Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords,
-    ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Transition, WritePlugins,
+    Due, Expiry, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Objects, OpenObject,
+    PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins,
+    ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
@@ -82,6 +82,7 @@ impl ReadRecords for Table {
             for (_, _, record) in &mut records {
                 for result in record.result.iter_mut().chain(&mut record.others) {
                     result.outputs = Kept::Nothing;
+                    result.evidence = None;
                 }
             }
             records
@@ -268,7 +269,11 @@ fn due(state: &super::table::State) -> Vec<(Timestamp, Due)> {
 
 #[async_trait]
 impl Plans for Table {
-    async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
+    async fn put_plan(&self, digest: &str, json: &[u8], _: &str) -> Stored<()> {
+        self.restore_plan(digest, json).await
+    }
+
+    async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
         self.write("PutItem", |state| {
             state.plans.insert(digest.to_owned(), json.to_vec());
             ((), || "plan".to_owned())
@@ -295,6 +300,19 @@ impl ReadPlugins for Table {
 
     async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
         self.read(|state| state.plugins.values().cloned().collect()).await
+    }
+}
+
+#[async_trait]
+impl NoteExpiry for Table {
+    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
+        self.write("PutItem", |state| {
+            let life = ebb_wire::id::life(&expiry.kind, &expiry.name, &expiry.uid);
+            let what = format!("{life} expires {:?}", expiry.due);
+            state.expiries.insert(life, expiry.clone());
+            ((), || what)
+        })
+        .await
     }
 }
 
@@ -370,9 +388,7 @@ impl ListTargets for Table {
                 after.is_none_or(|(kind, name)| (key.0.as_str(), key.1.as_str()) > (kind, name))
             };
             let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
-            let listed =
-                |target: &TargetHead| (target.phase == TargetPhase::Gone) == (list == TargetList::Gone);
-            let of_list = state.targets.iter().filter(|(_, target)| listed(target));
+            let of_list = state.targets.iter().filter(|(_, target)| target.list() == list);
             let found = of_list.filter(|(key, target)| later(key) && of_kind(target));
             found.map(|(_, target)| target.clone()).take(limit).collect()
         })

@@ -24,6 +24,7 @@ pub fn settings(landing_ms: u64) -> Settings {
         answer: Duration::from_secs(20),
         first_look: Millis(60_000),
         horizon: Millis(3_600_000),
+        retention: None,
         sends: 50,
         budget: Duration::from_secs(3),
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_store::{Due, Mark, PluginHolder, PluginItem, RunHead, StoreError, TargetHead};
+use ebb_store::{Due, Expiry, Mark, PluginHolder, PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 
@@ -57,6 +57,8 @@ pub struct State {
     pub plugins: BTreeMap<(String, String), PluginItem>,
     /// Which lives hold which plugin versions: by version and life.
     pub holders: BTreeMap<(String, String), PluginHolder>,
+    /// When what is stored of lives is removed.
+    pub expiries: BTreeMap<String, Expiry>,
     /// The bucket.
     pub objects: BTreeMap<String, Vec<u8>>,
     /// What was written, in order: when and what.

@@ -156,6 +156,7 @@ pub fn settings(url: &str, outcomes: Option<String>, first_look: Millis) -> anyh
         answer: Duration::from_secs(20),
         first_look,
         horizon: Millis(3_600_000),
+        retention: None,
         sends: 50,
         budget: Duration::from_secs(900),
     })

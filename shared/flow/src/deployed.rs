@@ -116,6 +116,7 @@ struct Deployed {
 /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
 /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
 /// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
+/// `EBB_RETENTION_DAYS` is how long what is stored of targets is kept after they are gone; without it or with 0 for good.
 /// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
 /// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
 ///
@@ -203,6 +204,7 @@ fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, Deplo
         answer: Duration::from_secs(15),
         first_look: Millis(60_000),
         horizon: Millis(3_600_000),
+        retention: retention(variables)?,
         sends: 50,
         budget: Duration::from_secs(3),
     })
@@ -212,6 +214,23 @@ fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, Deplo
 fn callback_url(variables: &Variables, host: Option<&str>) -> Result<String, DeployedError> {
     let own = |missing| host.map(|host| format!("https://{host}/v1/callbacks")).ok_or(missing);
     variables.required("EBB_CALLBACK_URL").or_else(own)
+}
+
+/// Milliseconds of a day.
+const DAY: u64 = 86_400_000;
+
+/// Days; none, or 0: for good.
+fn retention(variables: &Variables) -> Result<Option<Millis>, DeployedError> {
+    let name = "EBB_RETENTION_DAYS";
+    let text = variables.optional(name);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let days: u32 = text.parse().map_err(|_| DeployedError::Invalid {
+        name,
+        reason: "expected a whole number of days, 0 to keep everything".to_owned(),
+    })?;
+    Ok((days > 0).then(|| Millis(u64::from(days) * DAY)))
 }
 
 fn telemetry(variables: &Variables) -> Result<Telemetry, DeployedError> {

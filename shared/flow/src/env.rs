@@ -9,8 +9,9 @@ use ebb_outbound::Call;
 use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
-    ListTargets, Marks, MoveTarget, NoteRecord, Objects, PatchRun, Plans, PluginHolders, PutResult, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, WritePlugins,
+    ListTargets, Marks, MoveTarget, NoteExpiry, NoteRecord, Objects, PatchRun, Plans, PluginHolders,
+    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError,
+    WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::Keys;
@@ -33,6 +34,7 @@ pub trait DriveStore:
     + MoveTarget
     + Plans
     + PluginHolders
+    + NoteExpiry
     + Objects
     + Marks
 {
@@ -47,6 +49,7 @@ impl<T> DriveStore for T where
         + MoveTarget
         + Plans
         + PluginHolders
+        + NoteExpiry
         + Objects
         + Marks
 {
@@ -94,6 +97,8 @@ pub struct Settings {
     pub first_look: Millis,
     /// `H` of the protocol: no open run is left alone for longer.
     pub horizon: Millis,
+    /// How long what is stored of a life is kept after it is gone; `None`: for good.
+    pub retention: Option<Millis>,
     /// Sends per invocation; the rest goes through the queue.
     pub sends: usize,
     /// For how long an invocation begins sends.
@@ -290,6 +295,16 @@ impl Env {
         lock(&self.warm.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
+    /// Drops the facts of a run that was removed.
+    pub fn forget_run(&self, run: &RunId) {
+        lock(&self.warm.facts).remove(run.as_str());
+    }
+
+    /// Drops a plan that was removed.
+    pub fn forget_plan(&self, digest: &str) {
+        lock(&self.warm.plans).remove(digest);
+    }
+
     /// Keeps a plan in memory.
     pub fn remember_plan(&self, loaded: &Arc<Loaded>) {
         let units: usize = loaded.plan.events.iter().map(|event| event.units.len()).sum();
@@ -333,6 +348,13 @@ impl<T: Clone> Recent<T> {
         let (value, weight) = self.old.remove(key)?;
         self.put(key, value.clone(), weight);
         Some(value)
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.old.remove(key);
+        if let Some((_, weight)) = self.young.remove(key) {
+            self.weight = self.weight.saturating_sub(weight);
+        }
     }
 
     fn put(&mut self, key: &str, value: T, weight: usize) {

@@ -40,6 +40,7 @@ pub mod records;
 pub mod release;
 pub mod reopen;
 pub mod results;
+pub mod retention;
 pub mod run;
 pub mod settle;
 pub mod silence;

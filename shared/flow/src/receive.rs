@@ -26,6 +26,7 @@ use crate::finish;
 use crate::follow_up::FollowUp;
 use crate::holders;
 use crate::offload::offload;
+use crate::retention;
 use crate::settle;
 use crate::tell;
 
@@ -237,7 +238,7 @@ async fn restore(
     if plan.digest() != digest {
         return Ok(None);
     }
-    env.store.put_plan(digest, plan.to_json().as_bytes()).await?;
+    env.store.restore_plan(digest, plan.to_json().as_bytes()).await?;
     tracing::warn!(kind = event.kind, name = event.name, digest, "a lost plan is stored again");
     let loaded = Arc::new(Loaded::of(plan, digest)?);
     env.remember_plan(&loaded);
@@ -292,7 +293,8 @@ async fn compile(
         (plan, digest, json)
     })
     .await?;
-    env.store.put_plan(&digest, json.as_bytes()).await?;
+    let life = id::life(&event.kind, &event.name, &event.uid);
+    env.store.put_plan(&digest, json.as_bytes(), &life).await?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());
     let mut names: Vec<String> = names.collect();
     names.sort();
@@ -507,6 +509,9 @@ async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<Fo
                 let mut after = target.clone();
                 after.version += 1;
                 let waiting = after.waiting.take();
+                if let Some(waiting) = &waiting {
+                    retention::note_waiting(env, &target, waiting).await?;
+                }
                 let tombstone = Some(uid.to_owned());
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone };
@@ -517,6 +522,7 @@ async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<Fo
                 }
             }
             (Deletion::Cancel(step), Some(target), Some(loaded)) => {
+                retention::note(env, &target).await?;
                 let (mut transition, _) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
                 if env.store.move_target(&transition).await? {
@@ -524,6 +530,7 @@ async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<Fo
                 }
             }
             (Deletion::Begin(step), Some(target), Some(loaded)) => {
+                retention::note(env, &target).await?;
                 let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
                 if finish::write(env, &transition).await? {

@@ -71,6 +71,8 @@ pub struct Settings {
     pub units: Units,
     /// Where spans go; `None`: nowhere.
     pub collector: Option<Collector>,
+    /// How long what is stored of a life is kept after it is gone; `None`: for good.
+    pub retention: Option<Duration>,
 }
 
 /// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
@@ -197,7 +199,7 @@ impl Stack {
             outside: inside.clone(),
             platform: inside,
             queue: Arc::new(queue),
-            settings: flow_settings(&kept, &url, platform, &settings.units)?,
+            settings: flow_settings(&kept, &url, platform, &settings.units, settings.retention)?,
             warm: Warm::default(),
         });
         let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
@@ -373,7 +375,9 @@ fn flow_settings(
     url: &str,
     platform: String,
     units: &Units,
+    retention: Option<Duration>,
 ) -> Result<FlowSettings, StackError> {
+    let retention = retention.map(|kept| Millis(u64::try_from(kept.as_millis()).unwrap_or(u64::MAX)));
     let landing = match units {
         // Within one process and over the loopback interface nothing is under way for longer.
         Units::Processes | Units::Containers(_) | Units::Cluster(_) => Millis(500),
@@ -394,6 +398,7 @@ fn flow_settings(
         answer: Duration::from_secs(20),
         first_look: Millis(60_000),
         horizon: Millis(3_600_000),
+        retention,
         sends: 50,
         budget: Duration::from_secs(3),
     })
@@ -448,6 +453,9 @@ async fn each_minute(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Recei
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
             () = tokio::time::sleep(MINUTE) => {}
+        }
+        if let Err(error) = ebb_flow::retention::round(&env, store.as_ref(), env.now()).await {
+            tracing::warn!(%error, "lives whose retention is over are removed later");
         }
         let round = ebb_flow::orphans::round(&env, store.as_ref());
         tokio::select! {

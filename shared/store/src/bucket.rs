@@ -4,10 +4,14 @@ use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::primitives::ByteStream;
+use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::dynamo::failure;
 use crate::error::StoreError;
 use crate::ops::{Objects, OpenObject, Stored};
+
+/// Objects that are removed at once.
+const REMOVALS: usize = 16;
 
 /// The bucket.
 #[derive(Clone, Debug)]
@@ -42,6 +46,29 @@ impl Bucket {
         let request = self.client.delete_object().bucket(&self.name).key(key);
         request.send().await.map_err(|error| failure("DeleteObject", &error))?;
         Ok(())
+    }
+}
+
+impl Bucket {
+    /// Removes everything whose key begins with `prefix`.
+    ///
+    /// # Errors
+    /// The service's.
+    pub async fn remove_all(&self, prefix: &str) -> Stored<()> {
+        let mut from = None;
+        loop {
+            let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
+            let page = request.set_continuation_token(from).send().await;
+            let page = page.map_err(|error| failure("ListObjectsV2", &error))?;
+            let keys: Vec<String> =
+                page.contents().iter().filter_map(|object| object.key()).map(str::to_owned).collect();
+            let removals = futures::stream::iter(keys).map(|key| async move { self.remove(&key).await });
+            removals.buffer_unordered(REMOVALS).try_collect::<()>().await?;
+            from = page.next_continuation_token;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
     }
 }
 

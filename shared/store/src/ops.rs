@@ -36,7 +36,7 @@ pub trait PatchRun: Send + Sync {
 pub trait ReadRecords: Send + Sync {
     /// The records of all tries of `units`, by unit and try. Units without any record are left out.
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>>;
-    /// The records of all units, without their outputs: [`Kept::Nothing`] stands for them.
+    /// The records of all units, without evidence and outputs: [`Kept::Nothing`] stands for them.
     ///
     /// [`Kept::Nothing`]: ebb_wire::record::Kept::Nothing
     async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
@@ -145,11 +145,13 @@ pub trait QueryDue: Send + Sync {
     async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>>;
 }
 
-/// Keeps and reads plans (`PutItem`, `GetItem`; large ones in the bucket).
+/// Keeps and reads plans (`UpdateItem`, `GetItem`; large ones in the bucket).
 #[async_trait]
 pub trait Plans: Send + Sync {
-    /// Keeps a plan under its digest; again is no harm.
-    async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()>;
+    /// Keeps a plan under its digest until all lives that hold it have released it; again is no harm.
+    async fn put_plan(&self, digest: &str, json: &[u8], life: &str) -> Stored<()>;
+    /// Keeps a plan again that was lost. It stays for good, since not all lives that hold it are known.
+    async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()>;
     /// The plan of a digest.
     async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>>;
 }
@@ -225,12 +227,52 @@ pub trait PluginHolders: Send + Sync {
     ) -> Stored<Vec<PluginHolder>>;
 }
 
+/// When what is stored of a life is removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The target's kind.
+    pub kind: String,
+    /// The target's name.
+    pub name: String,
+    /// Identity of the life.
+    pub uid: String,
+    /// Its generation.
+    pub generation: u64,
+    /// Digest of its plan.
+    pub plan: String,
+    /// When it is looked at.
+    pub due: Timestamp,
+}
+
+/// Notes that what is stored of a life is to be removed (`PutItem`).
+#[async_trait]
+pub trait NoteExpiry: Send + Sync {
+    /// Writes or moves the expiry of a life.
+    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()>;
+}
+
+/// Removes what is stored of lives (`Query`, `BatchWriteItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
+/// may be repeated.
+#[async_trait]
+pub trait Expiries: Send + Sync {
+    /// Expiries that are due at `now`, the oldest first, at most `limit`.
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>>;
+    /// Removes the expiry of a life.
+    async fn delete_expiry(&self, life: &str) -> Stored<()>;
+    /// Removes the head items and records of a run.
+    async fn delete_run(&self, run: &RunId) -> Stored<()>;
+    /// Removes the objects whose keys begin with `prefix`.
+    async fn delete_objects(&self, prefix: &str) -> Stored<()>;
+    /// Ends the hold of a life on its plan, and removes a plan that no other life holds.
+    async fn release_plan(&self, digest: &str, life: &str) -> Stored<()>;
+}
+
 /// One of the two lists of targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetList {
-    /// All but those that are gone.
+    /// Those that live, and those that are gone and wait for something: see [`TargetHead::list`].
     Living,
-    /// Those that are gone and still remembered.
+    /// Those that are gone, wait for nothing, and are still remembered.
     Gone,
 }
 

@@ -14,9 +14,10 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, ListTargets, Mark, Marks, MoveTarget, Note, NoteRecord, Noted, Objects, OpenObject, PatchRun, Plans,
-    PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun,
-    ReadTarget, Rounds, Silences, Stored, TargetList, Transition, WritePlugins,
+    Due, Expiries, Expiry, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Noted,
+    Objects, OpenObject, PatchRun, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList, Transition,
+    WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table; larger ones go to the bucket.
@@ -66,10 +67,31 @@ impl Store {
     }
 }
 
+/// Where a plan is kept. Each object has a key of its own: one that is being removed is not that of a plan which is kept
+/// again meanwhile.
+fn plan_body(digest: &str, json: &[u8]) -> Body {
+    if json.len() <= PLAN_INLINE {
+        return Body::Inline(json.to_vec());
+    }
+    Body::Object(format!("plans/{digest}-{:016x}", rand::random::<u64>()))
+}
+
 #[async_trait]
 impl Plans for Store {
-    async fn put_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
-        let body = self.keep("plans", digest, json, PLAN_INLINE).await?;
+    async fn put_plan(&self, digest: &str, json: &[u8], life: &str) -> Stored<()> {
+        let body = self.dynamo.hold_plan_item(digest, &plan_body(digest, json), life).await?;
+        // After the item, which keeps the object from being removed, and before a target names the plan.
+        if let Body::Object(key) = body {
+            self.bucket.put_object(&key, json.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
+        let body = plan_body(digest, json);
+        if let Body::Object(key) = &body {
+            self.bucket.put_object(key, json.to_vec()).await?;
+        }
         self.dynamo.put_plan_item(digest, &body).await
     }
 
@@ -254,6 +276,39 @@ impl PluginHolders for Store {
         limit: usize,
     ) -> Stored<Vec<PluginHolder>> {
         self.dynamo.list_holders(plugin, after, limit).await
+    }
+}
+
+#[async_trait]
+impl NoteExpiry for Store {
+    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
+        self.dynamo.put_expiry(expiry).await
+    }
+}
+
+#[async_trait]
+impl Expiries for Store {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>> {
+        self.dynamo.list_expired(now, limit).await
+    }
+
+    async fn delete_expiry(&self, life: &str) -> Stored<()> {
+        self.dynamo.delete_expiry(life).await
+    }
+
+    async fn delete_run(&self, run: &RunId) -> Stored<()> {
+        self.dynamo.delete_run(run).await
+    }
+
+    async fn delete_objects(&self, prefix: &str) -> Stored<()> {
+        self.bucket.remove_all(prefix).await
+    }
+
+    async fn release_plan(&self, digest: &str, life: &str) -> Stored<()> {
+        match self.dynamo.release_plan_item(digest, life).await? {
+            Some(Body::Object(key)) => self.bucket.remove(&key).await,
+            Some(Body::Inline(_)) | None => Ok(()),
+        }
     }
 }
 

@@ -195,6 +195,7 @@ async fn sweep(
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(Function::Sweep, came(), work).await.unwrap();
                 ebb_flow::silence::note(&env, store.as_ref()).await.unwrap();
+                ebb_flow::retention::round(&env, store.as_ref(), env.now()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
                 tokio::spawn(async move { ebb_flow::orphans::round(&env, store.as_ref()).await });
             }
@@ -218,6 +219,8 @@ fn settings(callbacks: &str, platform: &str) -> Settings {
         answer: Duration::from_secs(5),
         first_look: Millis(1_000),
         horizon: Millis(3_600_000),
+        // Lives that are gone are removed while others go on.
+        retention: Some(Millis(2_000)),
         sends: 2,
         budget: Duration::from_secs(3),
     }

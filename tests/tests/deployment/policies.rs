@@ -9,7 +9,7 @@ use crate::run;
 use crate::template::{FUNCTIONS, allowed, statements, template};
 
 /// Rights that no run shows, or not every run, of which function (all: ``), and why they are there.
-const WAIVED: [(&str, &str, &str, &str); 13] = [
+const WAIVED: [(&str, &str, &str, &str); 15] = [
     (
         "",
         "secretsmanager:GetSecretValue",
@@ -25,6 +25,7 @@ const WAIVED: [(&str, &str, &str, &str); 13] = [
     ("Api", "s3:ListBucket", "Bucket", "without it a log that is not there would be said to be forbidden"),
     ("Api", "s3:PutObject", "Bucket logs/*", "a script that it cancels may have ended, with a log"),
     ("Api", "s3:PutObject", "Bucket outputs/*", "a unit that it sends again may answer at once, at length"),
+    ("Api", "dynamodb:DeleteItem", "Table use#*", "a life that it ends, or finds ended, holds no plugin"),
     ("Api", "dynamodb:PutItem", "Table r#*", "what it waives may let a run begin"),
     (
         "Complete",
@@ -32,6 +33,7 @@ const WAIVED: [(&str, &str, &str, &str); 13] = [
         "Bucket outputs/*",
         "it renders what waited for long outputs, if no other does",
     ),
+    ("Sweep", "dynamodb:UpdateItem", "Table p#*", "a life that it removes may share its plan with another"),
     ("Sweep", "s3:PutObject", "Bucket logs/*", "it may be the one that learns how a script ended"),
 ];
 

@@ -40,6 +40,10 @@ impl Intercept for Recorder {
     ) -> Result<(), BoxError> {
         let (request, what) = (context.request(), settings.load::<Metadata>().unwrap());
         if what.service().contains("S3") {
+            if what.name() == "ListObjectsV2" {
+                self.needs("s3:ListBucket", "Bucket");
+                return Ok(());
+            }
             // `/BUCKET/FOLDER/…`
             let path = url::Url::parse(request.uri()).map(|url| url.path().to_owned());
             let path = path.unwrap_or_else(|_| request.uri().to_owned());
@@ -73,6 +77,12 @@ fn of_table(operation: &str, body: &Value) -> Vec<(String, String)> {
             let tables = body["RequestItems"].as_object().unwrap().values();
             let keys = tables.flat_map(|table| table["Keys"].as_array().unwrap());
             keys.map(|key| (operation.to_owned(), place(&key["pk"]))).collect()
+        }
+        "BatchWriteItem" => {
+            let tables = body["RequestItems"].as_object().unwrap().values();
+            let writes = tables.flat_map(|writes| writes.as_array().unwrap());
+            let keys = writes.map(|write| &write["DeleteRequest"]["Key"]["pk"]);
+            keys.map(|key| (operation.to_owned(), place(key))).collect()
         }
         "Query" => match body["IndexName"].as_str() {
             Some(index) => one(format!("Table index/{index}")),

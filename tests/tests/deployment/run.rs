@@ -236,7 +236,7 @@ postStop:
     undoes: script
     pod: {runner: sh, script: "#!/bin/sh\nrm $NAME"}
     inputs: {name: "${units.script.outputs.?name}"}
-outputs: {id: "${units.ok.outputs.id}"}
+outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
 "##;
 const STUCK: &str = r#"
 preStart:

@@ -283,14 +283,23 @@ impl World {
 
     /// A stack whose units run in clusters that others connect.
     pub(crate) async fn with_clusters(clusters: &Value) -> Self {
-        Self::start_with(None, Some(clusters)).await
+        Self::start_with(None, Some(clusters), None).await
+    }
+
+    /// A stack that keeps what is stored of lives for so long after they are gone.
+    pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
+        Self::start_with(None, None, retention).await
     }
 
     async fn start(platform: Option<&str>) -> Self {
-        Self::start_with(platform, None).await
+        Self::start_with(platform, None, None).await
     }
 
-    async fn start_with(platform: Option<&str>, clusters: Option<&Value>) -> Self {
+    async fn start_with(
+        platform: Option<&str>,
+        clusters: Option<&Value>,
+        retention: Option<Duration>,
+    ) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let units = clusters.map(|list| {
             let clusters = folder.path().join("clusters.json");
@@ -301,7 +310,7 @@ impl World {
         let platform = platform.map(|path| format!("{}{path}", receiver.url()));
         let state = folder.path().join("state");
         let units = units.unwrap_or_default();
-        let settings = Settings { state, platform, units, ..Settings::default() };
+        let settings = Settings { state, platform, units, retention, ..Settings::default() };
         let stack = Some(Stack::start(settings.clone()).await.unwrap());
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { stack, receiver, http, settings, folder }

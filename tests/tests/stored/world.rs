@@ -232,6 +232,7 @@ fn settings() -> Settings {
         answer: Duration::from_secs(2),
         first_look: Millis(60_000),
         horizon: Millis(3_600_000),
+        retention: None,
         sends: 50,
         budget: Duration::from_secs(3),
     }

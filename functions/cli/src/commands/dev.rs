@@ -1,6 +1,7 @@
 //! `ebb dev`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ebb_local::{External, Settings};
 use tracing_subscriber::EnvFilter;
@@ -10,6 +11,8 @@ use crate::exit::{Exit, Trouble};
 use crate::interrupt::Interrupts;
 use crate::machine::Machine;
 use crate::{cluster, output, pods, server};
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -32,6 +35,9 @@ pub(crate) struct Args {
     /// Name of the table there, made if it is missing; it belongs to one server
     #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
     table: String,
+    /// Days for which runs, outputs and logs of gone targets are kept; 0 keeps them for good
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    retention: u32,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
     #[command(flatten)]
@@ -47,6 +53,7 @@ impl Args {
             port: Some(self.port),
             s3_port: Some(self.s3_port),
             platform: self.platform.map(|url| url.to_string()),
+            retention: (self.retention > 0).then(|| DAY.saturating_mul(self.retention)),
             dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
             ..self.cluster.settings(self.pods.containers()?)?
         })

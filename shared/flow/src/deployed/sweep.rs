@@ -58,11 +58,17 @@ impl Deployed {
         let end = tokio::time::sleep(GIVEN_UP);
         let swept = Box::pin(crate::sweep::sweep_until(env, store, end));
         let orphans = timeout(GIVEN_UP, Box::pin(crate::orphans::round(env, store)));
-        let (swept, orphans) = futures::join!(swept, orphans);
+        let retention = timeout(GIVEN_UP, Box::pin(crate::retention::round(env, store, env.now())));
+        let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "orphans are looked for later"),
             Err(_) => tracing::warn!("the cluster takes too long; orphans are looked for in the next round"),
+        }
+        match retention {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "lives whose retention is over are removed later"),
+            Err(_) => tracing::warn!("the rest of the lives whose retention is over is removed later"),
         }
         // Whatever became of the rest: by this people see which cluster it waits for.
         if let Err(error) = crate::silence::note(env, store).await {

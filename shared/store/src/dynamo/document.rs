@@ -1,4 +1,4 @@
-//! Plans and published plugins: `p#DIGEST` / `h`, `v#NAME` / `VERSION`.
+//! Published plugins: `v#NAME` / `VERSION`.
 //!
 //! Small texts stand in the item, in `b`; large ones are in the bucket and the item holds their key, in `o`. The
 //! bucket is written first, so a key in the table always leads to something.
@@ -25,14 +25,14 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    fn attribute(&self) -> (String, AttributeValue) {
+    pub(super) fn attribute(&self) -> (String, AttributeValue) {
         match self {
             Self::Inline(bytes) => ("b".to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
             Self::Object(key) => ("o".to_owned(), text(key)),
         }
     }
 
-    fn read(reader: &Reader<'_>) -> Stored<Self> {
+    pub(super) fn read(reader: &Reader<'_>) -> Stored<Self> {
         match (reader.bytes_if_any("b")?, reader.text_if_any("o")?) {
             (Some(bytes), _) => Ok(Self::Inline(bytes.to_vec())),
             (None, Some(key)) => Ok(Self::Object(key.to_owned())),
@@ -58,20 +58,6 @@ fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
 }
 
 impl Dynamo {
-    pub(crate) async fn put_plan_item(&self, plan: &str, body: &Body) -> Stored<()> {
-        self.put(Item::from([
-            ("pk".to_owned(), text(key::plan(plan))),
-            ("sk".to_owned(), text(key::HEAD)),
-            body.attribute(),
-        ]))
-        .await
-    }
-
-    pub(crate) async fn get_plan_item(&self, plan: &str) -> Stored<Option<Body>> {
-        let item = self.get(&key::plan(plan), key::HEAD).await?;
-        item.map(|item| Body::read(&Reader::new("GetItem", &item))).transpose()
-    }
-
     /// The plugin version without its document, and where that is.
     pub(crate) async fn get_plugin_item(
         &self,

@@ -8,10 +8,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_wire::id;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::attribute::{Item, Reader, item_size, number, text};
-use super::failure::failure;
+use super::attribute::{Item, Reader, number, text};
 use super::{Dynamo, PARALLEL, key};
-use crate::meter::Direction;
 use crate::ops::{PluginHolder, PluginHolders, Stored};
 
 /// The largest sort key that is asked for; keys of lives have 16 characters of `[a-z2-7]`.
@@ -57,7 +55,7 @@ impl PluginHolders for Dynamo {
 
     async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()> {
         let keys: Vec<String> = plugins.iter().map(|plugin| key::holders(plugin)).collect();
-        let removals = futures::stream::iter(keys).map(|partition| self.delete_holder(partition, life));
+        let removals = futures::stream::iter(keys).map(|partition| self.delete(partition, life));
         removals.buffer_unordered(PARALLEL).try_collect().await
     }
 
@@ -74,22 +72,5 @@ impl PluginHolders for Dynamo {
         let mut items = self.pages(query, limit).await?;
         items.truncate(limit);
         items.iter().map(read_holder).collect()
-    }
-}
-
-impl Dynamo {
-    async fn delete_holder(&self, partition: String, life: &str) -> Stored<()> {
-        let request = self
-            .client
-            .delete_item()
-            .table_name(&self.table)
-            .key("pk", text(partition))
-            .key("sk", text(life))
-            .return_values(aws_sdk_dynamodb::types::ReturnValue::AllOld)
-            .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
-        self.written(answer.attributes.as_ref().map_or(0, item_size), 0);
-        Ok(())
     }
 }

@@ -66,6 +66,11 @@ pub(crate) fn holders(plugin: &str) -> String {
     format!("use#{}", encode(plugin))
 }
 
+/// When what is stored of a life is removed.
+pub(crate) fn expiry(life: &str) -> String {
+    format!("end#{life}")
+}
+
 pub(crate) fn mail(cluster: &str) -> String {
     format!("mail#{}", encode(cluster))
 }

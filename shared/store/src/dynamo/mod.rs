@@ -1,8 +1,9 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record`, targets and tombstones in `target`, plans and plugins in `document`, lives that hold plugins in `holder`, letters in `mail`, what is done now
-//! and then in `rounds`, and marks of what works in `marks`. Reads of the table itself are strongly consistent.
+//! `record`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, lives that hold plugins in
+//! `holder`, when what is stored of lives is removed in `expiry`, letters in `mail`, what is done now and then in `rounds`,
+//! and marks of what works in `marks`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
 //! image that shows the first one.
@@ -10,12 +11,14 @@
 mod attribute;
 mod document;
 mod due;
+mod expiry;
 mod expression;
 mod failure;
 mod holder;
 mod key;
 mod mail;
 mod marks;
+mod plan;
 mod record;
 mod rounds;
 mod run;
@@ -123,6 +126,24 @@ impl Dynamo {
         let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
         self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
         self.written(bytes, 0);
+        Ok(())
+    }
+
+    /// Deletes an item. One that does not exist is no error.
+    async fn delete(&self, partition: String, sort: &str) -> Stored<()> {
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .key(TableSpec::PARTITION, text(partition))
+            .key(TableSpec::SORT, text(sort))
+            .return_values(ReturnValue::AllOld)
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
+        self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
+        let item = answer.attributes.as_ref();
+        let entries = item.is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
+        self.written(item.map_or(0, item_size), u64::from(entries));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-use crate::{Objects as _, Plans as _, PluginItem, ReadPlugins as _, WritePlugins as _};
+use crate::{Expiries as _, Objects as _, Plans as _, PluginItem, ReadPlugins as _, WritePlugins as _};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id::digest;
 
@@ -9,11 +9,70 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
         let plan = vec![b'x'; size];
         let key = digest(&plan);
         assert_eq!(world.store.get_plan(&key).await.unwrap(), None);
-        world.store.put_plan(&key, &plan).await.unwrap();
-        world.store.put_plan(&key, &plan).await.unwrap();
+        world.store.put_plan(&key, &plan, "k1").await.unwrap();
+        let object = object(&world, &key).await;
+        world.store.put_plan(&key, &plan, "k1").await.unwrap();
         assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
-        let object = world.store.get_object(&format!("plans/{key}")).await.unwrap();
         assert_eq!(object.is_some(), size > 1024, "{size}");
+        let Some(object) = object else { continue };
+        // An object that is lost is there again with the next life.
+        world.store.delete_objects(&object).await.unwrap();
+        assert!(world.store.get_plan(&key).await.is_err());
+        world.store.put_plan(&key, &plan, "k2").await.unwrap();
+        assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
+        world.store.delete_objects(&object).await.unwrap();
+        world.store.restore_plan(&key, &plan).await.unwrap();
+        assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan));
+    }
+}
+
+/// The key of a plan's object.
+async fn object(world: &World, plan: &str) -> Option<String> {
+    let item = world.item(&format!("p#{plan}"), "h").await.unwrap();
+    item.get("o").map(|key| key.as_s().unwrap().clone())
+}
+
+pub(super) async fn a_plan_stays_until_its_last_life_releases_it(world: World) {
+    for size in [10, 2_000] {
+        let plan = vec![b'y'; size];
+        let key = digest(&plan);
+        for life in ["k1", "k2", "k2"] {
+            world.store.put_plan(&key, &plan, life).await.unwrap();
+        }
+        let former = object(&world, &key).await;
+        for life in ["k3", "k1", "k1"] {
+            world.store.release_plan(&key, life).await.unwrap();
+            assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
+        }
+        for _ in 0..2 {
+            world.store.release_plan(&key, "k2").await.unwrap();
+            assert_eq!(world.store.get_plan(&key).await.unwrap(), None);
+        }
+        if let Some(former) = former {
+            assert_eq!(world.store.get_object(&former).await.unwrap(), None);
+            world.store.put_plan(&key, &plan, "k4").await.unwrap();
+            assert_ne!(
+                object(&world, &key).await,
+                Some(former),
+                "an object that is being removed is another one"
+            );
+        }
+    }
+}
+
+pub(super) async fn a_plan_of_many_lives_or_that_was_lost_stays(world: World) {
+    let lives: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
+    for life in &lives {
+        world.store.put_plan("sha256:many", b"{}", life).await.unwrap();
+    }
+    world.store.put_plan("sha256:lost", b"{}", &lives[0]).await.unwrap();
+    world.store.restore_plan("sha256:lost", b"{}").await.unwrap();
+    world.store.put_plan("sha256:lost", b"{}", &lives[1]).await.unwrap();
+    for plan in ["sha256:many", "sha256:lost"] {
+        for life in &lives {
+            world.store.release_plan(plan, life).await.unwrap();
+        }
+        assert_eq!(world.store.get_plan(plan).await.unwrap(), Some(b"{}".to_vec()));
     }
 }
 

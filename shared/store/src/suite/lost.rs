@@ -171,8 +171,8 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: World) {
 
 pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: World) {
     let (proxy, store) = world.proxy().await;
-    proxy.plan("PutItem", [Fault::LoseReply, Fault::LoseReply]);
-    store.put_plan("sha256:x", b"{}").await.unwrap();
+    proxy.plan("UpdateItem", [Fault::LoseReply, Fault::LoseReply]);
+    store.put_plan("sha256:x", b"{}", "k1").await.unwrap();
     assert_eq!(world.store.get_plan("sha256:x").await.unwrap(), Some(b"{}".to_vec()));
     assert_eq!(proxy.hits(), 2);
     let plugin = PluginItem {

@@ -15,6 +15,7 @@ mod faults;
 mod figures;
 mod hints;
 mod list;
+mod lives;
 mod lost;
 mod mailbox;
 mod model;
@@ -93,6 +94,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             an_empty_set_is_no_attribute;
         document:
             plans_are_kept_in_the_table_or_the_bucket,
+            a_plan_stays_until_its_last_life_releases_it,
+            a_plan_of_many_lives_or_that_was_lost_stays,
             objects_are_replaced,
             plugin_versions_are_published_once;
         faults:
@@ -123,6 +126,10 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_gone_target_in_the_list_of_the_living_is_passed_over,
             more_targets_than_one_batch_are_listed_in_order,
             targets_beyond_one_answer_are_listed;
+        lives:
+            lives_expire_when_they_are_due,
+            a_removed_run_leaves_nothing_and_others_stay,
+            holders_of_a_version_are_listed_by_life;
         lost:
             an_event_whose_reply_is_lost_has_happened_once,
             results_and_notes_whose_reply_is_lost_are_kept_once,

@@ -12,8 +12,8 @@ use crate::dynamo::Body;
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
     ListTargets as _, MoveTarget as _, PatchRun as _, Plans as _, PluginItem, Put, PutResult as _,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition,
-    WritePlugins as _,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetList,
+    Transition, WritePlugins as _,
 };
 
 /// The table's limit of an item, in bytes.
@@ -91,7 +91,7 @@ pub(super) async fn the_largest_that_we_make_has_room(world: World) {
 
     for size in [PLAN_INLINE, PLAN_INLINE + 1] {
         let plan = vec![b'x'; size];
-        world.store.put_plan(&digest(&plan), &plan).await.unwrap();
+        world.store.put_plan(&digest(&plan), &plan, "k1").await.unwrap();
         assert_eq!(world.store.get_plan(&digest(&plan)).await.unwrap(), Some(plan));
     }
     for size in [DOCUMENT_INLINE, DOCUMENT_INLINE + 1] {
@@ -142,5 +142,5 @@ pub(super) async fn the_longest_names_of_targets_are_keys(world: World) {
         let longer = Lifecycle { name: format!("{name}{character}"), ..event };
         longer.validate().unwrap_err();
     }
-    assert_eq!(world.store.list_targets(Some(&kind), None, 100).await.unwrap().len(), 5);
+    assert_eq!(world.store.list_targets(TargetList::Living, Some(&kind), None, 100).await.unwrap().len(), 5);
 }

@@ -10,7 +10,7 @@ use crate::{
 /// Every read of a table says so; the indexes have no strong reads, and are asked for nothing but keys.
 pub(super) async fn reads_of_the_table_are_strong(world: World) {
     let run = world.run("a").await;
-    world.store.put_plan("sha256:x", b"{}").await.unwrap();
+    world.store.put_plan("sha256:x", b"{}", "k1").await.unwrap();
     let plugin = PluginItem {
         name: "p".into(),
         version: "1.0.0".into(),

@@ -31,6 +31,16 @@ pub(crate) enum EntryPoint {
     FunctionUrl,
 }
 
+/// How much of a price a life needs.
+struct Line {
+    price: &'static str,
+    /// The part of Ebb that needs it, as it is added to the price's name.
+    of: &'static str,
+    amount: f64,
+}
+
+/// What removes what is stored of a life.
+const RETENTION: &str = " (retention)";
 /// Sent, received, deleted.
 const REQUESTS_OF_A_MESSAGE: f64 = 3.0;
 /// Minutes of 30 days.
@@ -57,24 +67,30 @@ impl Bill<'_> {
     }
 
     /// How much of which price a life needs.
-    fn lines(&self, machine: Machine, entry: EntryPoint) -> [(&'static str, f64); 9] {
+    fn lines(&self, machine: Machine, entry: EntryPoint) -> [Line; 12] {
         let life = self.life;
+        let removal = &life.removal;
         let invocations = life.invocations() as f64;
         let at_the_entry = match entry {
             EntryPoint::HttpApi => life.webhooks + life.callbacks,
             EntryPoint::FunctionUrl => life.webhooks,
         };
         let log_bytes = life.log_bytes as f64 + at_the_entry as f64 * self.stack.entry_line as f64;
+        let line = |price, amount| Line { price, of: "", amount };
+        let retention = |price, amount| Line { price, of: RETENTION, amount };
         [
-            ("dynamodb-write", life.write_units),
-            ("dynamodb-read", life.read_units),
-            ("lambda-request", invocations),
-            (machine.price(), self.gb_seconds(invocations)),
-            ("http-api", at_the_entry as f64),
-            ("sqs", REQUESTS_OF_A_MESSAGE * life.messages as f64),
-            ("s3-put", life.puts as f64),
-            ("s3-get", life.gets as f64),
-            ("logs", log_bytes),
+            line("dynamodb-write", life.write_units),
+            line("dynamodb-read", life.read_units),
+            line("lambda-request", invocations),
+            line(machine.price(), self.gb_seconds(invocations)),
+            line("http-api", at_the_entry as f64),
+            line("sqs", REQUESTS_OF_A_MESSAGE * life.messages as f64),
+            line("s3-put", life.puts as f64),
+            line("s3-get", life.gets as f64),
+            line("logs", log_bytes),
+            retention("dynamodb-write", removal.write_units),
+            retention("dynamodb-read", removal.read_units),
+            retention("s3-put", removal.lists as f64),
         ]
     }
 
@@ -83,7 +99,7 @@ impl Bill<'_> {
     /// # Errors
     /// A price is missing.
     pub(crate) fn life(&self, machine: Machine, entry: EntryPoint) -> anyhow::Result<f64> {
-        self.lines(machine, entry).into_iter().map(|(name, amount)| self.list.cost(name, amount)).sum()
+        self.lines(machine, entry).into_iter().map(|line| self.list.cost(line.price, line.amount)).sum()
     }
 
     /// Dollars of 30 days, and those of it which are to be paid whether or not anything runs. Sandboxes come so often that
@@ -120,10 +136,10 @@ impl Bill<'_> {
     pub(crate) fn per_unit(&self) -> anyhow::Result<String> {
         let units = self.life.units as f64;
         let mut rows = vec![];
-        for (name, amount) in self.lines(Machine::X86, EntryPoint::HttpApi) {
-            let cost = self.list.cost(name, amount / units * MILLION)?;
-            let unit = self.list.unit(name)?;
-            rows.push(vec![name.to_owned(), format!("{amount:.3} {unit}"), format!("{cost:.2}")]);
+        for Line { price, of, amount } in self.lines(Machine::X86, EntryPoint::HttpApi) {
+            let cost = self.list.cost(price, amount / units * MILLION)?;
+            let unit = self.list.unit(price)?;
+            rows.push(vec![format!("{price}{of}"), format!("{amount:.3} {unit}"), format!("{cost:.2}")]);
         }
         let List { read, region, .. } = self.list;
         let (all, unchecked, unseen) = self.list.doubts();
@@ -134,9 +150,13 @@ impl Bill<'_> {
              a sandbox of {made} units, which call back, and {made} that take away what these make\n\
              assumed: {took_ms} ms for an invocation, of {memory} GB; all parameters as they are by default\n\n"
         );
+        let ((table, bucket), days) = (self.life.kept, self.stack.retention_days);
+        let kept =
+            format!("what is kept of it for {days} days: {table} bytes in the table, {bucket} in the bucket");
         let (table, bucket) = self.life.stays;
-        let stays =
-            format!("\n\nwhat stays of it for good: {table} bytes in the table, {bucket} in the bucket");
+        let stays = format!(
+            "\n\n{kept}\nwhat stays of it for good: {table} bytes in the table, {bucket} in the bucket"
+        );
         Ok(head + &drawn(["price", "for a sandbox", "$ per million units"], rows) + &stays)
     }
 }

@@ -28,6 +28,7 @@ use serde_json::json;
 
 use crate::Arguments;
 use crate::documents::{self, NAME};
+use crate::stack::Stack;
 
 /// Of table and bucket.
 const NAME_OF_ALL: &str = "ebb";
@@ -36,6 +37,7 @@ const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 /// 22 November 2026.
 const THEN: u64 = 1_795_305_600_000;
 const MINUTE: u64 = 60_000;
+const DAY: u64 = 86_400_000;
 /// Minutes after which a life has come to a halt.
 const PATIENCE: u64 = 60;
 
@@ -59,8 +61,20 @@ pub(crate) struct Life {
     pub(crate) idle_log_bytes: usize,
     /// Read units of a minute in which nothing is due.
     pub(crate) idle_read_units: f64,
-    /// Bytes that stay for good when it is over: in the table what has no time to live, and in the bucket.
+    /// What removing asks for when its retention is over.
+    pub(crate) removal: Removal,
+    /// Bytes that stay until then: in the table what has no time to live, and in the bucket.
+    pub(crate) kept: (usize, i64),
+    /// Bytes that stay for good.
     pub(crate) stays: (usize, i64),
+}
+
+/// What the removal of a life asks for. It is part of an invocation of the schedule.
+pub(crate) struct Removal {
+    pub(crate) write_units: f64,
+    pub(crate) read_units: f64,
+    /// Lists of objects, which cost as much as puts.
+    pub(crate) lists: u64,
 }
 
 impl Life {
@@ -139,10 +153,10 @@ fn came() -> Came {
 ///
 /// # Errors
 /// What keeps it from its end.
-pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Result<Life> {
+pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Result<Life> {
     let lines = Lines::default();
     let printed = lines.clone();
-    ebb_flow::deployed::log_to(filter, move || printed.clone());
+    ebb_flow::deployed::log_to(&stack.filter, move || printed.clone());
     let telemetry = Telemetry::default().with_figures(&format!("Ebb/{NAME_OF_ALL}"), Box::new(lines.clone()));
     let folder = tempfile::tempdir()?;
     let (dynamo, objects) = (Table::memory()?, Objects::default());
@@ -159,6 +173,8 @@ pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Resu
     // Each function has a memory of its own.
     let env = || -> anyhow::Result<Env> {
         let (url, outcomes) = ("https://ebb.test", "https://platform.test".to_owned());
+        let mut settings = surroundings::settings(url, Some(outcomes), Millis(MINUTE))?;
+        settings.retention = Some(Millis(stack.retention_days * DAY));
         Ok(Env {
             store: store.clone(),
             clock: clock.clone(),
@@ -167,7 +183,7 @@ pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Resu
             outside: Arc::new(servers.clone()),
             platform: Arc::new(servers.clone()),
             queue: messages.clone(),
-            settings: surroundings::settings(url, Some(outcomes), Millis(MINUTE))?,
+            settings,
             warm: Warm::default(),
         })
     };
@@ -180,6 +196,7 @@ pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Resu
     let before = lines.text().len();
     let idle = Box::pin(ebb_flow::sweep::sweep(&sweep, store.as_ref()));
     telemetry.invoke(Function::Sweep, came(), idle).await?;
+    ebb_flow::retention::round(&sweep, store.as_ref(), clock.now()).await?;
     let idle_read_units = meter.take().read_units;
     let begun = lines.text().len();
     let idle_log_bytes = begun - before;
@@ -211,6 +228,19 @@ pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Resu
     world.deal().await?;
     let (figures, calls) = (meter.take(), (&objects.puts, &objects.gets));
     let (puts, gets) = (calls.0.load(Ordering::Relaxed), calls.1.load(Ordering::Relaxed));
+    let kept = (in_table(&dynamo).await?, in_bucket(&s3).await? - published_bytes);
+    let log_bytes = lines.text().len() - begun;
+    world.clock.pass(stack.retention_days * DAY);
+    outlive(&dynamo, world.clock.now()).await?;
+    objects.puts.store(0, Ordering::Relaxed);
+    let removed = ebb_flow::retention::round(&world.sweep, world.plugins.as_ref(), world.clock.now()).await?;
+    ensure!(removed == 1, "{removed} lives are removed after their retention");
+    let of_removal = meter.take();
+    let removal = Removal {
+        write_units: of_removal.write_units,
+        read_units: of_removal.read_units,
+        lists: objects.puts.load(Ordering::Relaxed),
+    };
     let stays = (in_table(&dynamo).await?, in_bucket(&s3).await? - published_bytes);
     Ok(Life {
         units: 2 * u64::from(arguments.units),
@@ -222,9 +252,11 @@ pub(crate) async fn counted(arguments: &Arguments, filter: &str) -> anyhow::Resu
         messages: world.dealt_with,
         webhooks: world.webhooks,
         callbacks: world.callbacks,
-        log_bytes: lines.text().len() - begun,
+        log_bytes,
         idle_log_bytes,
         idle_read_units,
+        removal,
+        kept,
         stays,
     })
 }
@@ -235,7 +267,7 @@ async fn in_table(dynamo: &aws_sdk_dynamodb::Client) -> anyhow::Result<usize> {
     let mut pages = dynamo.scan().table_name(NAME_OF_ALL).into_paginator().send();
     while let Some(page) = pages.next().await {
         for item in page?.items() {
-            let is_of_life = ["r#", "t#", "p#", "x#"].iter().any(|kind| {
+            let is_of_life = ["r#", "t#", "p#", "x#", "use#", "end#"].iter().any(|kind| {
                 let key = item.get(TableSpec::PARTITION).and_then(|key| key.as_s().ok());
                 key.is_some_and(|key| key.starts_with(kind))
             });
@@ -245,6 +277,22 @@ async fn in_table(dynamo: &aws_sdk_dynamodb::Client) -> anyhow::Result<usize> {
         }
     }
     Ok(bytes)
+}
+
+/// Removes what the table removes by its time to live.
+async fn outlive(dynamo: &aws_sdk_dynamodb::Client, now: ebb_engine::Timestamp) -> anyhow::Result<()> {
+    let mut pages = dynamo.scan().table_name(NAME_OF_ALL).into_paginator().send();
+    while let Some(page) = pages.next().await {
+        for item in page?.items() {
+            let Some(ttl) = item.get(TableSpec::TTL).and_then(|ttl| ttl.as_n().ok()) else { continue };
+            if ttl.parse::<u64>()?.saturating_mul(1_000) <= now.0 {
+                let key = [TableSpec::PARTITION, TableSpec::SORT];
+                let key = key.iter().filter_map(|&part| Some((part.to_owned(), item.get(part)?.clone())));
+                dynamo.delete_item().table_name(NAME_OF_ALL).set_key(Some(key.collect())).send().await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn in_bucket(s3: &aws_sdk_s3::Client) -> anyhow::Result<i64> {

@@ -63,7 +63,7 @@ fn printed(arguments: &Arguments) -> anyhow::Result<()> {
     let template = std::fs::read_to_string(root().join("template.yaml")).context("template.yaml")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stack = Stack::read(&template)?;
-    let life = runtime.block_on(Box::pin(life::counted(arguments, &stack.filter)))?;
+    let life = runtime.block_on(Box::pin(life::counted(arguments, &stack)))?;
     let bill = Bill { arguments, list: &list, life: &life, stack: &stack };
     println!("{}", bill.per_unit()?);
     println!();

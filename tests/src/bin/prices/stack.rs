@@ -12,6 +12,8 @@ pub(crate) struct Stack {
     pub(crate) dashboards: usize,
     /// Bytes of the entry's line for a callback.
     pub(crate) entry_line: usize,
+    /// For how many days what is stored of gone sandboxes is kept.
+    pub(crate) retention_days: u64,
     /// Which lines functions print, as `RUST_LOG` says it.
     pub(crate) filter: String,
 }
@@ -57,6 +59,8 @@ impl Stack {
         let filter = template["Globals"]["Function"]["Environment"]["Variables"]["RUST_LOG"].as_str();
         let level = default("LogLevel").as_str().context("no LogLevel")?;
         let filter = filter.context("no RUST_LOG")?.replace("${LogLevel}", level);
+        let retention_days = default("RetentionDays").as_u64().context("no RetentionDays")?;
+        ensure!(retention_days > 0, "everything is kept, which is not counted here");
         let resources = template["Resources"].as_object().context("no Resources")?;
         let of = |kind: &'static str| resources.values().filter(move |it| it["Type"] == kind);
         let metrics = |alarm: &Value| match alarm["Properties"]["Metrics"].as_array() {
@@ -66,6 +70,13 @@ impl Stack {
         };
         let alarms = of("AWS::CloudWatch::Alarm").map(metrics).sum();
         let dashboards = of("AWS::CloudWatch::Dashboard").count();
-        Ok(Self { memory: memory / 1024.0, alarms, dashboards, entry_line: line.len(), filter })
+        Ok(Self {
+            memory: memory / 1024.0,
+            alarms,
+            dashboards,
+            entry_line: line.len(),
+            retention_days,
+            filter,
+        })
     }
 }

@@ -1,0 +1,196 @@
+//! Retention: what is stored of a life is removed some days after it is gone.
+//!
+//! An [`Expiry`] is written before a life begins to end. When it is due, and the life is gone with nothing left of it, its
+//! runs, records, outputs and logs are deleted, and so is its plan, unless another life holds it. Every step may be
+//! repeated.
+
+use std::time::{Duration, Instant};
+
+use ebb_engine::{Millis, Moment, RunPhase, TargetPhase, Timestamp};
+use ebb_store::{Expiries, Expiry, TargetHead, TargetList, Transition, Waiting};
+use ebb_wire::id::{self, RunId};
+
+use crate::api::why;
+use crate::env::Env;
+use crate::error::FlowError;
+
+/// Lives that one round looks at.
+const LIVES: usize = 50;
+/// For how long a round begins to remove lives.
+const BEGINS: Duration = Duration::from_secs(5);
+/// A life that cannot be removed yet is looked at again after this long.
+const AGAIN: Millis = Millis(86_400_000);
+
+/// Notes that what is stored of a target is to be removed, before the target begins to end.
+///
+/// # Errors
+/// The store's.
+pub async fn note(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    let TargetHead { uid, generation, plan, .. } = target;
+    write(env, target, (uid, *generation, plan)).await
+}
+
+/// Notes that the plan of a life is to be removed that waits for the name of a target and will not begin.
+///
+/// # Errors
+/// The store's.
+pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> Result<(), FlowError> {
+    let Waiting { uid, generation, plan, .. } = waiting;
+    write(env, target, (uid, *generation, plan)).await
+}
+
+async fn write(
+    env: &Env,
+    named: &TargetHead,
+    (uid, generation, plan): (&str, u64, &str),
+) -> Result<(), FlowError> {
+    let Some(retention) = env.settings.retention else { return Ok(()) };
+    let expiry = Expiry {
+        kind: named.kind.clone(),
+        name: named.name.clone(),
+        uid: uid.to_owned(),
+        generation,
+        plan: plan.to_owned(),
+        due: env.now().plus(retention),
+    };
+    Ok(env.store.put_expiry(&expiry).await?)
+}
+
+/// Removes what is stored of lives whose retention is over at `now`. Returns how many lives were removed. A life that
+/// cannot be looked at is put off, so that it does not keep others from their turn.
+///
+/// # Errors
+/// The store's; what is left is due in the next round.
+pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<usize, FlowError> {
+    let begun = Instant::now();
+    let mut removed = 0;
+    for expiry in store.list_expired(now, LIVES).await? {
+        if begun.elapsed() > BEGINS {
+            break;
+        }
+        match Box::pin(look(env, store, &expiry, now)).await {
+            Ok(Looked::Removed) => removed += 1,
+            Ok(Looked::Kept) => store.delete_expiry(&life(&expiry)).await?,
+            Ok(Looked::Later(due)) => put_off(env, &expiry, due).await?,
+            Err(error) => {
+                tracing::warn!(%error, life = life(&expiry), "what is stored of the life is removed later");
+                put_off(env, &expiry, now.plus(AGAIN)).await?;
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// What a look at a life that is due has come to.
+enum Looked {
+    /// What was stored of it is removed.
+    Removed,
+    /// Nothing is removed any more.
+    Kept,
+    /// It is to be looked at again then.
+    Later(Timestamp),
+}
+
+fn life(expiry: &Expiry) -> String {
+    id::life(&expiry.kind, &expiry.name, &expiry.uid)
+}
+
+async fn put_off(env: &Env, expiry: &Expiry, due: Timestamp) -> Result<(), FlowError> {
+    Ok(env.store.put_expiry(&Expiry { due, ..expiry.clone() }).await?)
+}
+
+async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) -> Result<Looked, FlowError> {
+    let Some(retention) = env.settings.retention else { return Ok(Looked::Kept) };
+    let named = env.store.read_target(&expiry.kind, &expiry.name).await?;
+    if let Some(target) = &named {
+        if target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
+            return Ok(Looked::Later(now.plus(AGAIN)));
+        }
+        if target.uid == expiry.uid {
+            let due = match (target.phase, target.list()) {
+                (TargetPhase::Gone, TargetList::Gone) => target.since.plus(retention),
+                _ => now.plus(AGAIN),
+            };
+            if due > now {
+                return Ok(Looked::Later(due));
+            }
+        }
+    }
+    // Another life of the name, or no item, means that this life is gone: only a gone target is replaced or removed.
+    let own = named.filter(|target| target.uid == expiry.uid);
+    match remains(env, expiry).await? {
+        Remains::Nothing => {}
+        Remains::Open => return Ok(Looked::Later(now.plus(AGAIN))),
+        Remains::Possible => {
+            tracing::warn!(life = life(expiry), "something of the life may exist; its records are kept");
+            return Ok(Looked::Later(now.plus(retention)));
+        }
+    }
+    remove(env, store, expiry, own).await
+}
+
+/// What a life that is gone has left.
+enum Remains {
+    /// Nothing.
+    Nothing,
+    /// A run that is not closed.
+    Open,
+    /// Something that an undo has not removed.
+    Possible,
+}
+
+async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
+    let mut has_run = false;
+    for moment in Moment::ALL {
+        let run = RunId::new(&life(expiry), expiry.generation, moment);
+        match env.store.read_root(&run).await? {
+            Some(root) if root.head.phase != RunPhase::Closed => return Ok(Remains::Open),
+            Some(_) => has_run = true,
+            None => {}
+        }
+    }
+    // A life that never ran, or whose removal goes on: its plan may be removed already.
+    if !has_run {
+        return Ok(Remains::Nothing);
+    }
+    let target = TargetHead {
+        generation: expiry.generation,
+        plan: expiry.plan.clone(),
+        ..TargetHead::new(&expiry.kind, &expiry.name, &expiry.uid, env.now())
+    };
+    let loaded = env.plan(&expiry.plan).await?;
+    let is_over = why::existing(env, &target, &loaded).await?.is_empty();
+    Ok(if is_over { Remains::Nothing } else { Remains::Possible })
+}
+
+async fn remove(
+    env: &Env,
+    store: &dyn Expiries,
+    expiry: &Expiry,
+    own: Option<TargetHead>,
+) -> Result<Looked, FlowError> {
+    let life = life(expiry);
+    // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
+    for moment in Moment::ALL {
+        let run = RunId::new(&life, expiry.generation, moment);
+        store.delete_run(&run).await?;
+        env.forget_run(&run);
+    }
+    for folder in ["outputs", "logs"] {
+        store.delete_objects(&format!("{folder}/{life}-")).await?;
+    }
+    if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
+        let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
+        let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+        if !env.store.move_target(&transition).await? {
+            return Ok(Looked::Later(env.now().plus(AGAIN)));
+        }
+    }
+    if !expiry.plan.is_empty() {
+        store.release_plan(&expiry.plan, &life).await?;
+        env.forget_plan(&expiry.plan);
+    }
+    store.delete_expiry(&life).await?;
+    tracing::info!(life, "what was stored of the life is removed");
+    Ok(Looked::Removed)
+}

@@ -1,0 +1,143 @@
+//! When what is stored of an ended life is removed: `end#LIFE` / `h`.
+//!
+//! The item is written before a life begins to end, so every life that is gone has one. It lies in a shard of the index of
+//! due things that [`QueryDue`](crate::QueryDue) does not ask: removals do not compete with what is urgent.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
+use backon::BackoffBuilder as _;
+use ebb_wire::engine::Timestamp;
+use ebb_wire::id::{self, RunId};
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use super::attribute::{Item, Reader, digest, number, text};
+use super::failure::{failure, pauses};
+use super::{Dynamo, key};
+use crate::error::StoreError;
+use crate::meter::Direction;
+use crate::ops::{Expiry, NoteExpiry, Stored};
+use crate::table::TableSpec;
+
+/// The shard of the index of due things; those before it are [`key::DUE_SHARDS`].
+const SHARD: u8 = key::DUE_SHARDS;
+/// Items that one `BatchWriteItem` may delete.
+const BATCH: usize = 25;
+/// Batches that are under way at once.
+const BATCHES: usize = 8;
+/// Items of a run whose keys are read at once.
+const PAGE: i32 = 2_000;
+const WRITE: &str = "BatchWriteItem";
+
+fn expiry_item(expiry: &Expiry) -> Item {
+    let life = id::life(&expiry.kind, &expiry.name, &expiry.uid);
+    let attributes = [
+        ("pk", text(key::expiry(&life))),
+        ("sk", text(key::HEAD)),
+        (TableSpec::DUE_SHARD, number(SHARD)),
+        (TableSpec::DUE, number(expiry.due.0)),
+        ("k", text(&expiry.kind)),
+        ("n", text(&expiry.name)),
+        ("uid", text(&expiry.uid)),
+        ("gen", number(expiry.generation)),
+        ("plan", digest(&expiry.plan)),
+    ];
+    attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn read_expiry(item: &Item) -> Stored<Expiry> {
+    let reader = Reader::new("GetItem", item);
+    Ok(Expiry {
+        kind: reader.text("k")?.to_owned(),
+        name: reader.text("n")?.to_owned(),
+        uid: reader.text("uid")?.to_owned(),
+        generation: reader.number("gen")?,
+        plan: reader.digest("plan")?,
+        due: reader.time("due")?,
+    })
+}
+
+#[async_trait]
+impl NoteExpiry for Dynamo {
+    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
+        self.put(expiry_item(expiry)).await
+    }
+}
+
+impl Dynamo {
+    pub(crate) async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>> {
+        let query = self
+            .client
+            .query()
+            .index_name(TableSpec::DUE_INDEX)
+            .key_condition_expression("#g = :g AND #d <= :now")
+            .expression_attribute_names("#g", TableSpec::DUE_SHARD)
+            .expression_attribute_names("#d", TableSpec::DUE)
+            .expression_attribute_values(":g", number(SHARD))
+            .expression_attribute_values(":now", number(now.0))
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let mut found = Vec::new();
+        for entry in self.pages(query, limit).await? {
+            // The index may name what was removed since.
+            if let Some(item) = self.get(Reader::new("Query", &entry).text("pk")?, key::HEAD).await? {
+                found.push(read_expiry(&item)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn delete_expiry(&self, life: &str) -> Stored<()> {
+        self.delete(key::expiry(life), key::HEAD).await
+    }
+
+    /// Deletes all items of a run, its heads first.
+    pub(crate) async fn delete_run(&self, run: &RunId) -> Stored<()> {
+        let query = self
+            .client
+            .query()
+            .key_condition_expression("pk = :p")
+            .projection_expression("pk, sk")
+            .expression_attribute_values(":p", text(key::run(run)))
+            .consistent_read(true)
+            .limit(PAGE);
+        loop {
+            let (keys, next) = self.page(query.clone()).await?;
+            let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
+            let writes = futures::stream::iter(batches).map(|batch| self.delete_items(batch));
+            writes.buffer_unordered(BATCHES).try_collect::<()>().await?;
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn delete_items(&self, keys: Vec<Item>) -> Stored<()> {
+        let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
+            operation: WRITE,
+            reason: error.to_string(),
+        };
+        let mut writes = Vec::new();
+        for key in keys {
+            let delete = DeleteRequest::builder().set_key(Some(key)).build().map_err(invalid)?;
+            writes.push(WriteRequest::builder().delete_request(delete).build());
+        }
+        let mut asked = Some(HashMap::from([(self.table.clone(), writes)]));
+        let mut pauses = pauses().build();
+        while let Some(request) = asked.filter(|request| !request.is_empty()) {
+            let sent = self.client.batch_write_item().set_request_items(Some(request));
+            let answer = sent.set_return_consumed_capacity(self.report()).send().await;
+            let answer = answer.map_err(|error| failure(WRITE, &error))?;
+            self.answered(WRITE, Direction::Write, answer.consumed_capacity());
+            asked = answer.unprocessed_items;
+            if asked.as_ref().is_some_and(|left| !left.is_empty()) {
+                let Some(pause) = pauses.next() else {
+                    let reason = "items stay unprocessed".to_owned();
+                    return Err(StoreError::Retryable { operation: WRITE, reason });
+                };
+                tokio::time::sleep(pause).await;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+use ebb_wire::engine::Timestamp;
+use ebb_wire::engine::Unit;
+use ebb_wire::record::Verdict;
+
+use super::world::{World, result};
+use crate::{Expiries as _, Expiry, NoteExpiry as _, Objects as _, PutResult as _, QueryDue as _};
+use crate::{PluginHolder, PluginHolders as _, ReadRecords as _, ReadRun as _};
+
+const EVER: Timestamp = Timestamp(9_000_000_000_000);
+
+fn expiry(name: &str, due: u64) -> Expiry {
+    Expiry {
+        kind: "sandbox".to_owned(),
+        name: name.to_owned(),
+        uid: "u".to_owned(),
+        generation: 3,
+        plan: "sha256:x".to_owned(),
+        due: Timestamp(due),
+    }
+}
+
+pub(super) async fn lives_expire_when_they_are_due(world: World) {
+    let store = &world.store;
+    for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
+        store.put_expiry(&expiry(name, due)).await.unwrap();
+    }
+    let listed = async |now, limit| store.list_expired(Timestamp(now), limit).await.unwrap();
+    assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
+    assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
+    // What is urgent does not see them.
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
+    store.put_expiry(&expiry("b", 40)).await.unwrap();
+    assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);
+    let life = ebb_wire::id::life("sandbox", "c", "u");
+    store.delete_expiry(&life).await.unwrap();
+    store.delete_expiry(&life).await.unwrap();
+    assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
+}
+
+pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: World) {
+    let (one, other) = (world.run("a").await, world.run("b").await);
+    for run in [&one, &other] {
+        for unit in 0..60 {
+            let done = result(Verdict::Failed, "x");
+            world.store.put_result(run, Unit(unit), ebb_wire::engine::Attempt(1), &done).await.unwrap();
+        }
+    }
+    for key in ["outputs/a-1/0.json", "outputs/a-1/1.json", "outputs/ab-1/0.json", "logs/a-1/0.log"] {
+        world.store.put_object(key, vec![1]).await.unwrap();
+    }
+    for _ in 0..2 {
+        world.store.delete_run(&one).await.unwrap();
+        world.store.delete_objects("outputs/a-").await.unwrap();
+    }
+    assert_eq!(world.store.read_run(&one).await.unwrap(), []);
+    assert_eq!(world.store.read_all_records(&one).await.unwrap(), []);
+    assert_eq!(world.store.read_all_records(&other).await.unwrap().len(), 60);
+    for (key, is_there) in [
+        ("outputs/a-1/0.json", false),
+        ("outputs/a-1/1.json", false),
+        ("outputs/ab-1/0.json", true),
+        ("logs/a-1/0.log", true),
+    ] {
+        assert_eq!(world.store.get_object(key).await.unwrap().is_some(), is_there, "{key}");
+    }
+}
+
+pub(super) async fn holders_of_a_version_are_listed_by_life(world: World) {
+    let holder = |name: &str| PluginHolder {
+        kind: "sandbox".to_owned(),
+        name: name.to_owned(),
+        uid: "u".to_owned(),
+        resources: vec!["r".to_owned(), "s".to_owned()],
+        cluster: (name == "b").then(|| "eu".to_owned()),
+        since: Timestamp(7),
+    };
+    let life = |holder: &PluginHolder| ebb_wire::id::life(&holder.kind, &holder.name, &holder.uid);
+    let mut all = ["a", "b", "c"].map(holder);
+    let held: Vec<_> = all.iter().map(|holder| ("acme/db@1.0.0".to_owned(), holder.clone())).collect();
+    world.store.hold_plugins(&held).await.unwrap();
+    world.store.hold_plugins(&[("acme/db@1.0.1".to_owned(), holder("d"))]).await.unwrap();
+    all.sort_by_key(life);
+    let list = async |after: Option<&str>, limit| {
+        world.store.list_holders("acme/db@1.0.0", after, limit).await.unwrap()
+    };
+    assert_eq!(list(None, 10).await, all);
+    assert_eq!(list(None, 2).await, all[..2]);
+    assert_eq!(list(Some(&life(&all[0])), 10).await, all[1..]);
+    let plugins = ["acme/db@1.0.0".to_owned(), "never@1.0.0".to_owned()];
+    world.store.release_plugins(&life(&all[1]), &plugins).await.unwrap();
+    assert_eq!(list(None, 10).await, [all[0].clone(), all[2].clone()]);
+}

@@ -1,0 +1,186 @@
+//! What is stored of a life is removed after its retention, and not before.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ebb_engine::target::Tell;
+use ebb_engine::{Attempt, Event, Millis, Moment, Unit, accept};
+use ebb_store::{
+    Expiries as _, MoveTarget as _, PatchRun as _, Patched, Plans as _, ReadRecords as _, ReadRun as _,
+    ReadTarget as _, TargetHead, TellState, Transition,
+};
+use ebb_wire::api::Phase;
+use serde_json::json;
+
+use crate::world::{Reply, World, now, plugin, run_id};
+
+/// An output that lies in the bucket, and an undo.
+const LONG: &str = r#"
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make"}
+    outputs: {text: {value: "${response.body.text}"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"#;
+
+/// Long enough for the test to look at what is there before.
+const KEPT: Duration = Duration::from_secs(86_400);
+
+async fn world(retention: Option<Duration>) -> World {
+    let world = World::with_retention(retention).await;
+    world.receiver.on("POST /make", |_, _| Reply::ok(json!({"text": "x".repeat(10_000)})));
+    world.publish(&plugin("long@1.0.0", LONG)).await;
+    world
+}
+
+/// Objects of outputs and logs.
+fn objects(world: &World) -> usize {
+    fn files(folder: &Path) -> usize {
+        let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+    }
+    ["outputs", "logs"].iter().map(|name| files(&world.folder().join("state/bucket/ebb").join(name))).sum()
+}
+
+async fn stored(world: &World, name: &str) -> usize {
+    let mut items = 0;
+    for moment in Moment::ALL {
+        let (store, run) = (world.stack().store(), run_id(name, moment));
+        items += store.read_run(&run).await.unwrap().len();
+        items += store.read_all_records(&run).await.unwrap().len();
+    }
+    items
+}
+
+/// Looks as the schedule does, so much later.
+async fn round_at(world: &World, after: Duration) -> usize {
+    let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
+    let stack = world.stack();
+    ebb_flow::retention::round(stack.env(), stack.store().as_ref(), then).await.unwrap()
+}
+
+pub(crate) async fn lives_are_removed_after_their_retention() {
+    let world = world(Some(KEPT)).await;
+    for name in ["ends", "lasts"] {
+        world.create(name, "long").await;
+        world.phase(name, Phase::Ready).await;
+    }
+    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
+    world.delete("ends").await;
+    world.phase("ends", Phase::Gone).await;
+    world.told("ends", &["ready", "gone"]).await;
+    assert_eq!(objects(&world), 2);
+    let (ended, lasting) = (stored(&world, "ends").await, stored(&world, "lasts").await);
+    assert!(ended > 0 && lasting > 0);
+    // Not yet.
+    assert_eq!(round_at(&world, KEPT / 2).await, 0);
+    assert_eq!(stored(&world, "ends").await, ended);
+    assert_eq!(round_at(&world, KEPT * 2).await, 1);
+    assert_eq!((stored(&world, "ends").await, stored(&world, "lasts").await), (0, lasting));
+    assert_eq!(objects(&world), 1);
+    assert_eq!(round_at(&world, KEPT * 4).await, 0, "once");
+    // Nobody waits for what comes now, and nothing of it is kept.
+    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    answer.is_problem(410, "gone");
+    assert_eq!(stored(&world, "ends").await, 0);
+    // The target is remembered without its plan, which the other life shares.
+    let target = world.target("ends").await.unwrap();
+    assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (Phase::Gone, None, 0));
+    assert!(world.why("ends").await.summary.contains("nothing of it is left"));
+    // The other life goes on.
+    world.delete("lasts").await;
+    world.phase("lasts", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /drop").len(), 2);
+    let lasts = world.stack().store().read_target("sandbox", "lasts").await.unwrap().unwrap();
+    let plan = async || world.stack().store().get_plan(&lasts.plan).await.unwrap();
+    assert!(plan().await.is_some());
+    assert_eq!(round_at(&world, KEPT * 2).await, 1);
+    assert_eq!((stored(&world, "lasts").await, objects(&world), plan().await), (0, 0, None));
+}
+
+/// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
+pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
+    let world = world(Some(KEPT)).await;
+    world.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    for (name, plugin) in [("damaged", "long"), ("whole", "short")] {
+        world.create(name, plugin).await;
+        world.phase(name, Phase::Ready).await;
+        world.delete(name).await;
+        world.phase(name, Phase::Gone).await;
+        world.told(name, &["ready", "gone"]).await;
+    }
+    let (store, env) = (world.stack().store(), world.stack().env());
+    let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
+    let life = ebb_wire::id::life("sandbox", "damaged", &damaged.uid);
+    store.release_plan(&damaged.plan, &life).await.unwrap();
+    env.forget_plan(&damaged.plan);
+    let before = stored(&world, "damaged").await;
+    assert_eq!(round_at(&world, KEPT * 2).await, 1);
+    assert_eq!((stored(&world, "damaged").await, stored(&world, "whole").await), (before, 0));
+    // It is put off by a day.
+    assert!(store.list_expired(now().plus(Millis(0)), 10).await.unwrap().is_empty());
+}
+
+/// A run that is open, and an outcome that the platform refuses, keep what is stored of a life.
+pub(crate) async fn what_is_not_over_keeps_its_records() {
+    let world = world(Some(KEPT)).await;
+    world.create("a", "long").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    world.told("a", &["ready", "gone"]).await;
+    let store = world.stack().store();
+    let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
+    let tell = TellState { what: Tell::Gone, tries: 1, held_by: None, reason: None };
+    let target = TargetHead { tell: Some(tell), version: seen.version + 1, ..seen.clone() };
+    let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+    assert!(store.move_target(&transition).await.unwrap());
+    let before = stored(&world, "a").await;
+    assert_eq!(round_at(&world, KEPT * 2).await, 0);
+    assert_eq!((stored(&world, "a").await, objects(&world)), (before, 1));
+    let target = TargetHead { version: seen.version + 2, ..seen.clone() };
+    let transition = Transition { target, seen: Some(seen.version + 1), run: None, tombstone: None };
+    assert!(store.move_target(&transition).await.unwrap());
+    let run = run_id("a", Moment::AfterStop);
+    let root = store.read_root(&run).await.unwrap().unwrap().head;
+    let reopened =
+        accept(Event::Reopened { unit: Unit(0), attempt: Attempt::FIRST, epoch: root.epoch, to: Attempt(2) });
+    assert!(matches!(store.patch_run(&run, &reopened).await.unwrap(), Patched::Written(_)));
+    let before = stored(&world, "a").await;
+    assert_eq!(round_at(&world, KEPT * 4).await, 0);
+    assert_eq!((stored(&world, "a").await, objects(&world)), (before, 1));
+}
+
+/// A life whose undo an operator has waived may have left something: its records say what.
+pub(crate) async fn what_may_exist_keeps_its_records() {
+    let world = world(Some(KEPT)).await;
+    world.receiver.on("POST /drop", |_, _| Reply::status(400));
+    world.create("a", "long").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Stuck).await;
+    // Due, and not over.
+    assert_eq!(round_at(&world, KEPT * 2).await, 0);
+    assert!(stored(&world, "a").await > 0);
+    let body = json!({"reason": "a test"});
+    let path = "/v1/targets/sandbox/a/abandon";
+    world.ask(reqwest::Method::POST, path, Some(body)).await.is(202);
+    world.phase("a", Phase::Gone).await;
+    let before = stored(&world, "a").await;
+    assert_eq!(round_at(&world, KEPT * 8).await, 0);
+    assert_eq!((stored(&world, "a").await, objects(&world)), (before, 1));
+    assert_eq!(world.why("a").await.exists.len(), 1);
+}
+
+pub(crate) async fn without_a_retention_everything_is_kept() {
+    let world = world(None).await;
+    world.create("a", "long").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let before = stored(&world, "a").await;
+    assert_eq!(round_at(&world, KEPT * 1000).await, 0);
+    assert_eq!(stored(&world, "a").await, before);
+}
