@@ -167,6 +167,11 @@ impl PutResult for Table {
         })
         .await
     }
+
+    async fn note_outputs(&self, run: &RunId) -> Stored<()> {
+        // Nothing but a removal reads it.
+        self.write("PutItem", |_| ((), || format!("{run} may have outputs in the bucket"))).await
+    }
 }
 
 #[async_trait]

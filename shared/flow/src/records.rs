@@ -2,7 +2,7 @@
 
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_spec::render::{Produced, SecretRef, Value as Rendered};
-use ebb_store::Put;
+use ebb_store::{LOGS, OUTPUTS, Put};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id;
 use ebb_wire::limits;
@@ -105,14 +105,15 @@ async fn keep_outputs(
     }
     // The key holds the digest: two different results of one try do not overwrite each other.
     let digest = id::short_digest(&[&json], 26);
-    let key = format!("outputs/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
+    let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
+    env.store.note_outputs(&run.id).await?;
     env.store.put_object(&key, json.clone().into_bytes()).await?;
     Ok((Kept::Bucket(key), json))
 }
 
 /// Where the tail of a try's log is.
 pub fn log_key(run: &Run, unit: Unit, attempt: Attempt) -> String {
-    format!("logs/{}/{}/{}.log", run.id, unit.0, attempt.0)
+    format!("{LOGS}/{}/{}/{}.log", run.id, unit.0, attempt.0)
 }
 
 /// The last bytes of `text`, from a character boundary on.

@@ -4,14 +4,16 @@
 //! runs, records, outputs and logs are deleted, and so is its plan, unless another life holds it. Every step may be
 //! repeated.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebb_engine::{Millis, Moment, RunPhase, TargetPhase, Timestamp};
+use ebb_spec::plan::Work;
 use ebb_store::{Expiries, Expiry, TargetHead, TargetList, Transition, Waiting};
 use ebb_wire::id::{self, RunId};
 
 use crate::api::why;
-use crate::env::Env;
+use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 
 /// Lives that one round looks at.
@@ -118,21 +120,21 @@ async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) 
     }
     // Another life of the name, or no item, means that this life is gone: only a gone target is replaced or removed.
     let own = named.filter(|target| target.uid == expiry.uid);
-    match remains(env, expiry).await? {
-        Remains::Nothing => {}
+    let plan = match remains(env, expiry).await? {
+        Remains::Nothing(plan) => plan,
         Remains::Open => return Ok(Looked::Later(now.plus(AGAIN))),
         Remains::Possible => {
             tracing::warn!(life = life(expiry), "something of the life may exist; its records are kept");
             return Ok(Looked::Later(now.plus(retention)));
         }
-    }
-    remove(env, store, expiry, own).await
+    };
+    remove(env, store, expiry, own, plan.as_deref()).await
 }
 
 /// What a life that is gone has left.
 enum Remains {
-    /// Nothing.
-    Nothing,
+    /// Nothing but what is stored. The plan, if there is a run.
+    Nothing(Option<Arc<Loaded>>),
     /// A run that is not closed.
     Open,
     /// Something that an undo has not removed.
@@ -151,7 +153,7 @@ async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
     }
     // A life that never ran, or whose removal goes on: its plan may be removed already.
     if !has_run {
-        return Ok(Remains::Nothing);
+        return Ok(Remains::Nothing(None));
     }
     let target = TargetHead {
         generation: expiry.generation,
@@ -160,7 +162,12 @@ async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
     };
     let loaded = env.plan(&expiry.plan).await?;
     let is_over = why::existing(env, &target, &loaded).await?.is_empty();
-    Ok(if is_over { Remains::Nothing } else { Remains::Possible })
+    Ok(if is_over { Remains::Nothing(Some(loaded)) } else { Remains::Possible })
+}
+
+fn has_scripts(plan: &Loaded, moment: Moment) -> bool {
+    let mut units = plan.event(moment).into_iter().flat_map(|(event, _)| &event.units);
+    units.any(|unit| !matches!(unit.work, Work::Webhook(_)))
 }
 
 async fn remove(
@@ -168,16 +175,18 @@ async fn remove(
     store: &dyn Expiries,
     expiry: &Expiry,
     own: Option<TargetHead>,
+    plan: Option<&Loaded>,
 ) -> Result<Looked, FlowError> {
     let life = life(expiry);
     // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
     for moment in Moment::ALL {
         let run = RunId::new(&life, expiry.generation, moment);
+        // Logs are written beside records or without them, so that no item tells of all.
+        if plan.is_some_and(|plan| has_scripts(plan, moment)) {
+            store.delete_objects(&run).await?;
+        }
         store.delete_run(&run).await?;
         env.forget_run(&run);
-    }
-    for folder in ["outputs", "logs"] {
-        store.delete_objects(&format!("{folder}/{life}-")).await?;
     }
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
         let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };

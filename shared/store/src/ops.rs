@@ -94,7 +94,15 @@ pub enum Put {
 pub trait PutResult: Send + Sync {
     /// Keeps `result`; the first one stays the try's result.
     async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put>;
+    /// Notes that the bucket may have outputs of a run (`PutItem`). It comes before the first of them, so that a removal
+    /// finds those that no record names.
+    async fn note_outputs(&self, run: &RunId) -> Stored<()>;
 }
+
+/// Folder of outputs in the bucket; below it, each run has one.
+pub const OUTPUTS: &str = "outputs";
+/// Folder of logs of scripts in the bucket; below it, each run has one.
+pub const LOGS: &str = "logs";
 
 /// Reads a target (`GetItem`).
 #[async_trait]
@@ -259,10 +267,10 @@ pub trait Expiries: Send + Sync {
     async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>>;
     /// Removes the expiry of a life.
     async fn delete_expiry(&self, life: &str) -> Stored<()>;
-    /// Removes the head items and records of a run.
+    /// Removes the head items and records of a run, and before them its objects, if an item says that there are any.
     async fn delete_run(&self, run: &RunId) -> Stored<()>;
-    /// Removes the objects whose keys begin with `prefix`.
-    async fn delete_objects(&self, prefix: &str) -> Stored<()>;
+    /// Removes the objects of a run.
+    async fn delete_objects(&self, run: &RunId) -> Stored<()>;
     /// Ends the hold of a life on its plan, and removes a plan that no other life holds.
     async fn release_plan(&self, digest: &str, life: &str) -> Stored<()>;
 }

@@ -14,10 +14,10 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, Expiries, Expiry, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Noted,
-    Objects, OpenObject, PatchRun, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList, Transition,
-    WritePlugins,
+    Due, Expiries, Expiry, LOGS, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Noted,
+    OUTPUTS, Objects, OpenObject, PatchRun, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult,
+    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList,
+    Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table; larger ones go to the bucket.
@@ -191,6 +191,10 @@ impl PutResult for Store {
     async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
         self.dynamo.put_result(run, unit, attempt, result).await
     }
+
+    async fn note_outputs(&self, run: &RunId) -> Stored<()> {
+        self.dynamo.note_outputs(run).await
+    }
 }
 
 #[async_trait]
@@ -297,11 +301,24 @@ impl Expiries for Store {
     }
 
     async fn delete_run(&self, run: &RunId) -> Stored<()> {
-        self.dynamo.delete_run(run).await
+        loop {
+            let page = self.dynamo.page_of_run(run).await?;
+            // While its items are there, a removal that was cut short is seen to be one.
+            if page.has_objects {
+                self.delete_objects(run).await?;
+            }
+            self.dynamo.delete_items(page.keys).await?;
+            if page.is_last {
+                return Ok(());
+            }
+        }
     }
 
-    async fn delete_objects(&self, prefix: &str) -> Stored<()> {
-        self.bucket.remove_all(prefix).await
+    async fn delete_objects(&self, run: &RunId) -> Stored<()> {
+        for folder in [OUTPUTS, LOGS] {
+            self.bucket.remove_all(&format!("{folder}/{run}/")).await?;
+        }
+        Ok(())
     }
 
     async fn release_plan(&self, digest: &str, life: &str) -> Stored<()> {

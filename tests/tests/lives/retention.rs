@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Tell;
 use ebb_engine::{Attempt, Event, Millis, Moment, Unit, accept};
 use ebb_store::{
-    Expiries as _, MoveTarget as _, PatchRun as _, Patched, Plans as _, ReadRecords as _, ReadRun as _,
-    ReadTarget as _, TargetHead, TellState, Transition,
+    Expiries as _, MoveTarget as _, Objects as _, PatchRun as _, Patched, Plans as _, PutResult as _,
+    ReadRecords as _, ReadRun as _, ReadTarget as _, TargetHead, TellState, Transition,
 };
 use ebb_wire::api::Phase;
 use serde_json::json;
@@ -23,6 +24,13 @@ preStart:
 postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
 "#;
+
+/// A script that prints nothing.
+const SILENT: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  u: {pod: {runner: sh, script: "#!/bin/sh\nexit 0"}}
+"##;
 
 /// Long enough for the test to look at what is there before.
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -121,6 +129,40 @@ pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
     assert_eq!((stored(&world, "damaged").await, stored(&world, "whole").await), (before, 0));
     // It is put off by a day.
     assert!(store.list_expired(now().plus(Millis(0)), 10).await.unwrap().is_empty());
+}
+
+/// Outputs whose record was not written are removed too, and so are logs of scripts that no record names.
+pub(crate) async fn objects_without_a_record_are_removed() {
+    let world = world(Some(KEPT)).await;
+    world.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    world.publish(&plugin("silent@1.0.0", SILENT)).await;
+    for name in ["short", "silent", "long"] {
+        world.create(name, name).await;
+        world.phase(name, Phase::Ready).await;
+    }
+    let store = world.stack().store();
+    let noted = async |name| {
+        let key = [("pk", format!("r#{}", run_id(name, Moment::BeforeReady))), ("sk", "b".to_owned())];
+        let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
+        let (client, table) = (store.dynamo.client(), store.dynamo.table());
+        let found = client.get_item().table_name(table).set_key(Some(key)).send().await.unwrap();
+        found.item.is_some()
+    };
+    assert!(noted("long").await && !noted("short").await);
+    let before = objects(&world);
+    for (name, object) in [("short", "outputs"), ("silent", "logs")] {
+        let run = run_id(name, Moment::BeforeReady);
+        if object == "outputs" {
+            store.note_outputs(&run).await.unwrap();
+        }
+        store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
+        world.delete(name).await;
+        world.phase(name, Phase::Gone).await;
+        world.told(name, &["ready", "gone"]).await;
+    }
+    assert_eq!(objects(&world), before + 2);
+    assert_eq!(round_at(&world, KEPT * 2).await, 2);
+    assert_eq!(objects(&world), before);
 }
 
 /// A run that is open, and an outcome that the platform refuses, keep what is stored of a life.

@@ -58,6 +58,16 @@ fn read_expiry(item: &Item) -> Stored<Expiry> {
     })
 }
 
+/// The first items of a run.
+pub(crate) struct RunPage {
+    /// Their keys.
+    pub(crate) keys: Vec<Item>,
+    /// Whether one of them says that the bucket may have objects of the run.
+    pub(crate) has_objects: bool,
+    /// Whether the run has no further items.
+    pub(crate) is_last: bool,
+}
+
 #[async_trait]
 impl NoteExpiry for Dynamo {
     async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
@@ -91,28 +101,33 @@ impl Dynamo {
         self.delete(key::expiry(life), key::HEAD).await
     }
 
-    /// Deletes all items of a run, its heads first.
-    pub(crate) async fn delete_run(&self, run: &RunId) -> Stored<()> {
+    /// Returns the first items of a run, its heads before its records.
+    pub(crate) async fn page_of_run(&self, run: &RunId) -> Stored<RunPage> {
         let query = self
             .client
             .query()
             .key_condition_expression("pk = :p")
-            .projection_expression("pk, sk")
+            .projection_expression("pk, sk, ob, lg")
             .expression_attribute_values(":p", text(key::run(run)))
             .consistent_read(true)
             .limit(PAGE);
-        loop {
-            let (keys, next) = self.page(query.clone()).await?;
-            let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
-            let writes = futures::stream::iter(batches).map(|batch| self.delete_items(batch));
-            writes.buffer_unordered(BATCHES).try_collect::<()>().await?;
-            if next.is_none() {
-                return Ok(());
-            }
+        let (mut keys, next) = self.page(query).await?;
+        let mut has_objects = false;
+        for key in &mut keys {
+            has_objects |= Reader::new("Query", key).text("sk")? == key::OUTPUTS;
+            has_objects |= key.remove("ob").is_some() | key.remove("lg").is_some();
         }
+        Ok(RunPage { keys, has_objects, is_last: next.is_none() })
     }
 
-    async fn delete_items(&self, keys: Vec<Item>) -> Stored<()> {
+    /// Deletes the items of `keys`.
+    pub(crate) async fn delete_items(&self, keys: Vec<Item>) -> Stored<()> {
+        let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
+        let writes = futures::stream::iter(batches).map(|batch| self.delete_batch(batch));
+        writes.buffer_unordered(BATCHES).try_collect().await
+    }
+
+    async fn delete_batch(&self, keys: Vec<Item>) -> Stored<()> {
         let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
             operation: WRITE,
             reason: error.to_string(),

@@ -12,6 +12,8 @@ const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').ad
 
 /// Sort key of the one item, or the first item, of a partition.
 pub(crate) const HEAD: &str = "h";
+/// Sort key of the item of a run that says that the bucket may have outputs of it.
+pub(crate) const OUTPUTS: &str = "b";
 /// Index shards of what is due.
 pub(crate) const DUE_SHARDS: u8 = 16;
 

@@ -6,6 +6,8 @@
 //! there is a log, `un` whether no backend answered, `dg` digest. `dg` is there exactly when there is a result. `ds` names
 //! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
 //! counts callbacks that were refused, `rr` is the reason of the last one.
+//!
+//! `r#RUN` / `b` is there before outputs of the run go to the bucket, so that a removal need not list what is not there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -371,6 +373,11 @@ impl PutResult for Dynamo {
         }
         self.put_second(run, unit, attempt, result).await?;
         Ok(Put::Second(first))
+    }
+
+    async fn note_outputs(&self, run: &RunId) -> Stored<()> {
+        let key = [("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))];
+        self.put(key.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()).await
     }
 }
 

@@ -16,11 +16,11 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
         assert_eq!(object.is_some(), size > 1024, "{size}");
         let Some(object) = object else { continue };
         // An object that is lost is there again with the next life.
-        world.store.delete_objects(&object).await.unwrap();
+        world.store.bucket.remove(&object).await.unwrap();
         assert!(world.store.get_plan(&key).await.is_err());
         world.store.put_plan(&key, &plan, "k2").await.unwrap();
         assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
-        world.store.delete_objects(&object).await.unwrap();
+        world.store.bucket.remove(&object).await.unwrap();
         world.store.restore_plan(&key, &plan).await.unwrap();
         assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan));
     }

@@ -1,6 +1,6 @@
 use ebb_wire::engine::Timestamp;
 use ebb_wire::engine::Unit;
-use ebb_wire::record::Verdict;
+use ebb_wire::record::{Kept, TryResult, Verdict};
 
 use super::world::{World, result};
 use crate::{Expiries as _, Expiry, NoteExpiry as _, Objects as _, PutResult as _, QueryDue as _};
@@ -45,24 +45,63 @@ pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: World) {
             world.store.put_result(run, Unit(unit), ebb_wire::engine::Attempt(1), &done).await.unwrap();
         }
     }
-    for key in ["outputs/a-1/0.json", "outputs/a-1/1.json", "outputs/ab-1/0.json", "logs/a-1/0.log"] {
+    let outputs = [&one, &other].map(|run| format!("outputs/{run}/0/1/x.json"));
+    for key in &outputs {
         world.store.put_object(key, vec![1]).await.unwrap();
     }
+    for run in [&one, &other] {
+        world.store.note_outputs(run).await.unwrap();
+        world.store.note_outputs(run).await.unwrap();
+    }
+    let before = world.store.read_run(&other).await.unwrap();
     for _ in 0..2 {
         world.store.delete_run(&one).await.unwrap();
-        world.store.delete_objects("outputs/a-").await.unwrap();
     }
     assert_eq!(world.store.read_run(&one).await.unwrap(), []);
     assert_eq!(world.store.read_all_records(&one).await.unwrap(), []);
     assert_eq!(world.store.read_all_records(&other).await.unwrap().len(), 60);
-    for (key, is_there) in [
-        ("outputs/a-1/0.json", false),
-        ("outputs/a-1/1.json", false),
-        ("outputs/ab-1/0.json", true),
-        ("logs/a-1/0.log", true),
-    ] {
-        assert_eq!(world.store.get_object(key).await.unwrap().is_some(), is_there, "{key}");
-    }
+    assert_eq!(world.store.read_run(&other).await.unwrap(), before);
+    assert_eq!(world.store.get_object(&outputs[0]).await.unwrap(), None);
+    assert!(world.store.get_object(&outputs[1]).await.unwrap().is_some());
+}
+
+/// Objects go with a run if a record names them, also a second result's, and otherwise when they are asked for.
+pub(super) async fn objects_are_removed_before_the_records_that_name_them(world: World) {
+    let attempt = ebb_wire::engine::Attempt(1);
+    let run = world.run("a").await;
+    let named = |digest: &str, outputs| TryResult { outputs, ..result(Verdict::Succeeded, digest) };
+    let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
+    let keep = async |run| {
+        for key in &keys {
+            world.store.put_object(key, vec![1]).await.unwrap();
+        }
+        world.store.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
+    };
+    let left = async |run| {
+        let log = world.store.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
+        let mut left = usize::from(log.is_some());
+        for key in &keys {
+            left += usize::from(world.store.get_object(key).await.unwrap().is_some());
+        }
+        left
+    };
+    keep(&run).await;
+    world.store.put_result(&run, Unit(0), attempt, &named("x", Kept::Nothing)).await.unwrap();
+    world.store.put_result(&run, Unit(0), attempt, &named("y", Kept::Bucket(keys[1].clone()))).await.unwrap();
+    world.store.delete_run(&run).await.unwrap();
+    assert_eq!(left(&run).await, 0);
+    keep(&run).await;
+    let log = TryResult { log: true, ..named("x", Kept::Nothing) };
+    world.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
+    world.store.delete_run(&run).await.unwrap();
+    assert_eq!(left(&run).await, 0);
+    // Nothing names them: no list is asked for.
+    keep(&run).await;
+    world.store.put_result(&run, Unit(3), attempt, &named("x", Kept::Nothing)).await.unwrap();
+    world.store.delete_run(&run).await.unwrap();
+    assert_eq!(left(&run).await, 4);
+    world.store.delete_objects(&run).await.unwrap();
+    assert_eq!(left(&run).await, 0);
 }
 
 pub(super) async fn holders_of_a_version_are_listed_by_life(world: World) {

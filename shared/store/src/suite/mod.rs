@@ -129,6 +129,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
         lives:
             lives_expire_when_they_are_due,
             a_removed_run_leaves_nothing_and_others_stay,
+            objects_are_removed_before_the_records_that_name_them,
             holders_of_a_version_are_listed_by_life;
         lost:
             an_event_whose_reply_is_lost_has_happened_once,
