@@ -51,7 +51,9 @@ pub(crate) async fn note_again(env: &Env, run: &Run) -> Result<(), FlowError> {
         if target.release == seen.release {
             return Ok(());
         }
-        target.due = finish::due(env, &target);
+        // The back-off of earlier releases says nothing of this one.
+        let soon = env.now().plus(env.settings.first_look);
+        target.due = Some(finish::due(env, &target).map_or(soon, |due| due.min(soon)));
         target.version += 1;
         let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
