@@ -34,7 +34,7 @@ const AGAIN_MS: u64 = 1_000;
 const LATENCY_MS: u64 = 10;
 const LANDING_MS: u64 = 30_000;
 
-/// What the targets are made of, and how the cluster that answers works.
+/// The documents of the targets, and the behavior of the cluster that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
     /// Units of each target.
@@ -45,7 +45,7 @@ pub struct Design {
     pub fails: u32,
     /// Scripts that run at a time.
     pub slots: usize,
-    /// Whether results are called back.
+    /// True if results are called back.
     pub calls_back: bool,
     /// Percent of the messages of the queue that are lost.
     pub lost: u8,

@@ -429,7 +429,7 @@ impl Table {
         self.is_at_rest_without(None)
     }
 
-    /// Whether no run is open but those of a target.
+    /// Returns whether no run is open but those of a target.
     pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
         let state = self.state();
         let mut roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));

@@ -42,7 +42,7 @@ pub struct Faults {
     pub callbacks: CallbackFaults,
     /// Percent of requests to the relay that it does not answer.
     pub relay: u8,
-    /// Whether another target waits for a cluster that gives no answer.
+    /// True if another target waits for a cluster that gives no answer.
     pub silent: bool,
     /// How long its work waits for a turn there, in milliseconds.
     pub turn_ms: u64,

@@ -38,7 +38,7 @@ pub(crate) struct Breakers {
     changed: Notify,
 }
 
-/// What is known of one cluster.
+/// The state of one cluster.
 #[derive(Default)]
 struct Circuit {
     /// Requests in a row that were not answered. Those that were under way together count as one.
@@ -213,7 +213,7 @@ pub(crate) struct Leave<'a> {
 }
 
 impl Leave<'_> {
-    /// Whether it is for all of `clusters`.
+    /// Returns whether it is for all of `clusters`.
     pub(crate) fn covers(&self, clusters: &BTreeSet<String>) -> bool {
         self.clusters.is_superset(clusters)
     }

@@ -80,7 +80,7 @@ pub async fn lease(env: &Env, run: &Run, this: Try, seen: &Record) -> Result<boo
     Ok(before.result.is_none() && before.leased == seen.leased && before.again == seen.again)
 }
 
-/// Notes the start of the webhooks among `units`. Returns those whose start was noted by nobody before, and the units of
+/// Notes the start of the webhooks among `units`. Returns those whose start was not noted before, and the units of
 /// relays. What was put off is left to `sweep`.
 async fn note_starts(env: &Env, run: &Run, units: Vec<UnsentTry>) -> Result<Vec<UnsentTry>, FlowError> {
     let starts = units.into_iter().filter(|one| !one.is_put_off).map(|one| async move {
@@ -104,11 +104,11 @@ async fn note_starts(env: &Env, run: &Run, units: Vec<UnsentTry>) -> Result<Vec<
 pub struct UnsentTry {
     /// The unit and its try.
     pub try_of: (Unit, Attempt),
-    /// Whether it is a webhook.
+    /// True if it is a webhook.
     pub is_posted: bool,
-    /// Whether its start is recorded.
+    /// True if its start is recorded.
     pub is_started: bool,
-    /// Whether it was put off until now, or was to be asked again by now: a look of `sweep` sends it.
+    /// True if it was put off until now, or was to be asked again by now: a look of `sweep` sends it.
     pub is_put_off: bool,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Behalf {
     pub(crate) unstarted: BTreeSet<(Unit, Attempt)>,
     /// When the look makes the run due again at the latest.
     pub(crate) again: Timestamp,
-    /// Whether the look has passed the units on.
+    /// True if the look has passed the units on.
     pub(crate) is_slice: bool,
 }
 

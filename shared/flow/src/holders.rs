@@ -73,7 +73,7 @@ pub async fn release_life(env: &Env, kind: &str, name: &str, uid: &str, plugins:
 pub struct Holders {
     /// At most [`LISTED`].
     pub list: Vec<PluginHolder>,
-    /// Whether there are more entries; those that were not read may be of lives that are over.
+    /// True if there are more entries; those that were not read may be of lives that are over.
     pub more: bool,
 }
 
@@ -118,7 +118,7 @@ fn life(holder: &PluginHolder) -> String {
     id::life(&holder.kind, &holder.name, &holder.uid)
 }
 
-/// Whether the life of `uid` lasts, or waits for the name.
+/// Returns whether the life of `uid` lasts, or waits for the name.
 fn holds(target: &TargetHead, uid: &str) -> bool {
     let lives = target.uid == uid && target.phase != TargetPhase::Gone;
     lives || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid)

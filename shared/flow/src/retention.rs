@@ -83,9 +83,9 @@ pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<us
     Ok(removed)
 }
 
-/// What a look at a life that is due has come to.
+/// The outcome of a look at a life that is due.
 enum Looked {
-    /// What was stored of it is removed.
+    /// Its items and objects are removed.
     Removed,
     /// Nothing is removed any more.
     Kept,
@@ -131,7 +131,7 @@ async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) 
     remove(env, store, expiry, own, plan.as_deref()).await
 }
 
-/// What a life that is gone has left.
+/// The items and objects of a life that is gone.
 enum Remains {
     /// Nothing but what is stored. The plan, if there is a run.
     Nothing(Option<Arc<Loaded>>),

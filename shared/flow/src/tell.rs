@@ -207,7 +207,7 @@ pub struct Given {
     pub problem: Option<String>,
 }
 
-/// What the resources of a target give, as far as it was made. Only the units are read that they refer to.
+/// Returns the outputs of a target's resources, as far as they were made. It reads only the units that they refer to.
 ///
 /// # Errors
 /// The store's.

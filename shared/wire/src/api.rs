@@ -105,7 +105,7 @@ pub struct PluginDetail {
     pub document: String,
     /// Resources of living targets that hold it: the first eight of each of the first 100 targets.
     pub in_use: Vec<PluginUse>,
-    /// Whether more targets hold it. The list of targets names the plugins of each.
+    /// True if more targets hold it. The list of targets names the plugins of each.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_use_more: bool,
 }
@@ -458,7 +458,7 @@ pub struct Existing {
     /// The outputs that name it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputValue>,
-    /// Whether outputs are left out because the answer has no room for them.
+    /// True if outputs are left out because the answer has no room for them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outputs_left_out: bool,
 }

@@ -21,7 +21,7 @@ pub const ANSWERS_BODY: usize = 6 << 20;
 pub const OUTPUT: usize = 1 << 20;
 /// All outputs of one unit.
 pub const OUTPUTS: usize = 4 << 20;
-/// What a target shows of the outputs of all its units.
+/// Bytes that a target shows of the outputs of all its units.
 pub const SHOWN_OUTPUTS: usize = 4 << 20;
 /// Outputs that stay in the record; larger ones go to the bucket. With the record's own fields this is about what
 /// four write units hold: below it the table is cheaper than a request to the bucket.

@@ -55,7 +55,7 @@ fn remove(world: &World, key: &str) {
     std::fs::remove_file(&files[0]).unwrap();
 }
 
-/// What a sandbox of many resources of one plugin asks of the table.
+/// The requests of a sandbox with many resources of one plugin.
 pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
     let world = World::new().await;
     world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;

@@ -1,4 +1,4 @@
-//! What is stored of a life is removed after its retention, and not before.
+//! The items of a life are removed after its retention, and not before.
 
 use std::path::Path;
 use std::time::Duration;
@@ -89,7 +89,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!((stored(&world, "ends").await, stored(&world, "lasts").await), (0, lasting));
     assert_eq!(objects(&world), 1);
     assert_eq!(round_at(&world, KEPT * 4).await, 0, "once");
-    // Nobody waits for what comes now, and nothing of it is kept.
+    // No one waits for a later callback, and nothing of it is kept.
     let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
     assert_eq!(stored(&world, "ends").await, 0);

@@ -152,7 +152,7 @@ async fn a_plan_of_a_later_format_is_left_alone() {
     assert!(went.is_ok(), "{:#}", went.unwrap_err());
 }
 
-/// What `sweep` cannot read is due again later, and it says so. Nothing else of it is written.
+/// `sweep` makes an unreadable item due again later, and logs it. It writes nothing else of the item.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_sweep_cannot_read_is_put_off() {
     let newer = newer();

@@ -1,4 +1,4 @@
-//! What could not be looked at: it is looked at again after growing waits, so that it keeps nothing else waiting.
+//! Looks that failed. They are repeated after growing waits, so that they delay nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -92,12 +92,12 @@ async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> 
     Ok(())
 }
 
-/// What became of a look at a run.
+/// The outcome of a look at a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Looked {
     /// The run sleeps, is over, or somebody else sees to it.
     Done,
-    /// What was read of it is out of date. Nothing was done.
+    /// The run has changed since it was read. Nothing was done.
     Changed,
     /// While it was looked at, somebody wanted it to be looked at earlier than was known.
     Acted,

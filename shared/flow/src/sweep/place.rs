@@ -39,7 +39,7 @@ pub(super) struct Place<'a> {
     leave: Option<Leave<'a>>,
 }
 
-/// Whether a look had to wait for leave to ask clusters.
+/// True if a look had to wait for leave to ask clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
     /// No.
@@ -76,7 +76,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether nothing may begin any more that waits for a server outside.
+    /// Returns whether nothing may begin any more that waits for a server outside.
     pub(super) fn is_late(&self, env: &Env) -> bool {
         env.now().since(self.begun).0 >= BEGINS
     }

@@ -63,7 +63,7 @@ async fn once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut Place<'a>) -
     if target.tell.is_some()
         && let Err(error) = tell::tell(env, &target).await
     {
-        // What cannot be told must not keep the target from its end.
+        // An outcome that cannot be delivered must not keep the target from its end.
         tracing::warn!(kind, name, %error, "the outcome could not be told");
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
@@ -107,7 +107,7 @@ async fn once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut Place<'a>) -
     Ok(())
 }
 
-/// Whether a run that is being stopped is looked at without its target.
+/// Returns whether a run that is being stopped is looked at without its target.
 async fn is_settling(env: &Env, run: &RunId) -> Result<bool, FlowError> {
     let root = env.store.read_root(run).await?;
     Ok(root.is_some_and(|root| root.head.phase == RunPhase::Stopping && root.head.due.is_some()))

@@ -40,7 +40,7 @@ const LONGEST_ENDS_AGAIN_MS: u64 = 5 * 60 * 1000;
 
 pub(super) type Records = BTreeMap<(Unit, Attempt), Record>;
 
-/// What a look at one run has found so far.
+/// The findings of a look at one run so far.
 pub(super) struct Look {
     pub(super) now: Timestamp,
     when: When,
@@ -63,7 +63,7 @@ struct Start {
     timeout: Millis,
     /// It has said that it runs.
     says_so: bool,
-    /// Nobody but `sweep` begins it.
+    /// Only `sweep` begins it.
     begins_here: bool,
 }
 
@@ -227,7 +227,7 @@ fn waits_until(this: Try, records: &Records) -> Option<Timestamp> {
     Some(Timestamp(next))
 }
 
-/// Whether the try is the first one since its unit was reopened. That of an undo which goes on with what else is to be
+/// Returns whether the try is the first one since its unit was reopened. That of an undo which goes on with what else is to be
 /// taken away is numbered alike, but sent by whoever recorded the one before it.
 fn is_reopened(unit: &UnitPlan, this: Try, records: &Records) -> bool {
     let tries = unit.retry.attempts.max(1);

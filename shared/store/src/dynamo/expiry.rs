@@ -62,9 +62,9 @@ fn read_expiry(item: &Item) -> Stored<Expiry> {
 pub(crate) struct RunPage {
     /// Their keys.
     pub(crate) keys: Vec<Item>,
-    /// Whether one of them says that the bucket may have objects of the run.
+    /// True if one of them says that the bucket may have objects of the run.
     pub(crate) has_objects: bool,
-    /// Whether the run has no further items.
+    /// True if the run has no further items.
     pub(crate) is_last: bool,
 }
 

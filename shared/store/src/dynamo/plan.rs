@@ -25,7 +25,7 @@ const LIVES: &str = "lv";
 /// Writes against those of others who hold or release the same plan.
 const TRIES: usize = 8;
 
-/// What became of a conditional write: the item after it, or as it is.
+/// The outcome of a conditional write: the item after it, or as it is.
 enum Changed {
     Yes(Item),
     No(Option<Item>),

@@ -27,7 +27,7 @@ pub(super) async fn lives_expire_when_they_are_due(world: World) {
     let listed = async |now, limit| store.list_expired(Timestamp(now), limit).await.unwrap();
     assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
     assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
-    // What is urgent does not see them.
+    // The query of urgent items does not see them.
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
     store.put_expiry(&expiry("b", 40)).await.unwrap();
     assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);

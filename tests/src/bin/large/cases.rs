@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::filling::{HELD, KIND, LARGE, sandbox};
 use crate::world::World;
 
-/// What one invocation on AWS has.
+/// The limits of one invocation on AWS.
 const TIME: Duration = Duration::from_secs(29);
 const MEMORY_MIB: u64 = 256;
 
-/// What is measured.
+/// A measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Case {
@@ -49,7 +49,7 @@ impl Case {
     }
 }
 
-/// What a case took.
+/// The measures of a case.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Measured {
@@ -67,7 +67,7 @@ impl Measured {
         format!("{name:10} {took:>7} ms {peak:>5} MiB  {}", requests.join(", "))
     }
 
-    /// What is more than one invocation has.
+    /// Returns the measures above the limits of one invocation.
     pub(crate) fn broken(&self) -> Vec<String> {
         let name = self.case.name();
         let mut broken = Vec::new();

@@ -77,7 +77,7 @@ fn small() -> String {
     )
 }
 
-/// What asks for a sandbox of `resources` resources of a plugin.
+/// Returns the webhook that creates a sandbox of `resources` resources of a plugin.
 pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> Lifecycle {
     let mut document = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources:\n");
     for resource in 0..resources {

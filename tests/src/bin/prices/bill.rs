@@ -39,7 +39,7 @@ struct Line {
     amount: f64,
 }
 
-/// What removes what is stored of a life.
+/// The requests that remove the items and objects of a life.
 const RETENTION: &str = " (retention)";
 /// Sent, received, deleted.
 const REQUESTS_OF_A_MESSAGE: f64 = 3.0;

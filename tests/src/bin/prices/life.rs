@@ -61,7 +61,7 @@ pub(crate) struct Life {
     pub(crate) idle_log_bytes: usize,
     /// Read units of a minute in which nothing is due.
     pub(crate) idle_read_units: f64,
-    /// What removing asks for when its retention is over.
+    /// The requests of its removal when its retention is over.
     pub(crate) removal: Removal,
     /// Bytes that stay until then: in the table what has no time to live, and in the bucket.
     pub(crate) kept: (usize, i64),
@@ -69,7 +69,7 @@ pub(crate) struct Life {
     pub(crate) stays: (usize, i64),
 }
 
-/// What the removal of a life asks for. It is part of an invocation of the schedule.
+/// The requests of the removal of a life. It is part of an invocation of the schedule.
 pub(crate) struct Removal {
     pub(crate) write_units: f64,
     pub(crate) read_units: f64,

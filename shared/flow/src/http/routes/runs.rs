@@ -28,7 +28,7 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UnitsQuery {
-    /// What `next` of the page before said.
+    /// The `next` of the page before.
     after: Option<String>,
 }
 
