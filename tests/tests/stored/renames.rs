@@ -13,6 +13,7 @@ const AT_ONCE: usize = 8;
 const UNREAD: &[(&str, &str, &str)] = &[
     ("check", "at", "it is written anew before it is read"),
     ("mail", "ttl", "the table alone reads it"),
+    ("p", "lv", "a plan whose lives are not known stays, and no life here is removed"),
     (
         "r h",
         "tv",
@@ -27,8 +28,14 @@ const UNREAD: &[(&str, &str, &str)] = &[
         "a teardown waits for a request without an answer, and the lives that go on here do so after that time",
     ),
     ("t", "by", "who has written it reads it, when an answer was lost; the next write leaves another"),
+    (
+        "t",
+        "pv",
+        "it names the entries that the end of a life removes, and those of lives that are over hold nothing",
+    ),
     ("t", "tell.reason", "it tells people why an outcome was not accepted, and no decision reads it"),
     ("t", "ttl", "the table alone reads it"),
+    ("use", "cl", "it tells people the cluster of a holder, and no decision reads it"),
     ("x", "ttl", "the table alone reads it"),
 ];
 

@@ -27,7 +27,7 @@ pub(super) async fn known(later: &Later<'_>) -> anyhow::Result<()> {
     world.until("new", TargetPhase::Ready).await?;
     let withdrawn = plugins::withdraw(&world.env, store, "wide", "1.0.0").await?;
     let held = matches!(&withdrawn, Err(NotWithdrawn::InUse(by)) if by.iter().any(|by| by.target == "wide"));
-    ensure!(held, "nobody holds the plugin of wide: {withdrawn:?}");
+    ensure!(held, "no target holds wide@1.0.0: {withdrawn:?}");
     ensure!(store.read_rounds().await?.contains_key(FAR), "rounds: that of {FAR} is forgotten");
     let silence = store.read_silences().await?;
     ensure!(silence.get(FAR).is_some_and(|noted| noted.why == "it polls"), "rounds: {silence:?}");
