@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shared/wire", &["shared/engine"]),
     ("shared/store", &["shared/wire"]),
     ("shared/outbound", &["shared/wire"]),
+    ("shared/supervise", &["shared/wire"]),
     // The Job of a script is made here, with its author's pod template on it: the relay knows no scripts.
     (
         "shared/flow",
@@ -56,7 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("functions/sweep", &["shared/flow"]),
     ("functions/api", &["shared/flow"]),
     ("functions/relay", &["shared/wire", "shared/cluster"]),
-    ("functions/runner", &["shared/wire"]),
+    ("functions/runner", &["shared/supervise", "shared/wire"]),
     // The command line works on documents without a server, and speaks to one as any client does.
     ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local"]),
 ];

@@ -17,10 +17,8 @@ mod outputs;
 mod prepare;
 mod report;
 mod run;
-mod strays;
 mod tail;
 mod termination;
-mod watch;
 
 const HELP: &str = "\
 Usage: ebb-runner install FOLDER

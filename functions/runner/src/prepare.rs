@@ -1,20 +1,20 @@
 //! A script before it starts: its files, its environment, its interpreter.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use ebb_supervise::interpreter::{self, InterpreterError};
 use ebb_wire::relay::ScriptInput;
 use ebb_wire::runner::Spec;
 use ebb_wire::runner::exit::{NO_INTERPRETER, NOT_STARTABLE};
 use ebb_wire::script::{Interpreter, check_variable};
-use nix::errno::Errno;
 
 /// Why a script cannot be started as it is written, in this image.
 #[derive(Debug)]
@@ -24,6 +24,19 @@ pub(crate) struct Trouble {
     pub(crate) code: i32,
 }
 
+/// Where programs are looked for, in the words of an error.
+const PLACE: &str = "this image";
+
+impl From<InterpreterError> for Trouble {
+    fn from(error: InterpreterError) -> Self {
+        let code = match error {
+            InterpreterError::Invalid(_) | InterpreterError::NotExecutable(_) => NOT_STARTABLE,
+            InterpreterError::Missing(_) => NO_INTERPRETER,
+        };
+        Self { message: error.to_string(), code }
+    }
+}
+
 fn trouble(message: String) -> Trouble {
     Trouble { message, code: NOT_STARTABLE }
 }
@@ -31,8 +44,8 @@ fn trouble(message: String) -> Trouble {
 /// Puts the script's files where it looks for them and starts it: in a process group of its own, with nothing to read
 /// from its standard input. Through its interpreter, as the kernel would, so that its folder may be mounted `noexec`.
 pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
-    let interpreter = Interpreter::of(&spec.text).map_err(trouble)?;
-    let named = interpreter.unwrap_or(Interpreter { path: "/bin/sh", argument: None });
+    // The first line before everything else: it needs nothing of the image.
+    Interpreter::of(&spec.text).map_err(trouble)?;
     for output in &spec.outputs {
         check_path(&output.path).map_err(|why| trouble(format!("output {:?}: {why}", output.name)))?;
         if output.sensitive && spec.relay.is_none() {
@@ -40,15 +53,15 @@ pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
             return Err(trouble(format!("output {name:?} is sensitive, and there is no relay to take it")));
         }
     }
-    let mut command = Command::new(named.path);
+    let mut environment = Vec::new();
     let mut path = env::var_os("PATH").unwrap_or_default();
-    let mut set = |name: &str, value: Vec<u8>| {
+    let mut set = |name: &str, value: Vec<u8>| -> Result<(), Trouble> {
         check_variable(name, &value).map_err(|why| trouble(format!("{name:?}: {why}")))?;
         let value = OsString::from_vec(value);
-        command.env(name, &value);
         if name == "PATH" {
-            path = value;
+            path.clone_from(&value);
         }
+        environment.push((name.to_owned(), value));
         Ok(())
     };
     for (name, value) in &spec.env {
@@ -64,20 +77,21 @@ pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
             set(name, value).map_err(|error| within(error.message))?;
         }
     }
-    check_interpreter(&named, &path, interpreter.is_some())?;
+    let interpreter = interpreter::find(&spec.text, &path, PLACE, |_| true)?;
     let script = Path::new(&spec.folder).join("script");
     fs::create_dir_all(&spec.folder)
         .and_then(|()| write(&script, spec.text.as_bytes(), 0o700))
         .map_err(|error| trouble(format!("{}: {}", script.display(), unwritable(&error))))?;
-    command
-        .args(named.argument)
+    Command::new(interpreter.path)
+        .args(interpreter.argument)
         .arg(&script)
+        .envs(environment)
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| trouble(explain(&error, named.path)))
+        .map_err(|error| trouble(interpreter::explain(&error, interpreter.path, PLACE)))
 }
 
 fn value(input: &ScriptInput) -> Result<Option<Vec<u8>>, String> {
@@ -137,40 +151,5 @@ fn unwritable(error: &io::Error) -> String {
             format!("{error} for user {user}: mount an emptyDir there, or choose another path")
         }
         _ => error.to_string(),
-    }
-}
-
-/// Says of an interpreter that is not there which one it is; `exec` would only say that something is missing.
-fn check_interpreter(named: &Interpreter<'_>, path: &OsStr, is_named: bool) -> Result<(), Trouble> {
-    let missing = |message: String| Err(Trouble { message, code: NO_INTERPRETER });
-    let is_program = |file: &Path| file.metadata().is_ok_and(|about| about.is_file());
-    let interpreter = named.path;
-    if !is_program(Path::new(interpreter)) {
-        let which = if is_named { "" } else { ", which runs scripts without a first line such as #!/bin/sh" };
-        return missing(format!("this image has no {interpreter}, the script's interpreter{which}"));
-    }
-    match named.program() {
-        Some(program) if !env::split_paths(path).any(|folder: PathBuf| is_program(&folder.join(program))) => {
-            missing(format!("this image has no {program:?}, the script's interpreter, in PATH"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn explain(error: &io::Error, interpreter: &str) -> String {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::E2BIG) => {
-            "all environment variables together are larger than the system allows: give large \
-                               inputs a path"
-                .to_owned()
-        }
-        Some(Errno::EACCES) => format!("{interpreter}, the script's interpreter, may not be executed"),
-        Some(Errno::ENOENT) => {
-            format!("{interpreter}, the script's interpreter, needs a loader that this image does not have")
-        }
-        Some(Errno::ENOEXEC) => {
-            format!("{interpreter}, the script's interpreter, is no program for this machine")
-        }
-        _ => format!("the script does not start: {error}"),
     }
 }

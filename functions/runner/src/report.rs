@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use ebb_supervise::WatchEvent;
 use ebb_wire::runner::{RelayAddress, Report, ReportState, VERSION};
 use ebb_wire::unit::TRACEPARENT;
 use ureq::Agent;
@@ -15,7 +16,6 @@ use ureq::http::Uri;
 
 use crate::log::{self, Shared};
 use crate::run::millis;
-use crate::watch::Event;
 
 /// How long a heartbeat may take: the next one is as good.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl Reporter {
         address: &RelayAddress,
         trace: Option<String>,
         tail: &Shared,
-        events: Sender<Event>,
+        events: Sender<WatchEvent>,
     ) -> Result<Self, String> {
         check(&address.url)?;
         let (end, inbox) = channel();
@@ -66,7 +66,7 @@ impl Reporter {
         Ok(Self { end, patience })
     }
 
-    /// Begins to report the end; [`Event::Reported`] says what came of it. Gives how long that takes at most.
+    /// Begins to report the end; [`WatchEvent::Reported`] says what came of it. Gives how long that takes at most.
     pub(crate) fn ended(&self, body: Vec<u8>) -> Duration {
         // It listens until it was told.
         let _ = self.end.send(body);
@@ -82,7 +82,13 @@ struct Relay {
 }
 
 impl Relay {
-    fn work(&self, tail: &Shared, inbox: &Receiver<Vec<u8>>, patience: Duration, events: &Sender<Event>) {
+    fn work(
+        &self,
+        tail: &Shared,
+        inbox: &Receiver<Vec<u8>>,
+        patience: Duration,
+        events: &Sender<WatchEvent>,
+    ) {
         // No heartbeat may keep us busy; 0 would.
         let pause = millis(self.address.heartbeat_ms.max(10));
         let end = loop {
@@ -98,7 +104,7 @@ impl Relay {
             }
         };
         // Nobody listens any more only when we are about to exit.
-        let _ = events.send(Event::Reported(self.deliver(&end, patience)));
+        let _ = events.send(WatchEvent::Reported(self.deliver(&end, patience)));
     }
 
     fn deliver(&self, body: &[u8], patience: Duration) -> bool {

@@ -15,26 +15,20 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ebb_supervise::ScriptWatch;
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::runner::exit::{FAILED, NOT_STARTABLE, USAGE};
 use ebb_wire::runner::{Ended, Report, ReportState, Spec, VERSION};
 use ebb_wire::unit::TRACEPARENT_VARIABLE;
-use nix::sys::prctl::set_child_subreaper;
-use nix::unistd::Pid;
 use serde::Deserialize;
 
+use crate::end;
 use crate::log::{self, Shared};
 use crate::prepare;
 use crate::report::Reporter;
 use crate::tail::Tail;
 use crate::termination::Message;
-use crate::watch::Watch;
-use crate::{end, strays};
 
-/// How long the last of the log may take on its way out after the script is dead.
-const DRAIN: Duration = Duration::from_secs(60);
-/// The same when somebody could not be killed, who may hold it open.
-const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
 /// Longer times are as good as this one, and clocks can still add it.
 const LONGEST: u64 = 100 * 365 * 86_400_000;
 
@@ -48,7 +42,7 @@ pub(crate) fn run(path: &Path) -> i32 {
             return USAGE;
         }
     };
-    let mut watch = match Watch::start(millis(spec.grace_ms)) {
+    let mut watch = match ScriptWatch::start(millis(spec.grace_ms)) {
         Ok(watch) => watch,
         Err(error) => {
             complain(&format!("no signals can be received: {error}"));
@@ -56,7 +50,7 @@ pub(crate) fn run(path: &Path) -> i32 {
         }
     };
     // Fails only where processes cannot be adopted; then the first process of the container does that.
-    let _ = set_child_subreaper(true);
+    let _ = ebb_supervise::adopt_orphans();
     let tail: Shared = Arc::new(Mutex::new(Tail::new(spec.log_tail)));
     let (reporter, ended, code) = match spec
         .relay
@@ -76,16 +70,12 @@ pub(crate) fn run(path: &Path) -> i32 {
 }
 
 /// Stays with a script until it and all that it has started are gone, and its log is out.
-fn attend(spec: &Spec, mut script: Child, tail: &Shared, watch: &mut Watch, begun: Instant) -> Ended {
-    let carried = log::carry(&mut script, tail, &watch.sender());
-    let script = Pid::from_raw(i32::try_from(script.id()).unwrap_or(i32::MAX));
-    let (status, why) = watch.script(script, begun + millis(spec.deadline_ms));
-    let is_empty = strays::kill_all(script);
-    match carried {
-        Ok(()) => watch.drained(if is_empty { DRAIN } else { DRAIN_OF_STUCK }),
-        Err(error) => complain(&format!("the log is not complete: {error}")),
-    }
-    end::judge(spec, status, why)
+fn attend(spec: &Spec, mut script: Child, tail: &Shared, watch: &mut ScriptWatch, begun: Instant) -> Ended {
+    let streams = log::carry(&mut script, tail, &watch.sender()).unwrap_or_else(|error| {
+        complain(&format!("the log is not complete: {error}"));
+        0
+    });
+    end::judge(spec, &watch.attend(&script, Some(begun + millis(spec.deadline_ms)), streams))
 }
 
 fn not_started(why: &str) -> Ended {
@@ -106,7 +96,13 @@ fn complete(mut ended: Ended, tail: &Shared, begun: Instant) -> Ended {
 
 /// Tells everyone who is there how it has ended. Gives whether the unit has failed, which it also does when nobody can
 /// take its outputs.
-fn tell(spec: &Spec, ended: &Ended, tail: &Shared, reporter: Option<&Reporter>, watch: &mut Watch) -> bool {
+fn tell(
+    spec: &Spec,
+    ended: &Ended,
+    tail: &Shared,
+    reporter: Option<&Reporter>,
+    watch: &mut ScriptWatch,
+) -> bool {
     let report = Report {
         v: VERSION,
         log_bytes: log::lock(tail).total(),

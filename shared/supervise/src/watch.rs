@@ -1,0 +1,178 @@
+//! Waiting: for the script's end, its deadline, signals, cancellations, and the other threads of a supervisor.
+
+use std::io;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::exit::{ScriptEnd, StopCause};
+use crate::processes;
+
+/// The longest time that the last of the output may take after all processes of the script are dead.
+const DRAIN: Duration = Duration::from_secs(60);
+/// The same when a process could not be killed, which may hold the stream open.
+const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
+/// A time that is as good as none, and that clocks can still add.
+const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Something that a supervisor waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// A child of this process has changed its state.
+    Child,
+    /// This process has received a signal that asks it to end.
+    Signaled(Signal),
+    /// The script is cancelled. It has this long between `SIGTERM` and `SIGKILL`.
+    Cancelled(Duration),
+    /// An output stream of the script has ended.
+    Drained,
+    /// A report was taken, or was given up.
+    Reported(bool),
+}
+
+/// The events of a supervisor, in their order. The waiting thread wakes at once and never polls.
+#[derive(Debug)]
+pub struct ScriptWatch {
+    events: Receiver<WatchEvent>,
+    sender: Sender<WatchEvent>,
+    grace: Duration,
+    /// When the script was first to be stopped, and why.
+    stop: Option<(Instant, StopRequest)>,
+    /// Output streams of the script that have ended, often before the script itself.
+    drained: usize,
+}
+
+/// A request to stop the script.
+#[derive(Clone, Copy, Debug)]
+struct StopRequest {
+    cause: StopCause,
+    signal: Signal,
+    grace: Duration,
+}
+
+impl ScriptWatch {
+    /// Starts to receive signals: those to this process no longer end it. A script has `grace` between the signal that
+    /// asks it to end and `SIGKILL`, unless a cancellation gives it another time.
+    ///
+    /// # Errors
+    /// No signal handlers can be installed.
+    pub fn start(grace: Duration) -> io::Result<Self> {
+        let (sender, events) = channel();
+        let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
+        let to = sender.clone();
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                let event = match Signal::try_from(signal) {
+                    Ok(Signal::SIGCHLD) => WatchEvent::Child,
+                    Ok(signal) => WatchEvent::Signaled(signal),
+                    Err(_) => continue,
+                };
+                if to.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { events, sender, grace, stop: None, drained: 0 })
+    }
+
+    /// Returns a sender for the other threads of the supervisor.
+    pub fn sender(&self) -> Sender<WatchEvent> {
+        self.sender.clone()
+    }
+
+    /// Returns the next event; `None`: there was none until then. This watch holds a sender, so the channel stays open.
+    fn next(&mut self, until: Instant) -> Option<WatchEvent> {
+        let event = self.events.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+        let request = match event {
+            WatchEvent::Signaled(signal) => {
+                Some(StopRequest { cause: StopCause::Signaled(signal), signal, grace: self.grace })
+            }
+            WatchEvent::Cancelled(grace) => {
+                let grace = grace.min(FAR_AWAY);
+                Some(StopRequest { cause: StopCause::Cancelled, signal: Signal::SIGTERM, grace })
+            }
+            WatchEvent::Drained => {
+                self.drained += 1;
+                None
+            }
+            WatchEvent::Child | WatchEvent::Reported(_) => None,
+        };
+        if let Some(request) = request {
+            self.stop.get_or_insert((Instant::now(), request));
+        }
+        Some(event)
+    }
+
+    /// Attends the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
+    /// is asked to end at `deadline` (`None`: there is none), when this process receives a signal, or when it is
+    /// cancelled; it is killed after the grace period. A process that is stuck in the kernel is left behind.
+    pub fn attend(&mut self, script: &Child, deadline: Option<Instant>, streams: usize) -> ScriptEnd {
+        let script = Pid::from_raw(i32::try_from(script.id()).unwrap_or(i32::MAX));
+        let end = self.wait(script, deadline);
+        let is_empty = processes::kill_all(script);
+        let until = later(if is_empty { DRAIN } else { DRAIN_OF_STUCK });
+        while self.drained < streams && self.next(until).is_some() {}
+        end
+    }
+
+    fn wait(&mut self, script: Pid, deadline: Option<Instant>) -> ScriptEnd {
+        let mut cause = StopCause::Finished;
+        let mut until = deadline.unwrap_or_else(|| later(FAR_AWAY));
+        let mut killed = false;
+        loop {
+            // A request may have come before there was a script.
+            if let (StopCause::Finished, Some((_, request))) = (cause, self.stop) {
+                processes::signal(script, request.signal);
+                cause = request.cause;
+                until = later(request.grace);
+            }
+            match self.next(until) {
+                Some(WatchEvent::Child) => {
+                    if let Some(status) = processes::reap(script) {
+                        return ScriptEnd { status: Some(status), cause };
+                    }
+                }
+                Some(WatchEvent::Signaled(signal)) if cause != StopCause::Finished => {
+                    processes::signal(script, signal);
+                }
+                Some(_) => {}
+                None if killed => return ScriptEnd { status: None, cause },
+                None if cause == StopCause::Finished => {
+                    processes::signal(script, Signal::SIGTERM);
+                    cause = StopCause::Deadline;
+                    until = later(self.grace);
+                }
+                None => {
+                    processes::signal(script, Signal::SIGKILL);
+                    killed = true;
+                    until = later(processes::DEATH);
+                }
+            }
+        }
+    }
+
+    /// Waits until a report was taken or given up, at most for `most`. After a request to stop, waits no longer than
+    /// its grace period. Returns whether the report was taken.
+    pub fn reported(&mut self, most: Duration) -> bool {
+        let begin = Instant::now();
+        let end = later(most);
+        loop {
+            let until = self.stop.map_or(end, |(at, request)| end.min(at.max(begin) + request.grace));
+            match self.next(until) {
+                Some(WatchEvent::Reported(taken)) => return taken,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+}
+
+fn later(wait: Duration) -> Instant {
+    Instant::now() + wait.min(FAR_AWAY)
+}
