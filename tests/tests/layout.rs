@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shared/outbound",
             "shared/flow",
             "shared/readiness",
+            "shared/supervise",
             "shared/cluster",
         ],
     ),

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
+use ebb_supervise::outputs::{self, OPEN_FLAGS};
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::limits::OUTPUTS;
 use ebb_wire::relay::{ScriptOutput, WorkName};
-use ebb_wire::script::OutputTrouble;
 use ebb_wire::value::SecretRef;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -24,19 +23,10 @@ pub(super) fn collect(
     root: &Path,
     state: &Path,
 ) -> Callback {
-    let mut total = 0;
-    let mut found = Vec::new();
-    for (output, place) in outputs.iter().zip(places) {
-        let bytes = match read(place, root) {
-            Ok(bytes) => bytes,
-            Err(trouble) => return trouble.failure(output),
-        };
-        total += bytes.len();
-        if total > OUTPUTS {
-            return OutputTrouble::TooManyBytes(total).failure(output);
-        }
-        found.push((output, bytes));
-    }
+    let found = match outputs::read_all(outputs, |position, _| open_below(&places[position], root)) {
+        Ok(found) => found,
+        Err(failure) => return *failure,
+    };
     let mut result = Callback::new(CallbackStatus::Succeeded);
     for (output, bytes) in found {
         if output.sensitive {
@@ -54,20 +44,9 @@ pub(super) fn collect(
     result
 }
 
-fn read(place: &Path, root: &Path) -> Result<Vec<u8>, OutputTrouble> {
-    let invalid = OutputTrouble::Invalid;
-    let file = open_plain(place, root).map_err(|error| match error {
-        Errno::ENOENT | Errno::ENOTDIR => OutputTrouble::Missing,
-        Errno::ELOOP => invalid("is a symbolic link, not a file".to_owned()),
-        Errno::ENXIO => invalid("is a socket, not a file".to_owned()),
-        error => invalid(format!("cannot be read: {error}")),
-    })?;
-    OutputTrouble::or_bytes(file)
-}
-
-/// Opens without waiting (a FIFO has no writer any more) and without leaving the private root.
-fn open_plain(place: &Path, root: &Path) -> Result<File, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+/// Opens a file without leaving the private root.
+fn open_below(place: &Path, root: &Path) -> Result<File, Errno> {
+    let flags = OFlag::O_RDONLY | OPEN_FLAGS;
     let folder = open(root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let inside = place.strip_prefix(root).unwrap_or(place);
     // Links that the script has made mean what they meant to the script.

@@ -1,18 +1,21 @@
 //! A script before it starts: its first line, its files, its environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ebb_supervise::interpreter;
 use ebb_wire::relay::{Script, ScriptInput};
-use ebb_wire::script::{FIRST_LINE_EXPECTED, Interpreter, check_variable};
+use ebb_wire::script::check_variable;
 use ebb_wire::value::Value;
 
 use super::isolation::{Layout, OWN, below};
 use super::secrets;
-use super::stage::{Launch, Trouble};
+use super::stage::{self, Launch, Trouble};
 use super::work::{Surroundings, Work};
 
 /// A script whose files are in place.
@@ -22,6 +25,8 @@ pub(super) struct Prepared {
     root: PathBuf,
     declared: Vec<String>,
     env: BTreeMap<String, Vec<u8>>,
+    interpreter: String,
+    argument: Option<String>,
     /// Where the output files will be for us, in the order of the request.
     pub(super) outputs: Vec<PathBuf>,
 }
@@ -54,6 +59,8 @@ impl Prepared {
         env.entry("HOME".to_owned()).or_insert_with(|| home.to_string_lossy().into_owned().into_bytes());
         Launch {
             layout,
+            interpreter: self.interpreter.clone(),
+            argument: self.argument.clone(),
             script: own.join("script"),
             folder: home,
             supervisor: nix::unistd::getpid().as_raw(),
@@ -67,8 +74,15 @@ pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Re
     let broken = |error: std::io::Error| Trouble::Broken(format!("{}: {error}", work.folder.display()));
     let root = work.root();
     let layout = Layout::create(&root, &around.state).map_err(broken)?;
-    let mut prepared =
-        Prepared { layout, root, declared: Vec::new(), env: BTreeMap::new(), outputs: Vec::new() };
+    let mut prepared = Prepared {
+        layout,
+        root,
+        declared: Vec::new(),
+        env: BTreeMap::new(),
+        interpreter: String::new(),
+        argument: None,
+        outputs: Vec::new(),
+    };
     prepared.set("PATH", around.path.clone().into_bytes())?;
     prepared.set("LANG", b"C.UTF-8".to_vec())?;
     for (name, value) in around.extra_env.iter().chain(&script.env) {
@@ -86,8 +100,12 @@ pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Re
     }
     let (mark, value) = work.mark();
     prepared.env.insert(mark.to_owned(), value.into_bytes());
-    let path = prepared.env.get("PATH").map(|path| String::from_utf8_lossy(path).into_owned());
-    check_first_line(&script.text, &path.unwrap_or_default()).map_err(Trouble::NotStartable)?;
+    let path = prepared.env.get("PATH").cloned().map(OsString::from_vec).unwrap_or_default();
+    // A script's own `/tmp` is empty when it starts.
+    let found = interpreter::find(&script.text, &path, stage::PLACE, |file| !file.starts_with("/tmp"));
+    let found = found.map_err(|error| Trouble::NotStartable(error.to_string()))?;
+    prepared.interpreter = found.path.to_owned();
+    prepared.argument = found.argument.map(str::to_owned);
     let file = below(&prepared.root, &Path::new(OWN).join("script"));
     write(&file, script.text.as_bytes(), 0o700).map_err(broken)?;
     Ok(prepared)
@@ -137,52 +155,4 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     file.set_permissions(fs::Permissions::from_mode(mode))
-}
-
-/// Whether the kernel will find an interpreter; the error says what is wrong. `path` is the script's `PATH`.
-fn check_first_line(text: &str, path: &str) -> Result<(), String> {
-    let Some(named) = Interpreter::of(text)? else {
-        return Err(format!("the script has no interpreter; {FIRST_LINE_EXPECTED}"));
-    };
-    let interpreter = named.path;
-    // A script's own `/tmp` is empty when it starts.
-    let exists = |file: &Path| file.is_file() && !file.starts_with("/tmp");
-    if !exists(Path::new(interpreter)) {
-        return Err(format!("this machine has no {interpreter}, the script's interpreter"));
-    }
-    // `exec` would fall back on a shell.
-    let mode = fs::metadata(interpreter).map_or(0, |found| found.permissions().mode());
-    if mode & 0o111 == 0 {
-        return Err(format!("{interpreter}, the script's interpreter, may not be executed"));
-    }
-    match named.program() {
-        Some(program) if !path.split(':').any(|folder| exists(&Path::new(folder).join(program))) => {
-            Err(format!("this machine has no {program:?}, the script's interpreter, in PATH"))
-        }
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn first_lines() {
-        for (text, expected) in [
-            ("#!/bin/sh\ntrue", Ok(())),
-            ("#! /bin/sh -eu", Ok(())),
-            ("#!/usr/bin/env sh\n", Ok(())),
-            ("#!/usr/bin/env -S A=b sh -e\n", Ok(())),
-            ("true", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
-            ("#!/no/such -x\n", Err("this machine has no /no/such, the script's interpreter")),
-            ("#!/etc/passwd\n", Err("/etc/passwd, the script's interpreter, may not be executed")),
-            (
-                "#!/usr/bin/env no-such\n",
-                Err("this machine has no \"no-such\", the script's interpreter, in PATH"),
-            ),
-        ] {
-            assert_eq!(check_first_line(text, "/usr/bin:/bin"), expected.map_err(str::to_owned), "{text:?}");
-        }
-    }
 }

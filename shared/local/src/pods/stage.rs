@@ -10,9 +10,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use ebb_supervise::interpreter;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
@@ -22,12 +23,17 @@ use super::isolation::{IsolationError, Layout};
 
 /// The argument that makes our program the stage.
 pub(super) const ARGUMENT: &str = "--ebb-stage";
+/// Where programs are looked for, in the words of an error.
+pub(super) const PLACE: &str = "this machine";
 
 /// What to start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Launch {
     /// Where it is isolated; `None`: not at all.
     pub(super) layout: Option<Layout>,
+    /// The absolute path of the program that runs the script, and its argument.
+    pub(super) interpreter: String,
+    pub(super) argument: Option<String>,
     /// The script's path, as seen after isolation.
     pub(super) script: PathBuf,
     /// Its working folder, as seen after isolation.
@@ -114,9 +120,11 @@ fn become_script(bytes: &[u8]) -> Trouble {
         return error;
     }
     let env = launch.env.into_iter().map(|(name, value)| (name, OsString::from_vec(value)));
-    let mut script = Command::new(&launch.script);
+    // Through its interpreter, as the kernel would, so that the state may be on a file system mounted `noexec`.
+    let mut script = Command::new(&launch.interpreter);
+    script.args(&launch.argument).arg(&launch.script);
     script.env_clear().envs(env).current_dir(&launch.folder).stdin(Stdio::null());
-    explain(&script.exec(), &launch.script)
+    Trouble::NotStartable(interpreter::explain(&script.exec(), &launch.interpreter, PLACE))
 }
 
 fn die_with(supervisor: Pid) -> Result<(), Trouble> {
@@ -124,21 +132,4 @@ fn die_with(supervisor: Pid) -> Result<(), Trouble> {
         .map_err(|error| Trouble::Broken(format!("no signal at death: {error}")))?;
     // It may have died before that.
     if getppid() == supervisor { Ok(()) } else { Err(Trouble::Broken("the supervisor died".to_owned())) }
-}
-
-fn explain(error: &io::Error, script: &Path) -> Trouble {
-    Trouble::NotStartable(match error.kind() {
-        io::ErrorKind::ArgumentListTooLong => {
-            "all environment variables together are larger than the system allows: give large inputs a path"
-                .to_owned()
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "{} may not be executed: is the state on a file system that is mounted noexec?",
-                script.display()
-            )
-        }
-        io::ErrorKind::NotFound => "the interpreter does not exist".to_owned(),
-        _ => format!("the script does not start: {error}"),
-    })
 }

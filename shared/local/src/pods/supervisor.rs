@@ -7,19 +7,16 @@
 //! itself there is a result or a tombstone, and no process of the script is left, unless one is stuck in the kernel.
 //! Assumptions: nobody else writes to the folder while the lock is held, but for `cancel.json`.
 
-use std::io::{self, PipeReader, Read as _, Write as _};
+use std::io::{self, PipeReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ebb_supervise::{ScriptWatch, StopCause, WatchEvent, stream};
 use ebb_wire::callback::{Callback, ReasonCode};
 use ebb_wire::limits::LOG_TAIL;
-use nix::errno::Errno;
-use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getppid, setsid};
+use nix::unistd::{getppid, setsid};
 
 use super::PodsError;
 use super::contained;
@@ -28,7 +25,6 @@ use super::logs::{self, LogWriter};
 use super::outputs;
 use super::script::{self, Prepared};
 use super::stage::{self, Trouble};
-use super::strays;
 use super::work::{Cancel, Life, Received, Surroundings, Work};
 
 /// The argument that makes our program a supervisor; the work's folder follows.
@@ -38,6 +34,8 @@ pub(super) const ARGUMENT: &str = "--ebb-supervise";
 const GRACE: Duration = Duration::from_secs(5);
 /// How often files are looked at while the script runs.
 const LOOK: Duration = Duration::from_millis(25);
+/// Output streams of a script: both of its outputs are one pipe.
+const STREAMS: usize = 1;
 
 /// Runs as supervisor and ends the process if the command line says so; else does nothing.
 ///
@@ -55,16 +53,6 @@ pub fn supervise_if_asked() {
     }
 }
 
-/// How a script came to its end.
-enum End {
-    /// By itself.
-    Exit(WaitStatus),
-    /// It took longer than it may.
-    Deadline,
-    /// Somebody has cancelled it.
-    Cancelled,
-}
-
 /// What becomes of work.
 pub(super) enum Outcome {
     Result(Box<Callback>),
@@ -75,7 +63,7 @@ fn supervise(work: &Work) -> i32 {
     // Fails only if it is the leader of a session already, which is what we want.
     let _ = setsid();
     let around = folder::read_json::<Surroundings>(&work.surroundings()).unwrap_or(None);
-    let outcome = match set_child_subreaper(true) {
+    let outcome = match ebb_supervise::adopt_orphans() {
         Err(error) => failed(ReasonCode::Lost, &format!("no subreaper: {error}")),
         Ok(()) => run(work).unwrap_or_else(|error| failed(ReasonCode::Lost, &error.to_string())),
     };
@@ -128,34 +116,30 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
         Err(trouble) => return Ok(not_started(&trouble)),
     };
     let begin = Instant::now();
-    let pipe = io::pipe().map_err(|error| PodsError::io(&work.folder, error))?;
-    let log = LogWriter::create(&work.folder).map_err(|error| PodsError::io(&work.folder, error))?;
+    let broken = |error| PodsError::io(&work.folder, error);
+    let mut watch = ScriptWatch::start(GRACE).map_err(broken)?;
+    let pipe = io::pipe().map_err(broken)?;
+    let log = LogWriter::create(&work.folder).map_err(broken)?;
     folder::write_whole(&work.started(), b"")?;
     let script = match start(&mut prepared, pipe.1) {
         Ok(script) => script,
         Err(trouble) => return Ok(not_started(&trouble)),
     };
-    let drained = carry(pipe.0, log, around.life);
+    carry(pipe.0, log, around.life, &watch);
+    look_for_cancellation(work, around.life, &watch);
     let deadline = begin.checked_add(Duration::from_millis(request.timeout_ms));
-    let end = wait(work, script, deadline, around.life);
-    let left = strays::kill_descendants();
-    // All writers are dead, so that this ends at once; unless one is stuck in the kernel.
-    let _ = drained.recv_timeout(Duration::from_secs(if left == 0 { 60 } else { 1 }));
+    let end = watch.attend(&script, deadline, STREAMS);
     let took = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let mut result = match end {
-        End::Cancelled => return Ok(Outcome::Tombstone),
-        End::Deadline => {
-            let message = format!("the script took longer than {} ms", request.timeout_ms);
-            Callback::failed(ReasonCode::Timeout, &message)
-        }
-        End::Exit(WaitStatus::Exited(_, 0)) => outputs::collect(
+    let mut result = match end.failure(request.timeout_ms, "the supervisor") {
+        None => outputs::collect(
             &request.name,
             &request.work.outputs,
             &prepared.outputs,
             &work.root(),
             &around.state,
         ),
-        End::Exit(status) => Callback::failed(ReasonCode::Exit, &describe(status)),
+        Some(_) if end.cause == StopCause::Cancelled => return Ok(Outcome::Tombstone),
+        Some(failure) => failure,
     };
     result.took_ms = Some(took);
     result.log = Some(logs::tail_text(&work.folder, LOG_TAIL));
@@ -170,110 +154,46 @@ fn not_started(trouble: &Trouble) -> Outcome {
     failed(code, &trouble.to_string())
 }
 
-fn start(prepared: &mut Prepared, output: io::PipeWriter) -> Result<Pid, Trouble> {
+fn start(prepared: &mut Prepared, output: io::PipeWriter) -> Result<Child, Trouble> {
     let copies =
         || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
     let broken = |error: io::Error| Trouble::Broken(error.to_string());
-    let child = match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
-        Err(Trouble::Unavailable(why)) => stage::launch(&prepared.bare(&why)?, copies().map_err(broken)?)?,
-        other => other?,
-    };
-    Ok(Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)))
+    match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
+        Err(Trouble::Unavailable(why)) => stage::launch(&prepared.bare(&why)?, copies().map_err(broken)?),
+        other => other,
+    }
 }
 
-/// Carries output to the log until all writers are gone, and then says so.
-fn carry(mut from: PipeReader, mut log: LogWriter, life: Life) -> Receiver<()> {
-    let (done, drained) = channel();
-    std::thread::spawn(move || {
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            let count = match from.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => break,
-            };
-            // A full disk must not stop the script.
-            let _ = log.push(&buffer[..count]);
-            if life == Life::OfStarter {
-                let _ = io::stdout().write_all(&buffer[..count]).and_then(|()| io::stdout().flush());
-            }
+/// Carries output to the log until all writers are gone.
+fn carry(from: PipeReader, mut log: LogWriter, life: Life, watch: &ScriptWatch) {
+    stream::carry(from, &watch.sender(), move |bytes| {
+        // A full disk must not stop the script.
+        let _ = log.push(bytes);
+        if life == Life::OfStarter {
+            let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
         }
-        let _ = done.send(());
     });
-    drained
 }
 
-fn wait(work: &Work, script: Pid, deadline: Option<Instant>, life: Life) -> End {
-    let starter = getppid();
-    let mut look = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(status) = reap(script) {
-            return End::Exit(status);
-        }
-        let now = Instant::now();
-        if now >= look {
-            look = now + LOOK;
+/// Starts a thread that looks for the request to cancel the script, and for the end of a starter that it must not
+/// outlive.
+fn look_for_cancellation(work: &Work, life: Life, watch: &ScriptWatch) {
+    let (work, events, starter) = (work.clone(), watch.sender(), getppid());
+    std::thread::spawn(move || {
+        loop {
             let asked: Option<Cancel> = folder::read_json(&work.cancel()).unwrap_or(None);
-            if let Some(asked) = asked {
-                return match terminate(script, Duration::from_millis(asked.grace_ms)) {
-                    // It came through before the signal took effect: what it has made is known, which is better.
-                    Some(status @ WaitStatus::Exited(_, 0)) => End::Exit(status),
-                    _ => End::Cancelled,
-                };
+            let grace = match asked {
+                Some(asked) => Some(Duration::from_millis(asked.grace_ms)),
+                None => (life == Life::OfStarter && getppid() != starter).then_some(GRACE),
+            };
+            if let Some(grace) = grace {
+                // The supervisor no longer listens only when it is about to exit.
+                let _ = events.send(WatchEvent::Cancelled(grace));
+                return;
             }
-            if life == Life::OfStarter && getppid() != starter {
-                terminate(script, GRACE);
-                return End::Cancelled;
-            }
+            std::thread::sleep(LOOK);
         }
-        if deadline.is_some_and(|deadline| now >= deadline) {
-            terminate(script, GRACE);
-            return End::Deadline;
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(10));
-    }
-}
-
-/// Asks the script and all that it has started to end, and waits for the script for at most `grace`. The caller kills
-/// what is left.
-fn terminate(script: Pid, grace: Duration) -> Option<WaitStatus> {
-    strays::signal_descendants(Signal::SIGTERM);
-    let until = Instant::now().checked_add(grace);
-    loop {
-        if let Some(status) = reap(script) {
-            return Some(status);
-        }
-        if until.is_some_and(|until| Instant::now() >= until) {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Reaps who has ended; gives how the script did if it is among them.
-fn reap(script: Pid) -> Option<WaitStatus> {
-    loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => return None,
-            Ok(status) if status.pid() == Some(script) => return Some(status),
-            // Descendants that the script did not wait for.
-            Ok(_) => {}
-            Err(Errno::EINTR) => {}
-            // Cannot be: the script is our child until it is reaped.
-            Err(_) => return Some(WaitStatus::Exited(script, -1)),
-        }
-    }
-}
-
-fn describe(status: WaitStatus) -> String {
-    match status {
-        WaitStatus::Exited(_, code) => format!("the script ended with {code}"),
-        WaitStatus::Signaled(_, signal, _) => format!("the script was ended by {signal}"),
-        other => format!("the script ended in a strange way: {other:?}"),
-    }
+    });
 }
 
 /// Milliseconds since 1970.

@@ -104,7 +104,7 @@ pub(crate) async fn last_line() {
 pub(crate) async fn not_startable() {
     let world = World::new();
     for (attempt, (text, expected)) in [
-        ("echo", "the script has no interpreter"),
+        ("\n#!/bin/sh\n", "the script has no interpreter: there is something before its `#!`"),
         ("#!/no/such/shell\n", "this machine has no /no/such/shell"),
         ("#!/bin/sh\r\necho\r\n", "CR LF"),
         ("#!/usr/bin/env no-such-shell\n", "no \"no-such-shell\""),

@@ -36,8 +36,8 @@ fn main() {
         once: streams_and_returns dropped_is_killed;
         outputs: bytes_untouched binary missing not_files too_large sensitive released inputs_both_ways absent_inputs
             unusable_inputs;
-        outside: supervisor_killed children_without_environment_die stopped_supervisor_at_the_deadline
-            stopped_supervisor_and_a_cancel owner_killed crash_before_the_start;
+        outside: supervisor_killed supervisor_asked_to_end children_without_environment_die
+            stopped_supervisor_at_the_deadline stopped_supervisor_and_a_cancel owner_killed crash_before_the_start;
     };
     libtest_mimic::run(&Arguments::from_args(), tests).exit();
 }

@@ -46,7 +46,11 @@ pub(crate) fn own_if_asked() {
 }
 
 fn kill(pid: &str) {
-    assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
+    send("-KILL", pid);
+}
+
+fn send(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args([signal, pid.trim()]).status().unwrap().success());
 }
 
 /// `kill -9` of the supervisor: what the script has left dies, daemons included, and the work is lost.
@@ -67,6 +71,31 @@ pub(crate) async fn supervisor_killed() {
     eventually("the callback", async || (sent() == 1).then_some(())).await;
     // It may have run: it does not run again.
     assert!(matches!(world.ensure(request).await, WorkState::Ended(_)));
+}
+
+/// `SIGTERM` to the supervisor, as when a machine stops: the script is asked to end and has time to tidy up.
+pub(crate) async fn supervisor_asked_to_end() {
+    let world = World::new();
+    for (code, attempt) in [(3, 1), (0, 2)] {
+        let text = format!(
+            "trap 'echo tidying; printf made >/out/x; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
+        );
+        let mut request = with_outputs(sh(&text), &[("x", "/out/x")]);
+        request.name.attempt = attempt;
+        world.ensure(request.clone()).await;
+        world.prints(&request.name, "up").await;
+        send("-TERM", &fs::read_to_string(world.folder(&request.name).join("pid")).unwrap());
+        let result = world.ended(&request.name).await;
+        let log = result.log.as_deref().unwrap_or_default();
+        assert!(log.ends_with("tidying\n"), "{log}");
+        if code == 0 {
+            assert_eq!(output(&result, "x"), "made");
+        } else {
+            assert_eq!(reason(&result).code, ReasonCode::Lost);
+            let expected = "the supervisor was asked to end by SIGTERM, and the script ended with 3";
+            assert_eq!(reason(&result).message, expected);
+        }
+    }
 }
 
 /// `kill -9` of the supervisor by the script itself, with a child that has dropped its whole environment.
