@@ -130,7 +130,7 @@ pub async fn outputs(env: &Env, result: &TryResult) -> Result<Outputs, FlowError
     some_outputs(env, &result.outputs, |outputs| outputs).await
 }
 
-/// Reads the outputs of many results, [`READS`] at once, and returns `keep` of each, in no order.
+/// Reads the outputs of many results, 32 at once, and returns `keep` of each, in no order.
 ///
 /// # Errors
 /// The store's; [`FlowError::Broken`] when the bucket lost some.
