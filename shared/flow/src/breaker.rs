@@ -65,7 +65,10 @@ impl Circuit {
     }
 
     fn fail(&mut self, begun: Timestamp, now: Timestamp) {
-        if self.failed.is_some_and(|failed| failed > begun) {
+        // The cluster has answered others since, so this says nothing of the cluster.
+        if self.answered.is_some_and(|answered| answered >= begun)
+            || self.failed.is_some_and(|failed| failed > begun)
+        {
             return;
         }
         let hung = now.since(begun).0 >= HUNG_MS;
@@ -279,6 +282,10 @@ mod tests {
         assert!(!lost.is_open(at(2)));
         lost.fail(at(3), at(3));
         assert!(lost.is_open(at(12)) && !lost.is_open(at(13)));
+        // It answered another request meanwhile.
+        let mut slow = Circuit { answered: Some(at(10)), ..Circuit::default() };
+        slow.fail(at(0), at(15));
+        assert!(!slow.is_open(at(15)));
         let mut hung = Circuit::default();
         hung.fail(at(0), at(15));
         assert!(hung.is_open(at(24)) && !hung.is_open(at(25)));
