@@ -60,7 +60,7 @@ enum Stand {
     Tombstoned,
 }
 
-/// What happened in the clusters.
+/// The events in the clusters.
 #[derive(Default)]
 pub struct Works {
     stands: BTreeMap<WorkName, Stand>,
@@ -297,7 +297,7 @@ impl Fleet {
         Self { runtime, table, functions, works, ledger }
     }
 
-    /// What happened in the clusters so far.
+    /// Returns the events in the clusters so far.
     pub fn works(&self) -> MutexGuard<'_, Works> {
         self.works.lock().expect("no panic while it is held")
     }

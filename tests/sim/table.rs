@@ -57,7 +57,7 @@ pub struct State {
     pub plugins: BTreeMap<(String, String), PluginItem>,
     /// Which lives hold which plugin versions: by version and life.
     pub holders: BTreeMap<(String, String), PluginHolder>,
-    /// When what is stored of lives is removed.
+    /// The removal times of the stored data of lives.
     pub expiries: BTreeMap<String, Expiry>,
     /// The bucket.
     pub objects: BTreeMap<String, Vec<u8>>,

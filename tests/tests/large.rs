@@ -10,7 +10,7 @@ fn invocations_stay_within_their_limits() {
         .unwrap();
     let (table, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{table}\n{rest}");
-    // Two pages at most are read of many targets, and nothing but what is shown of many outputs.
+    // At most two pages of many targets are read, and only the shown ones of many outputs.
     for (case, most) in [("ready", 40), ("list", 4), ("withdraw", 125)] {
         let line = table.lines().find(|line| line.starts_with(case)).unwrap();
         let counts =

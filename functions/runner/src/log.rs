@@ -38,7 +38,7 @@ fn start(from: impl Read + Send + 'static, to: OwnedFd, tail: &Shared, events: &
     let (tail, mut to) = (Arc::clone(tail), Some(File::from(to)));
     stream::carry(from, events, move |bytes| {
         lock(&tail).push(bytes);
-        // Without a reader there is no reason to stop the script, nor to stop keeping its log.
+        // A missing reader stops neither the script nor its log.
         if to.as_mut().is_some_and(|to| to.write_all(bytes).is_err()) {
             to = None;
         }

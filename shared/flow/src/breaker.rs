@@ -1,7 +1,7 @@
 //! Circuit breakers: clusters that give no answer are asked less and less often.
 //!
-//! They live in the memory of one instance of a function and decide only when a cluster is asked, never what becomes of a
-//! unit. An instance that knows nothing asks.
+//! Their state is in the memory of one instance of a function. They decide when a cluster is asked, and never how a unit
+//! ends. A new instance asks every cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -22,13 +22,13 @@ const FIRST_WAIT_MS: u64 = 5_000;
 const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
 /// Unanswered requests in a row that open a circuit: a single one may have been lost on its way.
 const OPENS_AT: u32 = 2;
-/// A request that waited this long in vain opens the circuit alone.
+/// One request without an answer for this long opens the circuit.
 const HUNG_MS: u64 = 5_000;
-/// Requests at a time that try out whether a cluster answers again.
+/// Trial requests at a time to a cluster whose circuit was open.
 const TRIALS: usize = 2;
-/// Looks of `sweep` at a time at a cluster that has not answered lately.
+/// Looks of `sweep` at a time that may wait for a cluster that is not known to be healthy.
 const LOOKS: usize = 2;
-/// For how long an answer counts as lately.
+/// For how long after an answer a cluster counts as healthy.
 const FRESH_MS: u64 = 60_000;
 
 /// The circuits of all clusters, by name.
@@ -49,9 +49,9 @@ struct Circuit {
     retry: Option<Timestamp>,
     /// When it answered last.
     answered: Option<Timestamp>,
-    /// Requests under way that try it out.
+    /// Trial requests under way.
     trials: usize,
-    /// Looks that may ask it.
+    /// Looks that hold a permit for it.
     looks: usize,
 }
 
@@ -209,14 +209,14 @@ pub(crate) fn retry_at(env: &Env, cluster: Option<&str>) -> Timestamp {
     env.warm.breakers.lock().get(&cluster).and_then(|circuit| circuit.retry).unwrap_or(soonest).max(soonest)
 }
 
-/// The leave of one look to ask some clusters.
+/// A permit of one look to ask some clusters.
 pub(crate) struct Leave<'a> {
     env: &'a Env,
     clusters: BTreeSet<String>,
 }
 
 impl Leave<'_> {
-    /// Returns whether it is for all of `clusters`.
+    /// Returns whether the permit covers all of `clusters`.
     pub(crate) fn covers(&self, clusters: &BTreeSet<String>) -> bool {
         self.clusters.is_superset(clusters)
     }
@@ -230,7 +230,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Gives a look leave to ask `clusters`, if no more than [`LOOKS`] others wait for one of them that has not answered lately.
+/// Returns a permit for `clusters`, unless [`LOOKS`] looks already wait for one that is not known to be healthy.
 pub(crate) fn try_enter(env: &Env, clusters: BTreeSet<String>) -> Result<Leave<'_>, BTreeSet<String>> {
     let now = env.now();
     let mut circuits = env.warm.breakers.lock();
@@ -248,7 +248,7 @@ pub(crate) fn try_enter(env: &Env, clusters: BTreeSet<String>) -> Result<Leave<'
     Ok(Leave { env, clusters })
 }
 
-/// Waits for what [`try_enter`] gives.
+/// Waits for the permit of [`try_enter`].
 pub(crate) async fn enter(env: &Env, mut clusters: BTreeSet<String>) -> Leave<'_> {
     loop {
         let mut changed = pin!(env.warm.breakers.changed.notified());

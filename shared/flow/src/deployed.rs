@@ -116,7 +116,7 @@ struct Deployed {
 /// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
 /// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
 /// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
-/// `EBB_RETENTION_DAYS` is how long what is stored of targets is kept after they are gone; without it or with 0 for good.
+/// `EBB_RETENTION_DAYS` is the number of days for which the data of gone targets is kept; 0 or no value keeps it forever.
 /// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
 /// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
 ///
@@ -219,7 +219,7 @@ fn callback_url(variables: &Variables, host: Option<&str>) -> Result<String, Dep
 /// Milliseconds of a day.
 const DAY: u64 = 86_400_000;
 
-/// Days; none, or 0: for good.
+/// Returns the time of a number of days; `None` for 0 or no value, which keeps data forever.
 fn retention(variables: &Variables) -> Result<Option<Millis>, DeployedError> {
     let name = "EBB_RETENTION_DAYS";
     let text = variables.optional(name);

@@ -40,7 +40,7 @@ pub struct Work {
     pub epoch: Epoch,
     /// Units to send.
     pub ready: Vec<(Unit, Attempt)>,
-    /// Set when nothing of the run can move any more.
+    /// Set when the run is over.
     pub over: Option<Outcome>,
     /// What is known of it.
     pub memory: Memory,
@@ -100,7 +100,7 @@ async fn go_on(env: &Env, work: Work, behalf: Option<&Behalf>) -> Result<Option<
             }
         };
         next = match over {
-            // The runs that follow are no look's.
+            // The following runs do not belong to the look.
             Some(outcome) => finish::over(env, &work.run, outcome).await?.map(|work| (work, None)),
             None => None,
         };
@@ -214,7 +214,7 @@ async fn send_all(
             Some(Err(failed)) => error = Some(error.unwrap_or(failed)),
         }
     }
-    // The table first: if even that fails, the caller's repetition or the next look is what is left.
+    // The table first: if that fails too, only the caller's repetition or the next look remains.
     let seen = match error {
         None => return Ok((over, wakes.see_to(env, &work.run, behalf).await?)),
         Some(error) if behalf.is_some_and(|look| !look.is_slice) => return Err(error),
@@ -287,7 +287,7 @@ async fn pass_on(
 ) -> Result<Option<Wake>, FlowError> {
     let again = behalf.map(|look| look.again);
     if again.is_none_or(|again| again <= env.now()) {
-        // Refused where it is due sooner anyway. A lost message costs time, so nobody has to look twice for it.
+        // Refused where the run is due sooner anyway. A lost message costs only time, so one attempt is enough.
         let due = env.now().plus(env.settings.first_look);
         env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await?;
     }

@@ -97,7 +97,7 @@ pub struct Settings {
     pub first_look: Millis,
     /// `H` of the protocol: no open run is left alone for longer.
     pub horizon: Millis,
-    /// How long what is stored of a life is kept after it is gone; `None`: for good.
+    /// How long the stored data of a life is kept after it is gone; `None`: forever.
     pub retention: Option<Millis>,
     /// Sends per invocation; the rest goes through the queue.
     pub sends: usize,
@@ -190,7 +190,7 @@ impl Loaded {
     }
 }
 
-/// The memory of a function between invocations: immutable things, clusters that gave no answer, and failed looks.
+/// The memory of a function between invocations: immutable data, clusters that gave no answer, and failed looks.
 pub struct Warm {
     plans: Mutex<Recent<Arc<Loaded>>>,
     /// Plans that are being read, by digest. Each is read once, however many ask for it.
@@ -249,7 +249,7 @@ impl Env {
     /// without events.
     ///
     /// # Errors
-    /// The store's; [`FlowError::Damaged`] when there is no such plan, or it cannot be read.
+    /// The store's; [`FlowError::Damaged`] if the plan does not exist or cannot be read.
     pub async fn plan(&self, digest: &str) -> Result<Arc<Loaded>, FlowError> {
         if let Some(loaded) = lock(&self.warm.plans).get(digest) {
             return Ok(loaded);

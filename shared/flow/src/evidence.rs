@@ -1,6 +1,6 @@
 //! Evidence of a failed webhook request: what was asked, and what came back, free of credentials.
 //!
-//! Masked are the values that the request carried as credentials, and whatever looks like one: tokens, passwords in URLs,
+//! It masks the credentials of the request and everything that looks like a credential: tokens, passwords in URLs, and
 //! members of JSON with such names. The body of an answer is withheld if the unit declares a sensitive output.
 
 use std::sync::LazyLock;
@@ -11,9 +11,9 @@ use ebb_wire::evidence::Evidence;
 use ebb_wire::{limits, sign, unit as headers};
 use regex::Regex;
 
-/// Stands for what is masked.
+/// The replacement of a masked value.
 const MASK: &str = "***";
-/// Values of headers that are shorter are no credentials, and masking them would hide half of an answer.
+/// Header values that are shorter are not credentials, and masking them would hide half of an answer.
 const SHORTEST_SECRET: usize = 8;
 /// Bytes of a content type and of a URL that are kept.
 const LONGEST_LINE: usize = 512;

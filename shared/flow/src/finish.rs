@@ -72,7 +72,7 @@ async fn tells(env: &Env, run: &Run, moved: Option<&Moved>) -> Result<bool, Flow
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
     }
-    // Whoever moved the target may have died before it was told, and a message may be lost again.
+    // The invocation that moved the target may have died before it sent the outcome, and a message may be lost again.
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     let Some(target) = target.filter(holds) else { return Ok(false) };
     if let Err(error) = Box::pin(tell::tell(env, &target)).await {

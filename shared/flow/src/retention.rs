@@ -1,4 +1,4 @@
-//! Retention: what is stored of a life is removed some days after it is gone.
+//! Retention: the stored data of a life is removed some days after it is gone.
 //!
 //! An [`Expiry`] is written before a life begins to end. When it is due, and the life is gone with nothing left of it, its
 //! runs, records, outputs and logs are deleted, and so is its plan, unless another life holds it. Every step may be
@@ -23,7 +23,7 @@ const BEGINS: Duration = Duration::from_secs(5);
 /// A life that cannot be removed yet is looked at again after this long.
 const AGAIN: Millis = Millis(86_400_000);
 
-/// Notes that what is stored of a target is to be removed, before the target begins to end.
+/// Schedules the removal of the stored data of a target, before the target begins to end.
 ///
 /// # Errors
 /// The store's.
@@ -133,7 +133,7 @@ async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) 
 
 /// The items and objects of a life that is gone.
 enum Remains {
-    /// Nothing but what is stored. The plan, if there is a run.
+    /// Only stored data, and the plan if there is a run.
     Nothing(Option<Arc<Loaded>>),
     /// A run that is not closed.
     Open,

@@ -33,9 +33,9 @@ pub(crate) use place::BEGINS;
 use place::Place;
 pub use target::sweep_target;
 
-/// Things that one sweep looks at. Those that wait for a cluster hold no place.
+/// Runs and targets that one sweep looks at. A look that waits for a cluster holds no place.
 const AT_ONCE: usize = 2_000;
-/// Things that are put off at a time, of those that a sweep could not look at to their end.
+/// Unfinished looks that are postponed at a time.
 const PUT_OFF_AT_ONCE: usize = 16;
 /// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
 const LONGEST_HINT: Duration = Duration::from_secs(900);
@@ -53,12 +53,12 @@ pub struct Swept {
     pub late_ms: u64,
 }
 
-/// Whether a look has to wait until the run is due.
+/// The condition under which a look acts on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Yes.
+    /// The run is due.
     Due,
-    /// No: whoever was sending may have died, and nothing is under way from here.
+    /// Always: the sender may have died, and this process has no request under way.
     Anyway,
 }
 
@@ -70,7 +70,7 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<Swept, FlowError
     sweep_until(env, store, std::future::pending()).await
 }
 
-/// Looks at everything that is due. What is not looked at to its end at `end` is given up, and due again.
+/// Looks at everything that is due. A look that is unfinished at `end` is dropped, and its run or target is due again.
 ///
 /// # Errors
 /// The index cannot be asked. What fails later is counted, and due again.
@@ -83,7 +83,7 @@ pub async fn sweep_until(
     let due = store.query_due(now, AT_ONCE).await?;
     let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));
     let mut swept = Swept { late_ms, ..Swept::default() };
-    // Told at once: what hangs must not hide that it is late.
+    // Reported at once: a look that hangs must not hide the delay.
     observe::swept(0, late_ms);
     let places = Places::new(now);
     let begun: Mutex<BTreeSet<Due>> = Mutex::default();
@@ -92,7 +92,7 @@ pub async fn sweep_until(
         let (places, open) = (&places, &open);
         async move {
             let mut place = places.take().await;
-            // What is not looked at now is the first thing of the next sweep: what was looked at is due later.
+            // The next sweep begins with the rest, because everything that was looked at is due later.
             if place.is_late(env) {
                 return None;
             }
@@ -126,7 +126,7 @@ pub async fn sweep_until(
     Ok(swept)
 }
 
-/// Makes something due again later that was not looked at to its end.
+/// Postpones a run or target whose look is unfinished.
 async fn put_off(env: &Env, due: &Due) {
     let wait = env.warm.failing.wait(due, true);
     match due {
@@ -135,7 +135,7 @@ async fn put_off(env: &Env, due: &Due) {
     }
 }
 
-/// Makes due again later what a message is about that was given up. Nothing but the message may know of it otherwise.
+/// Postpones the run or target of a message whose processing was dropped. Without it only the message would know of the work.
 pub async fn put_off_message(env: &Env, message: &Message) {
     match message {
         Message::Run(run)

@@ -71,7 +71,7 @@ pub struct Settings {
     pub units: Units,
     /// Where spans go; `None`: nowhere.
     pub collector: Option<Collector>,
-    /// How long what is stored of a life is kept after it is gone; `None`: for good.
+    /// How long the stored data of a life is kept after it is gone; `None`: forever.
     pub retention: Option<Duration>,
 }
 

@@ -11,7 +11,7 @@ use crate::store::Store;
 /// times in its life and read more often, each time whole.
 pub const LETTER_INLINE: usize = 1 << 10;
 
-/// Letters that one request reads: some tens of read units, with what is held and what is answered among them.
+/// Letters that one request reads: some tens of read units, including the held and the answered ones.
 const PAGE: i32 = 100;
 
 impl Store {

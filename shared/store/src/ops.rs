@@ -156,7 +156,7 @@ pub trait QueryDue: Send + Sync {
 /// Keeps and reads plans (`UpdateItem`, `GetItem`; large ones in the bucket).
 #[async_trait]
 pub trait Plans: Send + Sync {
-    /// Keeps a plan under its digest until all lives that hold it have released it; again is no harm.
+    /// Keeps a plan under its digest until all lives that hold it have released it. The call may be repeated.
     async fn put_plan(&self, digest: &str, json: &[u8], life: &str) -> Stored<()>;
     /// Keeps a plan again that was lost. It stays for good, since not all lives that hold it are known.
     async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()>;
@@ -224,7 +224,7 @@ pub struct PluginHolder {
 pub trait PluginHolders: Send + Sync {
     /// Notes that lives hold versions.
     async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()>;
-    /// Removes the notes of a life. Notes that do not exist are no error.
+    /// Removes the entries of a life. Entries that do not exist are not an error.
     async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()>;
     /// At most `limit` holders of a version, by life; `after` is the life of the last one of the page before.
     async fn list_holders(
@@ -235,7 +235,7 @@ pub trait PluginHolders: Send + Sync {
     ) -> Stored<Vec<PluginHolder>>;
 }
 
-/// When what is stored of a life is removed.
+/// The time at which the stored data of a life is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// The target's kind.
@@ -252,14 +252,14 @@ pub struct Expiry {
     pub due: Timestamp,
 }
 
-/// Notes that what is stored of a life is to be removed (`PutItem`).
+/// Schedules the removal of the stored data of lives (`PutItem`).
 #[async_trait]
 pub trait NoteExpiry: Send + Sync {
     /// Writes or moves the expiry of a life.
     async fn put_expiry(&self, expiry: &Expiry) -> Stored<()>;
 }
 
-/// Removes what is stored of lives (`Query`, `BatchWriteItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
+/// Removes the stored data of lives (`Query`, `BatchWriteItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
 /// may be repeated.
 #[async_trait]
 pub trait Expiries: Send + Sync {
@@ -374,7 +374,7 @@ pub trait Mailbox: Send + Sync {
     async fn answer_letter(&self, cluster: &str, id: &str, answer: &[u8]) -> Stored<bool>;
     /// The answer to a letter, if it has one.
     async fn read_answer(&self, cluster: &str, id: &str) -> Stored<Option<Vec<u8>>>;
-    /// Takes a letter back, which nobody gets from then on; gives the answer that came before.
+    /// Takes a letter back, so that it is not handed out any more. Returns the answer if one came before.
     async fn take_letter(&self, cluster: &str, id: &str) -> Stored<Option<Vec<u8>>>;
 }
 

@@ -132,7 +132,7 @@ pub(crate) async fn bodies_that_are_none() {
     let after = world.state("a", SETUP).await;
     assert_eq!(after.heads, before.heads);
     let mut record = after.records[0].2.clone();
-    // The five that are no JSON among them.
+    // Five of them are not JSON.
     assert_eq!(record.refused.take().map(|refused| refused.count), Some(refused + 5));
     assert_eq!(record, before.records[0].2);
     assert!(world.receiver.calls("POST /next").is_empty());

@@ -15,7 +15,7 @@ postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
 "#;
 
-/// What the list shows that the sandbox `a` waits for.
+/// Returns the `waitsFor` that the list shows for the sandbox `a`.
 async fn listed(world: &World) -> Option<String> {
     let page: TargetPage = world.get("/v1/targets").await.is(200).json();
     page.targets.into_iter().find(|target| target.name == "a")?.waits_for

@@ -99,7 +99,7 @@ pub(crate) async fn gone_targets_are_in_nobodys_way() {
     world.phase("a", Phase::Gone).await;
     assert_eq!(names("/v1/targets").await, ["b"]);
     assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
-    eventually("a lets go of its plugin", async || (holders().await == ["b r"]).then_some(())).await;
+    eventually("a releases its plugin", async || (holders().await == ["b r"]).then_some(())).await;
     let withdraw =
         async || world.ask(reqwest::Method::DELETE, "/v1/plugins/one/versions/1.0.0", None).await.status;
     assert_eq!(withdraw().await, 409);

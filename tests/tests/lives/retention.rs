@@ -32,7 +32,7 @@ preStart:
   u: {pod: {runner: sh, script: "#!/bin/sh\nexit 0"}}
 "##;
 
-/// Long enough for the test to look at what is there before.
+/// Long enough for the test to look at the data before its removal.
 const KEPT: Duration = Duration::from_secs(86_400);
 
 async fn world(retention: Option<Duration>) -> World {
@@ -89,7 +89,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!((stored(&world, "ends").await, stored(&world, "lasts").await), (0, lasting));
     assert_eq!(objects(&world), 1);
     assert_eq!(round_at(&world, KEPT * 4).await, 0, "once");
-    // No one waits for a later callback, and nothing of it is kept.
+    // A later callback finds its run removed, and none of its data is kept.
     let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
     assert_eq!(stored(&world, "ends").await, 0);
@@ -165,7 +165,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
     assert_eq!(objects(&world), before);
 }
 
-/// A run that is open, and an outcome that the platform refuses, keep what is stored of a life.
+/// An open run, and an outcome that the platform refuses, keep the stored data of a life.
 pub(crate) async fn what_is_not_over_keeps_its_records() {
     let world = world(Some(KEPT)).await;
     world.create("a", "long").await;

@@ -286,7 +286,7 @@ impl World {
         Self::start_with(None, Some(clusters), None).await
     }
 
-    /// A stack that keeps what is stored of lives for so long after they are gone.
+    /// Returns a stack that keeps the stored data of gone lives for this long.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start_with(None, None, retention).await
     }

@@ -65,7 +65,7 @@ fn changed(before: &Stored, after: &Stored) -> BTreeSet<String> {
     keys.map(|(partition, _)| partition.clone()).collect()
 }
 
-/// The partition of what is due.
+/// The partition of the due runs and targets.
 fn partition(due: &Due) -> String {
     match due {
         Due::Run(run) => format!("r#{run}"),

@@ -12,10 +12,10 @@ const FIRST_WAIT_MS: u64 = 5_000;
 const HOPELESS_WAIT_MS: u64 = 60_000;
 /// The longest wait.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
-/// Things that are remembered. What is forgotten begins with the first wait.
+/// Runs and targets that are remembered. A forgotten one begins with the first wait.
 const REMEMBERED: usize = 10_000;
 
-/// Failed looks in a row, by what they were at, as far as this instance of a function knows.
+/// The failed looks in a row of each run and target, as far as this instance of a function knows.
 #[derive(Default)]
 pub(crate) struct Failing(Mutex<BTreeMap<Due, u32>>);
 
@@ -25,7 +25,7 @@ impl Failing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was looked at well.
+    /// Forgets `due` after a look that succeeded.
     pub(super) fn ended(&self, due: &Due) {
         self.lock().remove(due);
     }

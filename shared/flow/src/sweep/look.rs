@@ -1,4 +1,4 @@
-//! One run that is due: what is to be sent of it, what has run out of time, and when it is looked at again.
+//! A look at one due run: the tries to send, the tries whose time is up, and the time of the next look.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) async fn look_at<'a>(
                 return Ok(());
             }
             Ok(Looked::Changed) => {}
-            // What is under way now may be from here.
+            // This process may have requests under way now.
             Ok(Looked::Acted) => when = When::Due,
             Err(error) => {
                 put_off(env, id, env.warm.failing.wait(&due, error.is_retryable())).await;
@@ -65,7 +65,7 @@ pub(super) async fn look_at<'a>(
     Ok(())
 }
 
-/// Makes a run that was looked at in vain due again after `wait`, whatever has happened since. Nothing else of it changes.
+/// Makes a run whose look failed due again after `wait`, even if the run has changed since. It changes only the due time.
 pub(super) async fn put_off(env: &Env, id: &RunId, wait: Millis) {
     if !switch::holds(Rule::FailedLookIsDue) {
         return;
@@ -95,11 +95,11 @@ async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> 
 /// The outcome of a look at a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Looked {
-    /// The run sleeps, is over, or somebody else sees to it.
+    /// The run waits, is over, or another invocation takes care of it.
     Done,
     /// The run has changed since it was read. Nothing was done.
     Changed,
-    /// While it was looked at, somebody wanted it to be looked at earlier than was known.
+    /// During the look, another write made the run due earlier.
     Acted,
 }
 
@@ -182,7 +182,7 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
     named.into_iter().map(|cluster| breaker::name(env, cluster)).collect()
 }
 
-/// Leaves a run to a later look: there is no time to wait for the answers of its clusters.
+/// Leaves a run to a later look, because too little time is left to wait for its clusters.
 async fn later(env: &Env, id: &RunId, root: &Head, clusters: &BTreeSet<String>) -> Result<Looked, FlowError> {
     if root.due.is_none_or(|due| due > env.now()) {
         return Ok(Looked::Done);
@@ -237,7 +237,7 @@ fn interval(env: &Env, run: &Run, view: &View) -> Millis {
     shortest.min(env.settings.horizon)
 }
 
-/// Makes the run due at `next`, unless somebody has changed when it is due since it was seen.
+/// Makes the run due at `next`, unless its due time has changed since it was read.
 async fn rearm(env: &Env, id: &RunId, seen: &Head, next: Timestamp) -> Result<Looked, FlowError> {
     let Some(due) = seen.due else { return Ok(Looked::Done) };
     // A look takes its time.

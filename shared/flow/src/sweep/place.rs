@@ -42,9 +42,9 @@ pub(super) struct Place<'a> {
 /// True if a look had to wait for leave to ask clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// No.
+    /// The look did not wait.
     AtOnce,
-    /// Yes: what it has read may be out of date.
+    /// The look waited, so its reads may be out of date.
     Later,
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn look_at<'a>(
     looked
 }
 
-/// Makes a target that was looked at in vain due again after `wait`. Nothing else of it changes.
+/// Makes a target whose look failed due again after `wait`. It changes only the due time.
 pub(super) async fn put_off(env: &Env, kind: &str, name: &str, wait: Millis) {
     let written = async {
         let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
@@ -90,7 +90,7 @@ async fn once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut Place<'a>) -
         drive(env, work).await?;
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    // The first look at a target that is gone is that which tells it.
+    // The first look at a gone target sends its outcome.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     if releases || target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();

@@ -1,4 +1,4 @@
-//! The tries of a run that are under way: what each of them needs.
+//! The open tries of a run, and the next step of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub(super) struct Look {
     pub(super) next: Timestamp,
     /// Tries to send, by when they were asked for last.
     work: Vec<(u64, Try)>,
-    /// Those of them of which no start is recorded.
+    /// The tries in `work` without a recorded start.
     pub(super) unstarted: BTreeSet<(Unit, Attempt)>,
     /// Tries whose start is to be recorded.
     starts: Vec<Start>,
@@ -131,7 +131,7 @@ impl Look {
             return None;
         }
         self.not_before(deadline);
-        // What was put off before it began is not asked again.
+        // A try that was postponed before it began is not asked for again.
         match put_off.filter(|&at| at > begun) {
             Some(again) if again > self.now => self.not_before(again),
             // An accepted request is never sent again, nor one that was accepted when it was asked again: its callback or
@@ -177,8 +177,7 @@ impl Look {
         for (before, start) in noted {
             let before = before?;
             self.not_before(now.plus(start.timeout));
-            // Sent or not, nobody knows. A request may be under way right now, except that of a try which only `sweep`
-            // begins.
+            // The record does not say if the request was sent. It may be under way, unless only `sweep` begins the try.
             let first = before.started.is_none() && before.result.is_none();
             let only_here = first && (self.when == When::Anyway || start.begins_here);
             if only_here && !start.says_so {
@@ -200,7 +199,7 @@ impl Look {
         Ok(())
     }
 
-    /// The tries to send now, those first that were asked for least lately. Clusters that have just given no answer are
+    /// Returns the tries to send now, in the order of their last requests. Clusters that have just given no answer are
     /// asked later.
     pub(super) fn sends(&mut self, env: &Env, run: &Run) -> Vec<(Unit, Attempt)> {
         let mut work = std::mem::take(&mut self.work);
@@ -220,15 +219,15 @@ impl Look {
     }
 }
 
-/// When a try may start that follows a failed one.
+/// Returns when a try may start that follows a failed one.
 fn waits_until(this: Try, records: &Records) -> Option<Timestamp> {
     let before = Attempt(this.attempt.0.checked_sub(1)?);
     let next = records.get(&(this.unit, before))?.result.as_ref()?.next?;
     Some(Timestamp(next))
 }
 
-/// Returns whether the try is the first one since its unit was reopened. That of an undo which goes on with what else is to be
-/// taken away is numbered alike, but sent by whoever recorded the one before it.
+/// Returns whether the try is the first one since its unit was reopened. The next try of an undo that has more to remove has
+/// the same kind of number, but the invocation that recorded the previous try sends it.
 fn is_reopened(unit: &UnitPlan, this: Try, records: &Records) -> bool {
     let tries = unit.retry.attempts.max(1);
     let begins_block = this.attempt > Attempt::FIRST && used(this.attempt, tries) == 1;
@@ -277,7 +276,7 @@ pub(super) async fn expire(
     Ok(all)
 }
 
-/// How a try ends whose time is up: killed first where that can be done. `None`: its relay does not say.
+/// Ends a try whose time is up, at its relay if it has one. Returns `None` if the relay does not say how the try ended.
 async fn killed(env: &Env, run: &Run, this: Try) -> Option<Ended> {
     let unit = run.unit(this.unit)?;
     let timed_out = Ended::Failed(settle::timed_out(unit.timeout_ms / 1000));

@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         self.item.get(name).map(|value| value.as_b().map(AsRef::as_ref).map_err(wrong)).transpose()
     }
 
-    /// The texts of a list; none if there is no such attribute.
+    /// Returns the texts of a list; empty if the attribute does not exist.
     pub(crate) fn text_list(&self, name: &str) -> Stored<Vec<String>> {
         let wrong = || self.broken(format!("attribute {name} is not a list of strings"));
         let Some(value) = self.item.get(name) else { return Ok(vec![]) };

@@ -1,4 +1,4 @@
-//! When what is stored of an ended life is removed: `end#LIFE` / `h`.
+//! The removal times of the stored data of ended lives: `end#LIFE` / `h`.
 //!
 //! The item is written before a life begins to end, so every life that is gone has one. It lies in a shard of the index of
 //! due things that [`QueryDue`](crate::QueryDue) does not ask: removals do not compete with what is urgent.

@@ -68,7 +68,7 @@ pub(crate) fn holders(plugin: &str) -> String {
     format!("use#{}", encode(plugin))
 }
 
-/// When what is stored of a life is removed.
+/// The key of the removal time of the stored data of a life.
 pub(crate) fn expiry(life: &str) -> String {
     format!("end#{life}")
 }

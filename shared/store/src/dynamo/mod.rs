@@ -129,7 +129,7 @@ impl Dynamo {
         Ok(())
     }
 
-    /// Deletes an item. One that does not exist is no error.
+    /// Deletes an item. A missing item is not an error.
     async fn delete(&self, partition: String, sort: &str) -> Stored<()> {
         let request = self
             .client

@@ -7,7 +7,8 @@
 //! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
 //! counts callbacks that were refused, `rr` is the reason of the last one.
 //!
-//! `r#RUN` / `b` is there before outputs of the run go to the bucket, so that a removal need not list what is not there.
+//! `r#RUN` / `b` is written before outputs of the run go to the bucket, so that a removal lists objects only where some may
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

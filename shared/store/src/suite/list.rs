@@ -84,7 +84,7 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: World)
     move_to(gone("a", 2), 1).await;
     assert_eq!(list(TargetList::Living).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
-    // Nothing is read of what is not in the list.
+    // Items outside of the list are not read.
     assert_eq!(world.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
     move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
     assert_eq!(list(TargetList::Living).await, ["a", "b"]);

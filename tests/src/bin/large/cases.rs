@@ -1,4 +1,4 @@
-//! The cases, and what is allowed for each.
+//! The cases and their limits.
 
 use std::collections::BTreeMap;
 use std::path::Path;

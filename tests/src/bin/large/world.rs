@@ -75,7 +75,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Opens what is in `folder`, or begins it.
+    /// Opens the table and the bucket in `folder`, and creates them if they do not exist.
     pub(crate) async fn open(folder: &Path) -> anyhow::Result<Self> {
         let requests = Requests::default();
         let dynamo = Table::open(&folder.join("table"))?;

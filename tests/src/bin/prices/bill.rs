@@ -102,7 +102,7 @@ impl Bill<'_> {
         self.lines(machine, entry).into_iter().map(|line| self.list.cost(line.price, line.amount)).sum()
     }
 
-    /// Dollars of 30 days, and those of it which are to be paid whether or not anything runs. Sandboxes come so often that
+    /// Dollars of 30 days, and those of it which are due even without sandboxes. Sandboxes come so often that
     /// each figure is told in each hour.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// What is paid for whether or not anything runs, and what an invocation takes.
+/// The cost of an idle stack, and the time and memory of an invocation.
 pub(crate) struct Stack {
     /// Memory of each function, in GB.
     pub(crate) memory: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Stack {
     pub(crate) dashboards: usize,
     /// Bytes of the entry's line for a callback.
     pub(crate) entry_line: usize,
-    /// For how many days what is stored of gone sandboxes is kept.
+    /// The number of days for which the data of gone sandboxes is kept.
     pub(crate) retention_days: u64,
     /// Which lines functions print, as `RUST_LOG` says it.
     pub(crate) filter: String,
