@@ -8,7 +8,7 @@ use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
 use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
 use ebb_store::{Note, Patched};
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::id::{event_name, unit_key};
+use ebb_wire::id::{RunId, event_name, unit_key};
 use ebb_wire::relay::{self, Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
 use ebb_wire::sign::{self, MessageId};
 use ebb_wire::token::{Claims, TokenKind, stable_key};
@@ -28,6 +28,7 @@ use crate::outcome::{Ended, Failure, Success};
 use crate::ports::{Message, Relay as _, RelayError};
 use crate::records;
 use crate::run::Run;
+use crate::sweep::LONGEST_HINT;
 use crate::switch::{self, Rule};
 use crate::undo::{self, Undo};
 
@@ -341,9 +342,15 @@ async fn note_started(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> 
 pub async fn hasten(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         match env.store.patch_run(&run.id, &accept(Event::Hastened { due })).await? {
-            Patched::Written(_) => return hint(env, run, due).await,
+            Patched::Written(_) => {
+                hint(env, &run.id, due).await;
+                return Ok(());
+            }
             // Written before, and its answer was lost.
-            Patched::Refused(Some(image)) if image.head.due == Some(due) => return hint(env, run, due).await,
+            Patched::Refused(Some(image)) if image.head.due == Some(due) => {
+                hint(env, &run.id, due).await;
+                return Ok(());
+            }
             Patched::Refused(None) => return Ok(()),
             Patched::Refused(Some(_)) => {}
         }
@@ -356,10 +363,12 @@ pub async fn hasten(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowErro
     Err(FlowError::Contended(format!("run {}", run.id)))
 }
 
-async fn hint(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowError> {
+/// Sends the hint to look at a run at `due`. The schedule finds a run that is due later than the queue can delay a message.
+pub(crate) async fn hint(env: &Env, run: &RunId, due: Timestamp) {
     let wait = Duration::from_millis(due.since(env.now()).0);
-    env.queue.send(Message::Run(run.id.clone()), wait).await;
-    Ok(())
+    if wait < LONGEST_HINT {
+        env.queue.send(Message::Run(run.clone()), wait).await;
+    }
 }
 
 /// The request of a webhook unit.

@@ -361,17 +361,16 @@ async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, F
 async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     let event = Event::Retried { unit, attempt, epoch, to: attempt.next() };
-    let wait = due.since(env.now());
     if !switch::holds(Rule::RetryIsDue) {
         run.patch(env, &accept(event)).await?.ok();
-        env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
+        dispatch::hint(env, &run.id, due).await;
         return Ok(Progress::default());
     }
     if let Some(patch) = accept_waking(event, due)
         && run.patch(env, &patch).await?.is_ok()
     {
         observe::ended(run, this, End::Retried, env.now());
-        env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait.0)).await;
+        dispatch::hint(env, &run.id, due).await;
         return Ok(Progress::default());
     }
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a

@@ -12,6 +12,7 @@ use std::time::Duration;
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Change, Event, RunPhase, Shard, Timestamp, Unit, View, accept};
 use ebb_spec::plan::Work as Kind;
+use ebb_store::Patched;
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
@@ -59,7 +60,7 @@ pub async fn cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
         if !switch::holds(Rule::CancelByEpoch) {
             patch.changes.retain(|change| !matches!(change, Change::SetEpoch(_)));
         }
-        if let ebb_store::Patched::Written(_) = env.store.patch_run(id, &patch).await? {
+        if let Patched::Written(_) = env.store.patch_run(id, &patch).await? {
             return Ok(());
         }
     }
@@ -113,20 +114,32 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
     again(env, run, stopped).await
 }
 
+/// Makes a run that stops due again. Sends one hint for each time at which it is due: looks that happen at once must not
+/// multiply the hints.
 async fn again(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<Work>, FlowError> {
     let waited = env.now().since(stopped).0;
     let landing = stopped.plus(env.settings.landing).since(env.now()).0;
     let wait = (waited / 4).clamp(LOOK_AGAIN_MS, LOOK_AGAIN_MAX_MS);
     // Where only the landing time is left, its end is the next thing that happens.
     let wait = if landing > 0 { wait.min(landing) } else { wait };
-    let next = env.now().plus(ebb_engine::Millis(wait));
+    let now = env.now();
+    let next = now.plus(ebb_engine::Millis(wait));
     let Some(root) = env.store.read_root(&run.id).await? else { return Ok(None) };
     let event = match root.head.due {
-        Some(seen) if seen <= next => Event::Rearmed { seen, version: root.head.version, next },
+        // The write that made it due sent the hint.
+        Some(due) if due > now && due <= next => return Ok(None),
+        Some(seen) if seen <= now => Event::Rearmed { seen, version: root.head.version, next },
         _ => Event::Hastened { due: next },
     };
-    env.store.patch_run(&run.id, &accept(event)).await?;
-    env.queue.send(Message::Run(run.id.clone()), Duration::from_millis(wait)).await;
+    match env.store.patch_run(&run.id, &accept(event)).await? {
+        Patched::Written(_) => dispatch::hint(env, &run.id, next).await,
+        // Written before, and its answer was lost.
+        Patched::Refused(Some(image)) if image.head.due == Some(next) => {
+            dispatch::hint(env, &run.id, next).await;
+        }
+        // Another look made the run due, or the run is closed.
+        Patched::Refused(_) => {}
+    }
     Ok(None)
 }
 

@@ -38,7 +38,7 @@ const AT_ONCE: usize = 2_000;
 /// Unfinished looks that are postponed at a time.
 const PUT_OFF_AT_ONCE: usize = 16;
 /// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
-const LONGEST_HINT: Duration = Duration::from_secs(900);
+pub(crate) const LONGEST_HINT: Duration = Duration::from_secs(900);
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::place::{Entered, Place};
 use super::tries::{Look, Records, expire};
 use super::{LONGEST_HINT, When};
 use crate::breaker;
-use crate::dispatch::Try;
+use crate::dispatch::{self, Try};
 use crate::drive::{Behalf, Work, drive, drive_for};
 use crate::env::Env;
 use crate::error::FlowError;
@@ -83,7 +83,7 @@ async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> 
         let next = now.plus(wait);
         match env.store.patch_run(id, &accept(Event::Postponed { seen: due, next })).await? {
             Patched::Written(_) => {
-                hint(env, id, next).await;
+                dispatch::hint(env, id, next).await;
                 return Ok(());
             }
             Patched::Refused(image) => seen = image.and_then(|image| image.head.due),
@@ -247,18 +247,11 @@ async fn rearm(env: &Env, id: &RunId, seen: &Head, next: Timestamp) -> Result<Lo
         patch.conditions.clear();
     }
     match env.store.patch_run(id, &patch).await? {
-        Patched::Written(_) => hint(env, id, next).await,
+        Patched::Written(_) => dispatch::hint(env, id, next).await,
         // Written before, and its answer was lost.
-        Patched::Refused(Some(image)) if image.head.due == Some(next) => hint(env, id, next).await,
+        Patched::Refused(Some(image)) if image.head.due == Some(next) => dispatch::hint(env, id, next).await,
         Patched::Refused(Some(image)) if image.head.due == Some(due) => return Ok(Looked::Acted),
         Patched::Refused(_) => {}
     }
     Ok(Looked::Done)
-}
-
-async fn hint(env: &Env, id: &RunId, due: Timestamp) {
-    let wait = Duration::from_millis(due.since(env.now()).0);
-    if wait < LONGEST_HINT {
-        env.queue.send(Message::Run(id.clone()), wait).await;
-    }
 }

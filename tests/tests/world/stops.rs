@@ -1,0 +1,37 @@
+//! Looks at a run that stops.
+
+use std::sync::Arc;
+
+use ebb_flow::ports::Message;
+use ebb_tests::sim::{Faults, Kind, Scenario, SetupUnit, World};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::id::RunId;
+
+/// Messages that arrive beside those of the run.
+const EXTRA: usize = 5;
+
+/// Deletes a target whose webhook has not called back, delivers `extra` messages about its run, and returns how many
+/// messages about that run were sent from the deletion to the end.
+fn messages(extra: usize) -> usize {
+    let scenario = Scenario::of(vec![SetupUnit::plain(Kind::Later, 3_600_000, &[])]);
+    let world = Arc::new(World::new(&scenario, Faults::default()));
+    world.sweep();
+    assert_eq!(world.runtime.run(world.ask(Asked::Created)), Some(None));
+    assert_eq!(world.runtime.run(world.ask(Asked::Deleted)), Some(None));
+    let run: RunId = world.table.state().heads.keys().next().expect("the setup has a run").clone();
+    let before = world.queue.sent().len();
+    for _ in 0..extra {
+        let (functions, message) = (Arc::clone(&world.functions), Message::Run(run.clone()));
+        world.runtime.run(async move { functions.message(message).await.ok() });
+    }
+    assert!(world.rest(), "{}", world.story());
+    let about = format!("{:?}", Message::Run(run));
+    world.queue.sent()[before..].iter().filter(|(_, sent)| sent.starts_with(&about)).count()
+}
+
+#[test]
+fn looks_at_the_same_time_do_not_multiply_the_hints() {
+    let alone = messages(0);
+    assert!(alone > 0, "the run is looked at more than once");
+    assert_eq!(messages(EXTRA), alone);
+}
