@@ -43,7 +43,7 @@ pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, bu
     let name = format!("{name}, {}", runs.name());
     Case {
         name,
-        graph: Graph { units, per_item, tries: 2, says: Says::Id, places: None },
+        graph: Graph { units, per_item, tries: 2, says: Says::Id, places: None, sends: None },
         budget,
         unusual: WHOLE,
     }

@@ -69,6 +69,8 @@ pub struct Graph {
     pub says: Says,
     /// How many scripts run at one time; `None`: all.
     pub places: Option<usize>,
+    /// Units that one invocation sends at most; `None`: all.
+    pub sends: Option<usize>,
 }
 
 /// Whether units have outputs.
@@ -193,6 +195,7 @@ pub(super) struct Place {
     pub(super) table: Arc<Table>,
     pub(super) gates: Gates,
     pub(super) outer: Outer,
+    sends: Option<usize>,
     pub(super) loaded: Arc<Loaded>,
     pub(super) running: Mutex<BTreeMap<TaskId, Invocation>>,
     pub(super) ended: Arc<Mutex<Vec<(TaskId, Ended)>>>,
@@ -228,6 +231,7 @@ impl Place {
             table,
             gates,
             outer,
+            sends: graph.sends,
             loaded: Arc::clone(loaded),
             running: Mutex::default(),
             ended: Arc::default(),
@@ -262,8 +266,9 @@ impl Place {
         // Where time passes twice, or nothing but time interferes, the first look is later than the deadline of a unit, which
         // has a hint then.
         let first_look = Millis(if self.late { 1_000 * TIMEOUT_S + 1_000 } else { 60_000 });
-        let settings =
-            Settings { grace: second, answer: second, budget: second, first_look, ..settings(LANDING_MS) };
+        let all = settings(LANDING_MS);
+        let sends = self.sends.unwrap_or(all.sends);
+        let settings = Settings { grace: second, answer: second, budget: second, first_look, sends, ..all };
         let env = Env {
             store: self.table.clone(),
             clock: Arc::new(Clock(self.runtime.clone())),

@@ -62,6 +62,11 @@ fn without(rule: Rule) -> Case {
         R::RecordAccepted => one(Runs::Later, Budget { sweeps: 1, ticks: 2, ..CALM }),
         R::RepetitionsWait => case("chain", Runs::Later, CHAIN, ONE_ITEM, Budget { doubles: 1, ..CALM }),
         R::LeaseBeforeRepeat => one(Runs::AtOnce, Budget { deaths: 1, sweeps: 1, ..CALM }),
+        R::ClaimDelivery => {
+            let mut case = case("two", Runs::AtOnce, &[&[], &[]], ONE_ITEM, Budget { doubles: 1, ..CALM });
+            case.graph.sends = Some(1);
+            case
+        }
         R::PostOnce => one(Runs::Once, Budget { deaths: 1, ..CALM }),
         R::VersionGuardsRearm => one(Runs::Pod, Budget { failures: 1, sweeps: 1, ticks: 1, ..CALM }),
         R::RearmAfterActing => one(Runs::Pod, Budget { failures: 1, sweeps: 1, deaths: 1, ticks: 1, ..CALM }),

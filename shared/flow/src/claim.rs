@@ -1,14 +1,14 @@
-//! Which units are sent by somebody who is not the only one that may send them.
+//! Claims of units that more than one invocation may send.
 //!
-//! Who writes a unit done in the only item of a run alone sees what became ready by it. Several may where a join's
-//! units are in several items, or where a result is given again because its taker may have died. Sending twice is
-//! harmless to a relay, which knows works by their names; a webhook would be posted twice.
+//! In a run of one item, only the writer that marks a unit done sees which units became ready. There may be several senders
+//! if the units of a join are in several items, if a result is repeated, or if the queue delivers a message twice. A relay
+//! knows works by their names, so it may be asked twice. A webhook would be posted twice.
 //!
-//! The only sender of a webhook writes nothing before it posts. All others go by what the record says.
+//! The only sender of a webhook writes nothing before it posts. All others claim the try in its record.
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Attempt, Unit};
+use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_spec::plan::Work;
 use ebb_store::Note;
 use ebb_wire::record::Record;
@@ -23,9 +23,8 @@ use crate::switch::{self, Rule};
 /// Claims that are written at a time.
 const AT_ONCE: usize = 32;
 
-/// Those of `units` that are to be sent from here: one that has neither a result nor the promise of one, and of the
-/// webhooks among them those whose start was noted by nobody before. A try that was claimed by who died before sending
-/// it is found by `sweep`.
+/// Returns the units that the caller sends: units of relays, and webhooks whose start was not noted before. Units with a
+/// result, and accepted ones, are left out. `sweep` finds a try whose claimer died before it sent it.
 ///
 /// One write per webhook.
 ///
@@ -40,9 +39,9 @@ pub async fn claim(
     Ok(mine.into_iter().map(|one| one.try_of).collect())
 }
 
-/// Those of `units` that a repetition of a result sends: units of relays. Whoever took the result first may be posting
-/// the webhooks right now, and has not claimed them where it was the only sender. So `sweep` posts them, once such a
-/// request must have been answered.
+/// Returns the units that a repetition of a result sends: units of relays. The first sender of the result may be posting the
+/// webhooks now, and has not claimed them if it was the only sender. `sweep` posts them once that request must have been
+/// answered.
 ///
 /// One write per webhook, and one for the run.
 ///
@@ -64,8 +63,8 @@ pub async fn leave(
     Ok(relayed.into_iter().map(|one| one.try_of).collect())
 }
 
-/// Takes the lease of a webhook's try that may have been posted before. Of those that saw the same record one gets it, and
-/// has it until its request must have been answered.
+/// Takes the lease of a webhook's try that may have been posted before. One of the callers that saw the same record gets it.
+/// The lease lasts until a request that is sent now must have been answered.
 ///
 /// One write.
 ///
@@ -78,6 +77,40 @@ pub async fn lease(env: &Env, run: &Run, this: Try, seen: &Record) -> Result<boo
     let until = env.now().plus(env.settings.sending());
     let before = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Leased(until)).await?;
     Ok(before.result.is_none() && before.leased == seen.leased && before.again == seen.again)
+}
+
+/// Returns true if one delivery of a message posts the webhooks among `units`, which the message passed on at `passed`. The
+/// queue may deliver the message again. The lease of the first webhook stands for all of them. A look takes its leases
+/// before it passes units on, so the lease of a delivery is later.
+///
+/// One write, if there is a webhook.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn claim_delivery(
+    env: &Env,
+    run: &Run,
+    units: &[(Unit, Attempt)],
+    passed: Timestamp,
+) -> Result<bool, FlowError> {
+    let first = units.iter().find(|(unit, _)| is_posted(run, *unit));
+    let Some(&(unit, attempt)) = first.filter(|_| switch::holds(Rule::ClaimDelivery)) else {
+        return Ok(true);
+    };
+    let now = env.now();
+    let until = now.max(passed.plus(Millis(1))).plus(env.settings.sending());
+    let before = env.store.note_record(&run.id, unit, attempt, &Note::Leased(until)).await?;
+    // The answer to its request may have ended the lease.
+    let is_answered = before.result.is_some()
+        || before.accepted.is_some()
+        || before.again.is_some_and(|again| again > passed.0);
+    let of_a_look = passed.plus(env.settings.sending());
+    let is_leased = before.leased.map(Timestamp).is_some_and(|until| until > of_a_look && until > now);
+    Ok(!is_answered && !is_leased)
+}
+
+fn is_posted(run: &Run, unit: Unit) -> bool {
+    run.unit(unit).is_some_and(|unit| matches!(unit.work, Work::Webhook(_)))
 }
 
 /// Notes the start of the webhooks among `units`. Returns those whose start was not noted before, and the units of
@@ -112,8 +145,8 @@ pub struct UnsentTry {
     pub is_put_off: bool,
 }
 
-/// Those of `units` that have neither a result nor the promise of one: what is accepted is never sent again, and what is
-/// put off not before its time.
+/// Returns the units that have neither a result nor the promise of one. Accepted units are never sent again, and units that
+/// are put off not before their time.
 ///
 /// # Errors
 /// The store's.
@@ -132,7 +165,7 @@ pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result
     };
     let unsent = units.into_iter().filter_map(|try_of| {
         let record = records.get(&try_of);
-        let is_posted = run.unit(try_of.0).is_some_and(|unit| matches!(unit.work, Work::Webhook(_)));
+        let is_posted = is_posted(run, try_of.0);
         let is_started = record.is_some_and(|record| record.started.is_some());
         let is_put_off = record.is_some_and(|record| record.again.is_some());
         record.is_none_or(is_unsent).then_some(UnsentTry { try_of, is_posted, is_started, is_put_off })

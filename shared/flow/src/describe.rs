@@ -57,6 +57,12 @@ pub(crate) async fn ask(
     if record.result.is_some() || record.accepted.is_some() {
         return Ok(Sent::later(None));
     }
+    let posted = record.posted.map_or(env.now(), Timestamp);
+    let open_for = posted.plus(env.settings.sending()).since(env.now()).0;
+    if record.posted.is_some() && record.again.is_none() && open_for > 0 {
+        // Another invocation may still wait for the answer. One that got none has noted when to ask.
+        return ask_again(env, run, this, open_for.div_ceil(1000)).await;
+    }
     let Some(url) = describe else {
         let failure = Failure::new(ReasonCode::Connect, "no answer to its request is known");
         return unanswered(env, run, this, None, failure).await;
@@ -83,7 +89,6 @@ pub(crate) async fn ask(
         }
         Ok(response) if response.status == 404 => {
             let acts = Millis(webhook.acts_within_ms.unwrap_or(unit.timeout_ms));
-            let posted = record.posted.map_or(env.now(), Timestamp);
             let wait = posted.plus(env.settings.landing).plus(acts).since(env.now()).0;
             if wait > 0 {
                 return ask_again(env, run, this, wait.div_ceil(1000)).await;

@@ -291,13 +291,14 @@ async fn pass_on(
         let due = env.now().plus(env.settings.first_look);
         env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::Event::Hastened { due })).await?;
     }
-    let slices = units.chunks(SLICE).map(|slice| Message::dispatch(&work.run.id, work.epoch, slice, again));
+    let slices =
+        units.chunks(SLICE).map(|slice| Message::dispatch(&work.run.id, work.epoch, slice, again, env.now()));
     env.queue.send_all(slices.collect()).await;
     Ok(again.filter(|&again| again > env.now()).map(Wake::Poll))
 }
 
-/// Sends a slice that another invocation has passed on, as far as it still has to be sent. `again`: when the look that has
-/// passed it on looks at the run again, if it was one.
+/// Sends a slice that another invocation passed on at `passed`, as far as it still has to be sent. `again`: when the look that
+/// has passed it on looks at the run again, if it was one.
 ///
 /// # Errors
 /// The store's.
@@ -307,6 +308,7 @@ pub async fn slice(
     epoch: Epoch,
     units: &[(Unit, Attempt)],
     again: Option<Timestamp>,
+    passed: Timestamp,
 ) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, run).await? else { return Ok(()) };
     let view = run.look(env).await?;
@@ -316,7 +318,9 @@ pub async fn slice(
     }
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &view).into_iter().collect();
     let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
-    let unsent = claim::unsent(env, &run, ready).await?;
+    let is_own = claim::claim_delivery(env, &run, units, passed).await?;
+    let mut unsent = claim::unsent(env, &run, ready).await?;
+    unsent.retain(|one| is_own || !one.is_posted);
     let ready = unsent.iter().map(|one| one.try_of).collect();
     let work = Work { run, epoch, ready, over: None, memory: Memory::default() };
     let Some(again) = again else { return drive(env, work).await };

@@ -124,6 +124,9 @@ pub enum Message {
         /// When the look that passes them on looks at the run again; `None`: no look does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         again: Option<u64>,
+        /// When they were passed on. `None`: by a version that did not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        passed: Option<u64>,
     },
     /// `sweep` is to look at a run, if it is due.
     Run(RunId),
@@ -145,10 +148,17 @@ pub enum Message {
 }
 
 impl Message {
-    /// The message that sends `units`, for a look that looks at the run `again` if it is one.
-    pub fn dispatch(run: &RunId, epoch: Epoch, units: &[(Unit, Attempt)], again: Option<Timestamp>) -> Self {
+    /// Returns the message that sends `units`, passed on at `passed`, for a look that looks at the run `again` if it is one.
+    pub fn dispatch(
+        run: &RunId,
+        epoch: Epoch,
+        units: &[(Unit, Attempt)],
+        again: Option<Timestamp>,
+        passed: Timestamp,
+    ) -> Self {
         let units = units.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
-        Self::Dispatch { run: run.clone(), epoch: epoch.0, units, again: again.map(|at| at.0) }
+        let again = again.map(|at| at.0);
+        Self::Dispatch { run: run.clone(), epoch: epoch.0, units, again, passed: Some(passed.0) }
     }
 
     /// The message that looks at one try.

@@ -166,10 +166,11 @@ pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowErr
         Message::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
         Message::Target(kind, name) => sweep_target(env, kind, name).await,
         Message::Mark => Ok(env.store.mark(Mark::Queue, env.now()).await?),
-        Message::Dispatch { run, epoch, units, again } => {
+        Message::Dispatch { run, epoch, units, again, passed } => {
             let units: Vec<(Unit, Attempt)> =
                 units.iter().map(|&(unit, attempt)| (Unit(unit), Attempt(attempt))).collect();
-            slice(env, run, Epoch(*epoch), &units, again.map(Timestamp)).await
+            let passed = passed.map_or(env.now(), Timestamp);
+            slice(env, run, Epoch(*epoch), &units, again.map(Timestamp), passed).await
         }
     }
 }

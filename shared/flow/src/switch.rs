@@ -30,6 +30,8 @@ pub enum Rule {
     RepetitionsWait,
     /// 5: of several sweeps one posts a webhook again.
     LeaseBeforeRepeat,
+    /// 5: one delivery of a message posts the webhooks that it passes on.
+    ClaimDelivery,
     /// 5: a request that is not idempotent is posted once.
     PostOnce,
     /// 6: whoever puts a wake-up off must have seen what asked for it.
@@ -64,7 +66,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
@@ -77,6 +79,7 @@ impl Rule {
         Self::RecordAccepted,
         Self::RepetitionsWait,
         Self::LeaseBeforeRepeat,
+        Self::ClaimDelivery,
         Self::PostOnce,
         Self::VersionGuardsRearm,
         Self::RearmAfterActing,

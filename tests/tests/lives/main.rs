@@ -42,7 +42,8 @@ fn main() {
             an_undo_has_the_key_of_what_it_undoes;
         setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again
             asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready
-            not_idempotent_with_an_unknown_outcome not_idempotent_and_described;
+            not_idempotent_with_an_unknown_outcome not_idempotent_and_described
+            not_idempotent_and_looked_at_while_it_is_posted;
         platform: time_to_live outcomes_until_they_are_taken a_restart_in_between;
         retention: lives_are_removed_after_their_retention what_may_exist_keeps_its_records
             what_is_not_over_keeps_its_records what_cannot_be_looked_at_is_put_off

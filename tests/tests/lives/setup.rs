@@ -353,3 +353,20 @@ pub(crate) async fn not_idempotent_and_described() {
     world.phase("b", Phase::Gone).await;
     assert_eq!(world.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
 }
+
+/// A second sender that finds a request under way asks for its outcome only once it must have been answered.
+pub(crate) async fn not_idempotent_and_looked_at_while_it_is_posted() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::ok(json!({"id": "made"})));
+    world.publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ""))).await;
+    let make = world.receiver.hold("POST /make");
+    world.create("a", "once").await;
+    world.receiver.call("POST /make", 1).await;
+    let run = crate::world::run_id("a", ebb_engine::Moment::BeforeReady);
+    let env = world.stack().env();
+    ebb_flow::sweep::sweep_run(env, &run, ebb_flow::sweep::When::Anyway).await.unwrap();
+    assert_eq!(world.target("a").await.unwrap().info.phase, Phase::Starting);
+    drop(make);
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(world.receiver.calls("POST /make").len(), 1);
+}
