@@ -186,7 +186,7 @@ impl Functions {
         self.invoke("why", move |env, _| async move {
             let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
             let loaded = env.plan(&target.plan).await?;
-            let exists = ebb_flow::api::why::existing(&env, &target, &loaded).await?;
+            let exists = ebb_flow::api::existing::existing(&env, &target, &loaded).await?;
             Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })
         .await

@@ -2,6 +2,7 @@
 
 pub mod checks;
 pub mod clusters;
+pub mod existing;
 pub mod logs;
 pub mod plans;
 pub mod plugins;

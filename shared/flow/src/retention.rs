@@ -12,7 +12,7 @@ use ebb_spec::plan::Work;
 use ebb_store::{Expiries, Expiry, TargetHead, TargetList, Transition, Waiting};
 use ebb_wire::id::{self, RunId};
 
-use crate::api::why;
+use crate::api::existing;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 
@@ -161,7 +161,7 @@ async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
         ..TargetHead::new(&expiry.kind, &expiry.name, &expiry.uid, env.now())
     };
     let loaded = env.plan(&expiry.plan).await?;
-    let is_over = why::existing(env, &target, &loaded).await?.is_empty();
+    let is_over = existing::existing(env, &target, &loaded).await?.is_empty();
     Ok(if is_over { Remains::Nothing(Some(loaded)) } else { Remains::Possible })
 }
 

@@ -370,3 +370,29 @@ pub(crate) async fn not_idempotent_and_looked_at_while_it_is_posted() {
     world.phase("a", Phase::Ready).await;
     assert_eq!(world.receiver.calls("POST /make").len(), 1);
 }
+
+/// `bad` cannot be sent: what it reads has no such field. `next` waits for `fails`.
+const UNSTARTED: &str = r#"
+preStart:
+  made: {webhook: {url: "RECEIVER/made"}, outputs: {all: {value: "${response.body}"}}}
+  fails: {retry: {attempts: 1}, webhook: {url: "RECEIVER/fails"}}
+  next: {after: [fails], webhook: {url: "RECEIVER/next"}}
+  bad: {retry: {attempts: 1}, webhook: {url: "RECEIVER/bad", body: {id: "${units.made.outputs.all.id}"}}}
+postStop:
+  undo-made: {undoes: made, webhook: {url: "RECEIVER/undo"}}
+  undo-fails: {undoes: fails, webhook: {url: "RECEIVER/undo"}}
+  undo-next: {undoes: next, webhook: {url: "RECEIVER/undo"}}
+  undo-bad: {undoes: bad, webhook: {url: "RECEIVER/undo"}}
+"#;
+
+pub(crate) async fn what_never_started_is_not_listed() {
+    let world = World::new().await;
+    world.receiver.on("POST /fails", |_, _| Reply::status(400));
+    world.publish(&plugin("unstarted@1.0.0", UNSTARTED)).await;
+    world.create("a", "unstarted").await;
+    world.phase("a", Phase::Failed).await;
+    assert!(world.receiver.calls("POST /bad").is_empty() && world.receiver.calls("POST /next").is_empty());
+    let exists = world.why("a").await.exists;
+    let exists: Vec<_> = exists.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
+    assert_eq!(exists, [("r/made", Certainty::Exists), ("r/fails", Certainty::Possible)]);
+}

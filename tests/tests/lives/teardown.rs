@@ -241,7 +241,9 @@ pub(crate) async fn gives_up_and_is_abandoned() {
         (1, 0)
     );
     assert_eq!(left(&world).await, ["r/make", "r/mark"]);
-    assert!(world.why("a").await.summary.contains("an operator let go"));
+    let summary = world.why("a").await.summary;
+    let end = "some of it may be left; r/drop, r/unmark: waived by an operator: the cluster is no more";
+    assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
     world.told("a", &["ready", "stuck", "gone"]).await;
     world.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
 }
@@ -322,17 +324,62 @@ pub(crate) async fn an_answer_of_the_backend_is_final() {
     assert_eq!(world.receiver.calls("DELETE /thing").len(), 1);
 }
 
-const PLAIN: &str = r#"
+/// `drop` is tried once, and gets no answer in time.
+const DEAF: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}}
 postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+  drop: {undoes: make, timeout: 3s, retry: {attempts: 1}, webhook: {url: "RECEIVER/drop"}}
 "#;
+
+/// An undo whose request was given up may still be under way when an operator abandons the target.
+pub(crate) async fn an_undo_that_ends_after_it_was_abandoned() {
+    let world = World::new().await;
+    world.publish(&plugin("deaf@1.0.0", DEAF)).await;
+    world.create("a", "deaf").await;
+    world.phase("a", Phase::Ready).await;
+    let hold = world.receiver.hold("POST /drop");
+    world.delete("a").await;
+    let call = world.receiver.call("POST /drop", 1).await;
+    // The request is under way: nothing can be waived yet, and the answer says why.
+    let abandon = "/v1/targets/sandbox/a/abandon";
+    let reason = || Some(json!({"reason": "the receiver hangs"}));
+    let early = world.ask(Method::POST, abandon, reason()).await.is_problem(409, "not-stuck");
+    assert!(early.detail.contains("may be running"), "{early:?}");
+    world.phase("a", Phase::Stuck).await;
+    world.ask(Method::POST, abandon, reason()).await.is(202);
+    world.phase("a", Phase::Gone).await;
+    let why = world.why("a").await;
+    assert_eq!(why.exists.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
+    let [note] = &why.notes[..] else { panic!("{why:?}") };
+    assert!(note.contains("r/drop") && note.contains("may still act"), "{note}");
+    // The receiver reports its success, which is kept.
+    let done = world.callback(call.token(), &json!({"status": "succeeded"})).await;
+    done.is_problem(409, "late");
+    let why = world.why("a").await;
+    assert_eq!((why.exists, why.notes), (vec![], vec![]));
+    assert!(why.summary.ends_with("nothing of it is left"), "{}", why.summary);
+    drop(hold);
+}
+
+pub(crate) async fn why_a_target_is_gone() {
+    let world = World::new().await;
+    world.publish(&plugin("plain@1.0.0", DEAF)).await;
+    world.delete("never").await;
+    let summary = world.why("never").await.summary;
+    assert!(summary.ends_with("it was deleted before it was created"), "{summary}");
+    world.create("a", "plain").await;
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let summary = world.why("a").await.summary;
+    assert!(summary.ends_with("nothing of it is left"), "{summary}");
+}
 
 /// A receiver that died before it answered has only the key of the creation to find what it made.
 pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
     let world = World::new().await;
-    world.publish(&plugin("plain@1.0.0", PLAIN)).await;
+    world.publish(&plugin("plain@1.0.0", DEAF)).await;
     world.create("a", "plain").await;
     world.phase("a", Phase::Ready).await;
     world.delete("a").await;

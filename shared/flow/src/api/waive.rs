@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Moment, RunPhase, Status, TargetPhase, Unit};
+use ebb_store::TargetHead;
 use ebb_wire::api::{Abandon, Skip, Waived};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::limits;
-use ebb_wire::record::Record;
+use ebb_wire::record::{Record, Verdict};
 
 use crate::claim;
 use crate::drive::{Work, drive};
@@ -118,7 +119,7 @@ async fn waive(
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(Answer::Unknown) };
     let stops = [Moment::BeforeStop, Moment::AfterStop];
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
-    let not_stuck = || Answer::NotStuck(format!("{kind}/{name} is not stuck"));
+    let not_stuck = || Answer::NotStuck(not_stuck(&target));
     let Some(moment) = target.moment.filter(|moment| torn_down && stops.contains(moment)) else {
         return Ok(not_stuck());
     };
@@ -163,6 +164,20 @@ async fn waive(
     Ok(Answer::Waived(Waived { run: id.to_string(), units: units.into_values().collect() }))
 }
 
+/// Returns why nothing of a target can be waived that is not stuck, and what to do.
+fn not_stuck(target: &TargetHead) -> String {
+    let why = match target.phase {
+        TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
+            "its teardown has not begun: delete it first"
+        }
+        TargetPhase::Stopping | TargetPhase::Stuck => {
+            "units of its teardown may be running: wait until they have succeeded or failed"
+        }
+        TargetPhase::Gone => "it is gone",
+    };
+    format!("{}/{} is not stuck: {why}", target.kind, target.name)
+}
+
 /// Why nothing of a run can be waived; names the units that can.
 fn nothing_to_waive(run: &Run, view: &ebb_engine::View, named: Option<&str>) -> String {
     let failed = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed);
@@ -178,9 +193,78 @@ fn is_in_flight(run: &Run, view: &ebb_engine::View, unit: Unit) -> bool {
     in_flight(run.graph(), view).iter().any(|(open, _)| *open == unit)
 }
 
-/// Whether the last try of a unit was let go, by its records.
-pub fn is_waived<'a>(records: impl IntoIterator<Item = &'a Record>) -> bool {
-    let results = records.into_iter().filter_map(|record| record.result.as_ref());
-    let last = results.max_by_key(|result| result.at).and_then(|result| result.reason.as_ref());
-    last.is_some_and(|reason| reason.code == ReasonCode::Waived)
+/// Returns the reason with which a unit was waived, by its records in the order of tries. `None` if its last result is not a
+/// waiver, or if the try that was under way has succeeded since.
+pub(crate) fn waiver(records: &[Record]) -> Option<&Reason> {
+    let mut ended = records.iter().rev().filter(|record| record.result.is_some());
+    let last = ended.next()?;
+    let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Waived)?;
+    let before = ended.next().filter(|record| verdict(record) == Some(Verdict::Failed));
+    let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
+    (!has_succeeded).then_some(reason)
+}
+
+/// True if a unit was waived while its receiver may have been working on it: the last request got no answer.
+pub(crate) fn is_open(records: &[Record]) -> bool {
+    let results = records.iter().rev().filter_map(|record| record.result.as_ref());
+    results.skip(1).take(1).any(|result| result.unanswered)
+}
+
+fn verdict(record: &Record) -> Option<Verdict> {
+    record.result.as_ref().map(|result| result.verdict)
+}
+
+/// True if a success arrived after the try had another result.
+fn succeeded_later(record: &Record) -> bool {
+    record.others.iter().any(|other| other.verdict == Verdict::Succeeded && other.next.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_wire::record::{Kept, TryResult};
+
+    use super::*;
+
+    fn result(verdict: Verdict, code: Option<ReasonCode>) -> TryResult {
+        TryResult {
+            verdict,
+            at: 1,
+            took_ms: None,
+            outputs: Kept::Nothing,
+            reason: code.map(|code| Reason { code, message: "why".to_owned() }),
+            evidence: None,
+            next: None,
+            log: false,
+            unanswered: code == Some(ReasonCode::Timeout),
+            digest: String::new(),
+        }
+    }
+
+    fn record(first: TryResult, others: &[TryResult]) -> Record {
+        Record { result: Some(first), others: others.to_vec(), ..Record::default() }
+    }
+
+    #[test]
+    fn a_late_success_of_the_last_try_ends_a_waiver() {
+        let waived = || result(Verdict::Skipped, Some(ReasonCode::Waived));
+        let failed = || result(Verdict::Failed, Some(ReasonCode::Timeout));
+        let done = || result(Verdict::Succeeded, None);
+        let more = || TryResult { next: Some(2), ..done() };
+        let rows: [(&[Record], bool); 8] = [
+            (&[record(failed(), &[])], false),
+            (&[record(waived(), &[])], true),
+            (&[record(failed(), &[]), record(waived(), &[])], true),
+            (&[record(failed(), &[done()]), record(waived(), &[])], false),
+            (&[record(waived(), &[done()])], false),
+            (&[record(failed(), &[more()]), record(waived(), &[])], true),
+            // It was done, and a late success of the unit that it undoes reopened it.
+            (&[record(done(), &[done()]), record(waived(), &[])], true),
+            (&[record(waived(), &[]), record(done(), &[])], false),
+        ];
+        for (records, expected) in rows {
+            assert_eq!(waiver(records).is_some(), expected, "{records:?}");
+        }
+        assert!(is_open(&[record(failed(), &[]), record(waived(), &[])]));
+        assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));
+    }
 }

@@ -2,29 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Attempt, Moment, Status, TargetPhase, Unit};
+use ebb_engine::{Moment, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
 use ebb_store::{Silences, TargetHead};
-use ebb_wire::api::{
-    Cause, Certainty, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why,
-};
-use ebb_wire::id::{self, RunId, event_name};
-use ebb_wire::lifecycle::OutputValue;
+use ebb_wire::api::{Cause, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why};
+use ebb_wire::id::event_name;
 use ebb_wire::limits;
-use ebb_wire::record::{Record, Verdict};
 use ebb_wire::time::rfc3339;
 
-use crate::api::{logs, runs, targets, waits, waive};
+use crate::api::existing::{Left, Waiver, left};
+use crate::api::{logs, runs, targets, waits};
 use crate::cause::{self, FirstCause};
-use crate::env::{Env, Loaded};
+use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::{self, Memory};
 
 use crate::run::Run;
 use crate::silence;
-use crate::tell::output_value;
-use crate::undo;
 
 /// Lines of the log that are shown.
 const LINES: usize = 20;
@@ -34,10 +29,6 @@ const FAILURES: usize = 20;
 const SKIPS: usize = 3;
 /// Characters of an input that are shown.
 const SHOWN: usize = 200;
-/// Units of a run whose outputs are read to name what exists.
-const NAMED: usize = 200;
-/// Bytes of these outputs in an answer.
-const ROOM: usize = 2 << 20;
 
 /// Why a target is not where it should be; `None`: there is no such target.
 ///
@@ -75,14 +66,15 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
         }
         latest = Some(run);
     }
-    let exists = existing(env, &target, &loaded).await?;
+    let Left { exists, waivers } = left(env, &target, &loaded).await?;
+    notes.extend(waivers.iter().filter(|waiver| waiver.is_open).map(Waiver::note));
     let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
     let pending = match (&latest, &last, &silence) {
         (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
         _ => None,
     };
     let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
-    let mut summary = summary(&target, waits, &failures, &exists, silence.as_ref());
+    let mut summary = summary(&target, waits, &failures, (&exists, &waivers), silence.as_ref());
     let is_over = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     if let Some(expired) = target.expires.filter(|&at| is_over && at <= stopped) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
@@ -211,118 +203,11 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// What may exist: units of the setup that were started, minus those whose undo is done, and was not waived.
-///
-/// # Errors
-/// The store's.
-pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Vec<Existing>, FlowError> {
-    let life = id::life(&target.kind, &target.name, &target.uid);
-    let mut undone = std::collections::BTreeSet::new();
-    for moment in [Moment::BeforeStop, Moment::AfterStop] {
-        let Some((event, graph)) = loaded.event(moment) else { continue };
-        let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
-            continue;
-        };
-        let view = run.look(env).await?;
-        let all = by_unit(env.store.read_outlines(&run.id).await?);
-        for unit in graph.units().filter(|&unit| view.status(unit) == Status::Done) {
-            if waive::is_waived(all.get(&unit).into_iter().flatten()) {
-                continue;
-            }
-            undone.extend(event.units.get(unit.0 as usize).into_iter().flat_map(|unit| unit.undoes.clone()));
-        }
-    }
-    let undoable: std::collections::BTreeSet<UnitAt> = loaded
-        .plan
-        .events
-        .iter()
-        .flat_map(|event| &event.units)
-        .flat_map(|unit| unit.undoes.clone())
-        .collect();
-    let mut list = Vec::new();
-    let mut room = ROOM;
-    for moment in [Moment::BeforeReady, Moment::AfterReady] {
-        let Some((event, graph)) = loaded.event(moment) else { continue };
-        let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
-            continue;
-        };
-        let view = run.look(env).await?;
-        let all = by_unit(env.store.read_outlines(&run.id).await?);
-        let mut of_run = Vec::new();
-        for (plan, unit) in event.units.iter().zip(graph.units()) {
-            let at = UnitAt { moment: moment.into(), unit: unit.0 };
-            // What nothing takes away is not ours to account for once the target goes.
-            if undone.contains(&at) || !undoable.contains(&at) {
-                continue;
-            }
-            let tries = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            let results = || tries.iter().flat_map(|record| record.result.iter().chain(&record.others));
-            let made = results().any(|result| result.verdict == Verdict::Succeeded);
-            let first = || tries.iter().filter_map(|record| record.result.as_ref());
-            let skipped = first().any(|result| result.verdict == Verdict::Skipped);
-            let started = ebb_engine::follow::may_have_started(graph, &view, unit);
-            let never_sent = !tries.is_empty() && tries.iter().all(undo::is_skipped);
-            if !made && (skipped || !started || never_sent) {
-                continue;
-            }
-            let certainty = match view.status(unit) {
-                Status::Done => Certainty::Exists,
-                _ if made => Certainty::Exists,
-                _ => Certainty::Possible,
-            };
-            let outputs = BTreeMap::new();
-            of_run.push((
-                unit,
-                Existing { unit: plan.key.clone(), certainty, outputs, outputs_left_out: made },
-            ));
-        }
-        name(env, &run.id, &mut of_run, &mut room).await?;
-        list.extend(of_run.into_iter().map(|(_, existing)| existing));
-    }
-    Ok(list)
-}
-
-/// The records of each unit, in the order of tries.
-fn by_unit(records: Vec<(Unit, Attempt, Record)>) -> BTreeMap<Unit, Vec<Record>> {
-    let mut units: BTreeMap<Unit, Vec<Record>> = BTreeMap::new();
-    for (unit, _, record) in records {
-        units.entry(unit).or_default().push(record);
-    }
-    units
-}
-
-/// Reads the outputs that name what exists, for the first [`NAMED`] units and as far as there is room for them.
-async fn name(
-    env: &Env,
-    run: &RunId,
-    list: &mut [(Unit, Existing)],
-    room: &mut usize,
-) -> Result<(), FlowError> {
-    let units: Vec<Unit> =
-        list.iter().filter(|(_, one)| one.outputs_left_out).map(|(unit, _)| *unit).collect();
-    let named = &units[..units.len().min(NAMED)];
-    let records = by_unit(env.store.read_records(run, named).await?);
-    for (unit, existing) in list.iter_mut().filter(|(_, one)| one.outputs_left_out) {
-        let Some(tries) = records.get(unit) else { continue };
-        let tries: Vec<&Record> = tries.iter().collect();
-        let made = inputs::successes(env, &tries).await?.into_iter().next_back().unwrap_or_default();
-        let outputs: BTreeMap<String, OutputValue> =
-            made.into_iter().map(|(name, value)| (name, output_value(value))).collect();
-        let bytes = limits::in_event_of(&outputs);
-        if bytes <= *room {
-            *room -= bytes;
-            existing.outputs = outputs;
-            existing.outputs_left_out = false;
-        }
-    }
-    Ok(())
-}
-
 fn summary(
     target: &TargetHead,
     waits: Option<String>,
     failures: &[FailedUnit],
-    exists: &[Existing],
+    (exists, waivers): (&[Existing], &[Waiver]),
     silence: Option<&Silence>,
 ) -> String {
     let since = rfc3339(target.since);
@@ -336,8 +221,7 @@ fn summary(
     };
     match target.phase {
         TargetPhase::Ready => format!("ready since {since}"),
-        TargetPhase::Gone if exists.is_empty() => format!("gone since {since}: nothing of it is left"),
-        TargetPhase::Gone => format!("gone since {since}: an operator let go of what it may have left"),
+        TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, waivers)),
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
@@ -350,6 +234,23 @@ fn summary(
             (None, None) => format!("{} since {since}", event_of(target)),
         },
     }
+}
+
+/// Returns how the life of a gone target ended.
+fn end(target: &TargetHead, exists: &[Existing], waivers: &[Waiver]) -> String {
+    // A life whose stored data was removed has no plan either, but it had a run.
+    if target.plan.is_empty() && target.moment.is_none() {
+        return "it was deleted before it was created".to_owned();
+    }
+    let Some(first) = waivers.first() else {
+        return match exists.is_empty() {
+            true => "nothing of it is left".to_owned(),
+            false => "some of it may be left".to_owned(),
+        };
+    };
+    let units: Vec<&str> = waivers.iter().map(|waiver| waiver.unit.as_str()).collect();
+    let left = if exists.is_empty() { "nothing of it is left" } else { "some of it may be left" };
+    format!("{left}; {}: {}", units.join(", "), first.reason)
 }
 
 fn event_of(target: &TargetHead) -> &'static str {
