@@ -37,7 +37,7 @@ pub enum Taken {
     Forbidden,
     /// The token has expired, and the callback says nothing that has to be kept.
     Expired(From),
-    /// The run of the token is not there any more.
+    /// The run of the token does not exist.
     Gone,
     /// It is not a callback; what is wrong.
     Malformed(String),

@@ -1,4 +1,4 @@
-//! One unit out of the door: rendered, and sent to where it runs.
+//! Sending one unit: it is rendered, and sent to where it runs.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct Try {
 pub struct Sent {
     /// How the try ended; `None`: its result will come later.
     pub ended: Option<Ended>,
-    /// For an undo: how many further things there are to take away.
+    /// For an undo: the number of further things that it has to remove.
     pub more: u32,
     /// When the run has to be looked at; `None`: this send is no reason for it.
     pub wake: Option<Wake>,
@@ -90,7 +90,7 @@ impl Sent {
     }
 }
 
-/// Renders and sends a try. Idempotent: whoever gets it knows it by its name, and a repetition is a question.
+/// Renders and sends a try. Idempotent: the receiver knows a try by its name, so a repetition only asks for its state.
 ///
 /// # Errors
 /// The store's. A receiver that fails is an answer, not an error.
@@ -116,7 +116,7 @@ pub async fn send(
             }
             Undo::Something { known: undone, more: further, possible: until } => {
                 known.extend(undone);
-                // What was skipped has nothing to say; what was not has to be taken away all the same.
+                // A skipped unit has no outputs. The undo removes what the other units made all the same.
                 let skipped = known.values_mut().filter(|produced| **produced == Produced::Skipped);
                 skipped.for_each(|produced| *produced = Produced::Absent);
                 more = further;
@@ -139,7 +139,7 @@ pub async fn send(
         },
     };
     if sender == Sender::Look && unit.work.is_relayed() && matches!(sent.ended, Some(Ended::Failed(_))) {
-        // Whoever sent it before may have reached the relay.
+        // An earlier sender may have reached the relay.
         note_started(env, run, this).await?;
     }
     Ok(Sent { more, ..sent })
@@ -205,7 +205,7 @@ fn ensure(env: &Env, run: &Run, this: Try, unit: &UnitPlan, work: relay::Work, m
     }
 }
 
-/// What a relay is asked for; `None` for what is no relay's.
+/// Returns the work that a relay is asked for; `None` for a unit that no relay runs.
 fn work(run: &Run, this: Try, unit: &UnitPlan, rendered: Rendered) -> Option<relay::Work> {
     Some(match (rendered, &unit.work) {
         (Rendered::Pod { inputs }, Work::Pod(pod)) => {
@@ -305,7 +305,7 @@ async fn start(env: &Env, run: &Run, this: Try, request: Ensure, sender: Sender)
             (Some(ended), Some(unit)) => Sent::ended(complete::checked(run, unit, ended)),
             _ => Sent::later(None),
         }),
-        // What is tombstoned was superseded or cancelled by somebody who says so, or runs out of time.
+        // A tombstoned try was superseded or cancelled, and its canceller records that, or it runs out of time.
         Ok(WorkState::Running { .. } | WorkState::Unknown | WorkState::Tombstoned) => {
             if sender == Sender::Look {
                 // From now on its time runs.
@@ -335,7 +335,7 @@ async fn note_started(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> 
 }
 
 /// Has `sweep` look at the run at `due`: the table first, then the hint. One write, one hint: a run that is due earlier has
-/// its own, and whoever looks then looks once more before it puts the run off.
+/// its own hint, and the look at that time looks once more before it puts the run off.
 ///
 /// # Errors
 /// The store's.
@@ -354,7 +354,7 @@ pub async fn hasten(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowErro
             Patched::Refused(None) => return Ok(()),
             Patched::Refused(Some(_)) => {}
         }
-        // It was due earlier; whoever looked at it then may have put it off since.
+        // It was due earlier, and a look at that time may have put it off since.
         match env.store.patch_run(&run.id, &accept(Event::Noticed)).await? {
             Patched::Written(noticed) if noticed.head.due > Some(due) => {}
             Patched::Written(_) | Patched::Refused(_) => return Ok(()),
@@ -374,7 +374,7 @@ pub(crate) async fn hint(env: &Env, run: &RunId, due: Timestamp) {
 /// The request of a webhook unit.
 struct Webhook {
     request: render::Request,
-    /// For an undo: how many further things there are to take away.
+    /// For an undo: the number of further things that it has to remove.
     more: u32,
     /// For an undo: until when the answer that there is nothing is not final.
     possible: Timestamp,
@@ -433,7 +433,7 @@ async fn post(
         && webhook.posts_once
         && switch::holds(Rule::PostOnce)
     {
-        // The intent before the request: whoever finds it does not post.
+        // The intent is recorded before the request is sent. A sender that finds the intent does not post.
         let note = Note::Posted(env.now());
         let before = env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
@@ -529,7 +529,7 @@ pub(crate) async fn note_again(
     this: Try,
     seconds: u64,
 ) -> Result<Timestamp, FlowError> {
-    // Whoever asks to be asked at once would be asked without end.
+    // A receiver that asks to be asked at once would be asked without end.
     let seconds = seconds.max(1);
     let at = env.now().plus(Millis(seconds.saturating_mul(1000)));
     let started = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
@@ -557,16 +557,16 @@ fn unanswered(error: &CallError) -> Failure {
 
 enum Judged {
     Done(ebb_wire::value::Outputs),
-    /// There is nothing to take away.
+    /// The thing to remove does not exist.
     Nothing,
     Later,
     Again(u64),
     Failed(Failure),
 }
 
-/// What a webhook unit's answer means: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
+/// Judges the answer of a webhook unit: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
 /// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
-/// nothing (404, 410): whoever asks twice gets that answer the second time.
+/// nothing (404, 410): a second request gets that answer.
 fn judge(
     run: &Run,
     unit: &UnitPlan,

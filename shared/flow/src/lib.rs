@@ -5,9 +5,12 @@
 //! and follows, [`finish`] ends. [`http`] puts them behind an axum router that Lambda and one machine share.
 //! [`cluster`] asks relays for what scripts and objects are there. [`observe`] tells what an invocation has done.
 //!
-//! Architecture invariants: nothing lives in memory between invocations but what never changes, and what was heard of
-//! clusters, which decides when they are asked and nothing else; no task but those of [`background`], which every
-//! invocation joins; no timer but [`sweep`]; every write is conditional or harmless to repeat.
+//! Architecture invariants:
+//! - Memory between invocations holds only what never changes, and the last answers of clusters. Those decide only when a
+//!   cluster is asked.
+//! - The only tasks are those of [`background`], which every invocation joins.
+//! - The only timer is [`sweep`].
+//! - Every write is conditional or harmless to repeat.
 
 pub mod api;
 pub mod background;

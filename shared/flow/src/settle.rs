@@ -43,7 +43,7 @@ const LOOK_AGAIN_MS: u64 = 1_000;
 const LOOK_AGAIN_MAX_MS: u64 = 60_000;
 
 /// Stops a run: bumps the epoch of the root; [`settle`] sees to the other items. A run that is closed gets a new epoch
-/// only, so that nobody who saw it before opens it again.
+/// only, so that an invocation that saw it before does not open it again.
 ///
 /// # Errors
 /// The store's; safe to repeat, and has to be repeated until it succeeds.
@@ -264,7 +264,7 @@ async fn settle_one(
     Ok(true)
 }
 
-/// Settles a try of a webhook once its time has passed: nobody can kill a request. What was accepted gets its time to
+/// Settles a try of a webhook once its time has passed: a request cannot be killed. What was accepted gets its time to
 /// end, what was not has arrived or never will.
 async fn settle_webhook(
     env: &Env,

@@ -12,8 +12,8 @@ use crate::error::FlowError;
 use crate::records::log_key;
 use crate::run::{self, Run};
 
-/// The tail of a unit's log, and of which try it is: from its relay while it runs, from the bucket once it has ended.
-/// Without `attempt` the last try that has one.
+/// Returns the tail of a unit's log and its attempt: from the relay while the unit runs, from the bucket once it has ended.
+/// Without `attempt`, the log is that of the last attempt that has one.
 ///
 /// # Errors
 /// The store's.

@@ -84,7 +84,7 @@ fn described(status: u16) -> &'static str {
         200 => "Done.",
         201 => "Created.",
         202 => "Accepted.",
-        204 => "Done; there is no body.",
+        204 => "The request succeeded. The response has no body.",
         400 => "The request is malformed.",
         401 => "The token is missing or unknown.",
         403 => "The token's role does not allow this.",

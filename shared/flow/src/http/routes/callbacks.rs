@@ -22,8 +22,8 @@ const NOT_VALID: &str = "the token is not valid here";
     (status = 400, body = Problem, description = "Not a callback."),
     (status = 401, body = Problem, description = "No token."),
     (status = 403, body = Problem, description = "Not a token of ours, or an expired one."),
-    (status = 409, body = Problem, description = "`late`: too late to count; an authentic success is recorded, and its result is undone. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
-    (status = 410, body = Problem, description = "The run is not there any more, or the attempt of an expired token is not."),
+    (status = 409, body = Problem, description = "`late`: too late to count; a success is recorded, and its cleanup runs. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
+    (status = 410, body = Problem, description = "The run does not exist, or the attempt of an expired token has ended."),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 503, body = Problem, description = "Try again."),
 ))]
@@ -52,7 +52,7 @@ pub(crate) async fn complete(
         Taken::Late(From::Webhook) => problem(
             StatusCode::CONFLICT,
             "late",
-            "nobody waits for this result any more; a success is recorded, and what it made is taken away",
+            "the result is too late to count; a success is recorded, and its cleanup runs",
         ),
         Taken::Excess(From::Webhook) => problem(
             StatusCode::CONFLICT,
@@ -65,10 +65,10 @@ pub(crate) async fn complete(
         ),
         Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", NOT_VALID),
         Taken::Expired(From::Relay) => {
-            problem(StatusCode::GONE, "gone", "the attempt is no longer pending, and the token has expired")
+            problem(StatusCode::GONE, "gone", "the attempt has ended, and the token has expired")
         }
         Taken::Expired(From::Webhook) => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
-        Taken::Gone => problem(StatusCode::GONE, "gone", "the run is not there any more"),
+        Taken::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),
         Taken::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
     };
     Ok((remainder, answer))
