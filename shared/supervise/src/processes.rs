@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpgid, getpid};
 
 /// The longest time that a process may take to end after `SIGKILL`. It takes longer only in uninterruptible sleep.
@@ -17,7 +17,8 @@ pub const DEATH: Duration = Duration::from_secs(10);
 /// The pause between two rounds of `SIGKILL`.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Sends `signal` to the process group of the script, and to descendants that have left it. Each gets it once.
+/// Sends `signal` to the process group of the script, and to descendants that have left it. Each gets it once. The script
+/// must not be reaped yet: until then no other process or group can have its number.
 pub(crate) fn signal(script: Pid, signal: Signal) {
     // A process that has just ended needs no signal.
     let _ = killpg(script, signal);
@@ -28,11 +29,16 @@ pub(crate) fn signal(script: Pid, signal: Signal) {
     }
 }
 
-/// Kills and reaps every process that is left. Returns whether none is: a process may be stuck in the kernel.
+/// Kills and reaps every process that is left, and the script itself, which must not be reaped yet. Returns whether none
+/// is left: a process may be stuck in the kernel.
 pub(crate) fn kill_all(script: Pid) -> bool {
     let until = Instant::now() + DEATH;
+    // Once is enough, because `SIGKILL` reaches a group as a whole. Later the group may be another one of the same number.
+    let _ = killpg(script, Signal::SIGKILL);
     loop {
-        signal(script, Signal::SIGKILL);
+        for pid in descendants() {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
         if getpid() == Pid::from_raw(1) {
             let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
         }
@@ -51,16 +57,19 @@ pub(crate) fn kill_all(script: Pid) -> bool {
     }
 }
 
-/// Reaps every child that has ended. Returns how the script has ended if it is among them.
+/// Reaps children that have ended, but not the script: as long as it is a zombie, its pid and its process group are not
+/// given to other processes. Returns how the script has ended.
 pub(crate) fn reap(script: Pid) -> Option<WaitStatus> {
-    let mut found = None;
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => return found,
-            Ok(status) if status.pid() == Some(script) => found = Some(status),
-            // Descendants whose parents did not wait for them.
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => return found,
+        match waitid(Id::All, look) {
+            Ok(status) if status.pid() == Some(script) => return Some(status),
+            // A descendant whose parent did not wait for it.
+            Ok(status) => {
+                let _ = waitpid(status.pid()?, Some(WaitPidFlag::WNOHANG));
+            }
+            Err(Errno::EINTR) => {}
+            Err(_) => return None,
         }
     }
 }
@@ -87,4 +96,31 @@ fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything: `PID (NAME) STATE PARENT …`.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use super::*;
+
+    // The only test of this program that has children: it waits for all of them.
+    #[test]
+    #[allow(clippy::zombie_processes, reason = "`kill_all` reaps it")]
+    fn an_ended_script_keeps_its_pid_until_its_group_is_dead() {
+        crate::adopt_orphans().unwrap();
+        let text = "sleep 1000 & exit 3";
+        let script = Command::new("sh").args(["-c", text]).process_group(0).spawn().unwrap();
+        let script = Pid::from_raw(i32::try_from(script.id()).unwrap());
+        let exited = waitid(Id::Pid(script), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        assert_eq!(exited, Ok(WaitStatus::Exited(script, 3)));
+
+        assert_eq!(reap(script), Some(WaitStatus::Exited(script, 3)));
+        assert_eq!(getpgid(Some(script)), Ok(script));
+
+        assert!(kill_all(script));
+        assert_eq!(getpgid(Some(script)), Err(Errno::ESRCH));
+        assert_eq!(killpg(script, None), Err(Errno::ESRCH));
+    }
 }

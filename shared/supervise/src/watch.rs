@@ -1,5 +1,6 @@
 //! Waiting: for the script's end, its deadline, signals, cancellations, and the other threads of a supervisor.
 
+use std::collections::HashSet;
 use std::io;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -58,7 +59,8 @@ struct StopRequest {
 
 impl ScriptWatch {
     /// Starts to receive signals: those to this process no longer end it. A script has `grace` between the signal that
-    /// asks it to end and `SIGKILL`, unless a cancellation gives it another time.
+    /// asks it to end and `SIGKILL`, unless a cancellation gives it another time. Each of these signals reaches the script
+    /// at most once.
     ///
     /// # Errors
     /// No signal handlers can be installed.
@@ -67,11 +69,13 @@ impl ScriptWatch {
         let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
         let to = sender.clone();
         thread::spawn(move || {
+            // A repeated request to end says nothing new, and a flood of them would fill the channel.
+            let mut passed_on = HashSet::new();
             for signal in signals.forever() {
                 let event = match Signal::try_from(signal) {
                     Ok(Signal::SIGCHLD) => WatchEvent::Child,
-                    Ok(signal) => WatchEvent::Signaled(signal),
-                    Err(_) => continue,
+                    Ok(signal) if passed_on.insert(signal) => WatchEvent::Signaled(signal),
+                    Ok(_) | Err(_) => continue,
                 };
                 if to.send(event).is_err() {
                     return;
@@ -86,9 +90,11 @@ impl ScriptWatch {
         self.sender.clone()
     }
 
-    /// Returns the next event; `None`: there was none until then. This watch holds a sender, so the channel stays open.
+    /// Returns the next event; `None`: it is later than `until`, even if events are waiting. This watch holds a sender, so
+    /// the channel stays open.
     fn next(&mut self, until: Instant) -> Option<WatchEvent> {
-        let event = self.events.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+        let left = until.checked_duration_since(Instant::now())?;
+        let event = self.events.recv_timeout(left).ok()?;
         let request = match event {
             WatchEvent::Signaled(signal) => {
                 Some(StopRequest { cause: StopCause::Signaled(signal), signal, grace: self.grace })
@@ -132,12 +138,14 @@ impl ScriptWatch {
                 cause = request.cause;
                 until = later(request.grace);
             }
-            match self.next(until) {
-                Some(WatchEvent::Child) => {
-                    if let Some(status) = processes::reap(script) {
-                        return ScriptEnd { status: Some(status), cause };
-                    }
-                }
+            let event = self.next(until);
+            // At a deadline too: the script may have ended before it.
+            if matches!(event, None | Some(WatchEvent::Child))
+                && let Some(status) = processes::reap(script)
+            {
+                return ScriptEnd { status: Some(status), cause };
+            }
+            match event {
                 Some(WatchEvent::Signaled(signal)) if cause != StopCause::Finished => {
                     processes::signal(script, signal);
                 }

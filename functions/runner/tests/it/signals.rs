@@ -80,6 +80,29 @@ fn who_asks_us_to_end_asks_the_script() {
 }
 
 #[test]
+fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
+    let world = World::new();
+    let text = format!("trap 'echo heard >>$W/heard' TERM; {STAY}");
+    let spec = Spec { grace_ms: 300, ..world.sh(&text, &[]) };
+    let mut child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
+    let runner = Pid::from_raw(child.id() as i32);
+    until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
+    let begun = Instant::now();
+    let mut sent = 0;
+    while child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it still runs after {sent} signals");
+        for _ in 0..1000 {
+            kill(runner, Signal::SIGTERM).unwrap();
+            sent += 1;
+        }
+    }
+    assert!(sent > 10_000, "a flood of {sent} signals");
+    let done = world.done(child.wait_with_output().unwrap());
+    assert_eq!((done.code, done.reason()), (Some(137), Some(ReasonCode::Lost)), "{done:?}");
+    assert_eq!(fs::read_to_string(world.at("heard")).unwrap(), "heard\n");
+}
+
+#[test]
 fn nobody_is_left_behind() {
     let world = World::new();
     // In the group, in a session of its own, and one that has lost its parent and does not listen.
