@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_spec::model::Sandbox;
 use ebb_spec::plan::{Plan, Template};
 use ebb_wire::api::DocumentChange;
+use ebb_wire::limits;
 use serde_json::{Map, Value, json};
 
 /// Characters of a value that are shown.
@@ -144,10 +145,7 @@ fn text(value: &Value) -> String {
         },
         value => value.to_string(),
     };
-    match text.char_indices().nth(SHOWN) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
+    limits::excerpt(&text, SHOWN)
 }
 
 #[cfg(test)]

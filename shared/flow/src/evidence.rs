@@ -92,11 +92,7 @@ impl Sent<'_> {
         }
         let text = self.scrubbed(&response.body);
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let line = match line.char_indices().nth(EXCERPT) {
-            Some((at, _)) => format!("{}…", &line[..at]),
-            None => line,
-        };
-        Some(format!("the answer is {format}, not JSON: `{line}`"))
+        Some(format!("the answer is {format}, not JSON: `{}`", limits::excerpt(&line, EXCERPT)))
     }
 
     /// Twice as much of a body as is kept, without credentials: one that is cut by the limit is recognised by its beginning.
@@ -113,7 +109,7 @@ impl Sent<'_> {
         for pattern in PATTERNS.iter() {
             text = pattern.replace_all(&text, format!("${{1}}{MASK}")).into_owned();
         }
-        text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+        limits::printable(&text)
     }
 
     /// Values that the request carried and that its server may repeat: our own proofs, and the headers that the plugin adds.
@@ -161,10 +157,9 @@ fn bare_url(text: &str) -> String {
     format!("{url}?{}", masked.join("&"))
 }
 
-/// The first bytes of a text, to a character boundary.
+/// Returns the first bytes of a text, to a character boundary.
 fn head(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    &text[..end]
+    &text[..text.floor_char_boundary(bytes)]
 }
 
 #[cfg(test)]

@@ -118,8 +118,7 @@ pub fn log_key(run: &Run, unit: Unit, attempt: Attempt) -> String {
 
 /// The last bytes of `text`, from a character boundary on.
 pub fn tail(text: &str, bytes: usize) -> &str {
-    let from = text.len().saturating_sub(bytes);
-    (from..=text.len()).find(|&at| text.is_char_boundary(at)).map_or("", |at| &text[at..])
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
 /// Returns the outputs that a result kept.

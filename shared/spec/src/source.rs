@@ -46,10 +46,7 @@ impl SourceText {
 
     /// The place of a byte of the text; past the end, the end.
     pub fn place(&self, byte: usize) -> Pos {
-        let mut byte = byte.min(self.text.len());
-        while !self.text.is_char_boundary(byte) {
-            byte -= 1;
-        }
+        let byte = self.text.floor_char_boundary(byte);
         let line = self.starts.partition_point(|&start| start <= byte);
         let start = self.starts.get(line - 1).copied().unwrap_or_default();
         let column = self.text[start..byte].chars().count() + 1;

@@ -130,10 +130,7 @@ fn string_end(bytes: &[u8], start: usize, quote: u8, escapes: Escapes) -> usize 
 /// begins.
 pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> Pos {
     let text = value.value;
-    let mut offset = offset.min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
+    let offset = text.floor_char_boundary(offset);
     let (start, _) = source.bytes(value.at, 0);
     let line_start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
     let line_end = text[offset..].find('\n').map_or(text.len(), |n| offset + n);

@@ -60,12 +60,44 @@ pub fn message(text: &str) -> String {
 
 /// `text` cut to at most `most` bytes, otherwise like [`message`].
 pub fn clean(text: &str, most: usize) -> String {
-    let mut clean: String =
-        text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect();
+    let mut clean = printable(text);
     if clean.len() > most {
-        let cut = (0..=most - 3).rev().find(|&at| clean.is_char_boundary(at)).unwrap_or(0);
-        clean.truncate(cut);
+        clean.truncate(clean.floor_char_boundary(most - '…'.len_utf8()));
         clean.push('…');
     }
     clean
+}
+
+/// Returns `text` with its control characters replaced, except line feeds and tabs.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Returns the first `characters` of `text`, with an ellipsis if there are more.
+pub fn excerpt(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for (text, most, expected) in [
+            ("héé", 5, "héé"),
+            ("hééé", 6, "hé…"),
+            ("hééé", 5, "h…"),
+            ("éé", 3, "…"),
+            ("a\u{7}\n\tb", 9, "a\u{fffd}\n\tb"),
+        ] {
+            assert_eq!(clean(text, most), expected, "{text:?} in {most} bytes");
+        }
+        assert_eq!(excerpt("héé", 3), "héé");
+        assert_eq!(excerpt("hééé", 3), "héé…");
+        assert_eq!(excerpt("", 0), "");
+    }
 }

@@ -99,9 +99,7 @@ pub fn check_variable(name: &str, value: &[u8]) -> Result<(), String> {
 /// The last `most` bytes of `text`, from a character's start.
 pub fn end_of(mut text: String, most: usize) -> String {
     if text.len() > most {
-        let from = text.len() - most;
-        let from = (from..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
-        text = text.split_off(from);
+        text = text.split_off(text.ceil_char_boundary(text.len() - most));
     }
     text
 }

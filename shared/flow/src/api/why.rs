@@ -170,7 +170,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowE
     {
         for input in inputs {
             let value = match input.value {
-                InputValue::Text(text) => cut(&text),
+                InputValue::Text(text) => limits::excerpt(&text, SHOWN),
                 InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()),
                 InputValue::Secret(_) => "<sensitive>".to_owned(),
                 InputValue::Absent => "<unset>".to_owned(),
@@ -194,13 +194,6 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowE
         log,
         evidence: found.evidence.map(|evidence| *evidence),
     })
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
 }
 
 fn summary(
