@@ -63,9 +63,9 @@ pub(crate) fn is_change(request: &Request) -> bool {
 
 /// The work that is still under way when an answer is ready. It travels in the extensions of the answer.
 #[derive(Clone)]
-pub(crate) struct Remainder(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
-impl Remainder {
+impl RemainingWork {
     fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(Some(work.boxed()))))
     }
@@ -85,7 +85,7 @@ impl Remainder {
 pub(crate) async fn follow(
     env: &Arc<Env>,
     follow_up: FollowUp,
-) -> Result<Option<Extension<Remainder>>, FlowError> {
+) -> Result<Option<Extension<RemainingWork>>, FlowError> {
     let run = follow_up.run().cloned();
     let (own, work_env) = (Arc::clone(env), Arc::clone(env));
     let hasten = async move {
@@ -98,7 +98,7 @@ pub(crate) async fn follow(
     };
     let rest = wait(async move { follow_up.finish(&work_env).await }, hasten).await?;
     Ok(rest.map(|rest| {
-        Extension(Remainder::of(async move {
+        Extension(RemainingWork::of(async move {
             if let Err(error) = rest.await {
                 tracing::warn!(%error, "the run is looked at when it is due");
             }

@@ -76,7 +76,7 @@ pub(crate) async fn ask(
         body: Vec::new(),
         timeout,
     };
-    let sent = evidence::Sent { method: METHOD, url: &url, headers: &headers };
+    let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers };
     let ended = match env.outside.call(request).await {
         Ok(response) if (200..300).contains(&response.status) => {
             match dispatch::outputs(run, unit, &sent, &response) {

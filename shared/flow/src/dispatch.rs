@@ -453,7 +453,7 @@ async fn post(
     };
     observe::sent(run, this, begun, now, wrong);
     let took_ms = Some(now.since(begun).0);
-    let sent = evidence::Sent { method: &method, url: &url, headers: &list };
+    let sent = evidence::SentRequest { method: &method, url: &url, headers: &list };
     let failed = |failure: Failure, response: Option<&Response>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
         Ended::Failed(Failure { took_ms, evidence, ..failure })
@@ -570,7 +570,7 @@ enum Judged {
 fn judge(
     run: &Run,
     unit: &UnitPlan,
-    sent: &evidence::Sent<'_>,
+    sent: &evidence::SentRequest<'_>,
     response: &Response,
     now: Timestamp,
 ) -> Judged {
@@ -599,7 +599,7 @@ fn judge(
 pub(crate) fn outputs(
     run: &Run,
     unit: &UnitPlan,
-    sent: &evidence::Sent<'_>,
+    sent: &evidence::SentRequest<'_>,
     response: &Response,
 ) -> Result<ebb_wire::value::Outputs, Failure> {
     let text = String::from_utf8_lossy(&response.body);

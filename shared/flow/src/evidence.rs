@@ -43,13 +43,13 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 });
 
 /// The known parts of a sent request.
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
     pub(crate) headers: &'a [(String, String)],
 }
 
-impl Sent<'_> {
+impl SentRequest<'_> {
     /// The evidence for a failure of `unit`; `response` is absent if no answer came.
     pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&Response>) -> Evidence {
         let body =

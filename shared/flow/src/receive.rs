@@ -343,7 +343,7 @@ pub async fn compile_document(
         let bound: BTreeMap<String, Bound<'_>> = found
             .iter()
             .map(|(resource, published)| {
-                let Published { plugin, version, digest } = published.as_ref();
+                let PublishedPlugin { plugin, version, digest } = published.as_ref();
                 (resource.clone(), Bound { plugin, version, digest })
             })
             .collect();
@@ -370,14 +370,14 @@ fn target_of(group: RouteGroup) -> Sandbox {
 }
 
 /// A published version, read and parsed.
-struct Published {
+struct PublishedPlugin {
     plugin: Plugin,
     version: semver::Version,
     digest: String,
 }
 
 /// The published plugin of each resource.
-type Found = BTreeMap<String, Arc<Published>>;
+type Found = BTreeMap<String, Arc<PublishedPlugin>>;
 
 /// Requests for plugins that are under way at once.
 const PLUGIN_READS: usize = 16;
@@ -448,7 +448,8 @@ async fn find_plugins(
         match offload(move || load::plugins(&source, &text, &NoFiles, &Vars::none())).await? {
             Ok(mut list) if list.len() == 1 => {
                 let version = version.clone();
-                let published = Arc::new(Published { plugin: list.remove(0), version, digest: item.digest });
+                let published =
+                    Arc::new(PublishedPlugin { plugin: list.remove(0), version, digest: item.digest });
                 let names = resources.iter().map(|resource| resource.name.value.clone());
                 found.extend(names.map(|name| (name, Arc::clone(&published))));
             }

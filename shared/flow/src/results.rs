@@ -124,7 +124,7 @@ async fn put_success(
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
-            if late(env, run, this, &result.digest).await? == Covered::No {
+            if late(env, run, this, &result.digest).await? == UndoCoverage::No {
                 return Ok(Some(excess(run, this)));
             }
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
@@ -141,10 +141,10 @@ async fn put_success(
     }
 }
 
-fn late_progress(run: &Run, this: Try, covered: Covered) -> Progress {
+fn late_progress(run: &Run, this: Try, covered: UndoCoverage) -> Progress {
     match covered {
-        Covered::Yes => Progress::late(Late::Recorded),
-        Covered::No => excess(run, this),
+        UndoCoverage::Yes => Progress::late(Late::Recorded),
+        UndoCoverage::No => excess(run, this),
     }
 }
 
@@ -175,7 +175,7 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
             Refusal::AlreadyDone => match image {
                 // A run that was cancelled meanwhile goes nowhere from here.
                 Some(head) if head.head.epoch != epoch => Ok(Progress::default()),
-                Some(head) => next(env, run, &head, Cause::Again(unit), Taker::Repeated).await,
+                Some(head) => next(env, run, &head, Cause::Again(unit), ResultTaker::Repeated).await,
                 None => Ok(Progress::default()),
             },
             Refusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
@@ -201,12 +201,12 @@ async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progre
     }
     // After a reopening, what follows may be done already.
     let cause = if attempt == Attempt::FIRST { Cause::Fresh(unit) } else { Cause::Again(unit) };
-    next(env, run, head, cause, Taker::First).await
+    next(env, run, head, cause, ResultTaker::First).await
 }
 
 /// True if the undo of a unit takes a late success into account.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Covered {
+enum UndoCoverage {
     Yes,
     /// The head has no place for its mark, and the undo has read the records already.
     No,
@@ -219,17 +219,17 @@ const LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 /// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
 ///
 /// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
-async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<Covered, FlowError> {
+async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<UndoCoverage, FlowError> {
     let view = run.look(env).await?;
     let mark = mark(digest);
     if view.is_late(this.unit, this.attempt, mark) {
-        return Ok(Covered::Yes);
+        return Ok(UndoCoverage::Yes);
     }
     let sealed = view.is_sealed(this.unit);
     // Without a mark every repetition would reopen the undo, and with ever more marks the item would outgrow the table.
     if view.late_marks(this.unit) >= LATE_MARKS {
         // An undo that has not begun to read finds the record.
-        return Ok(if sealed { Covered::No } else { Covered::Yes });
+        return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
     if sealed && switch::holds(Rule::ReopenOnLate) {
         reopen_undos(env, run, this.unit).await?;
@@ -242,7 +242,7 @@ async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<Covered, 
     env.store.patch_run(&run.id, &patch).await?;
     // A run that settles waits for this.
     env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
-    Ok(Covered::Yes)
+    Ok(UndoCoverage::Yes)
 }
 
 /// What tells different results of one try apart in the head: 32 bits of the digest.
@@ -349,7 +349,9 @@ async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, F
         }
         Err(Some(head)) if head.head.epoch == epoch => {
             match refusal(unit, attempt, epoch, Some(&head.head)) {
-                Refusal::AlreadyDone => next(env, run, &head, Cause::Again(unit), Taker::Repeated).await,
+                Refusal::AlreadyDone => {
+                    next(env, run, &head, Cause::Again(unit), ResultTaker::Repeated).await
+                }
                 _ => Ok(Progress::late(Late::Recorded)),
             }
         }
@@ -391,10 +393,10 @@ async fn fail(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
     match run.patch(env, &accept(Event::Failed { unit, attempt, epoch })).await? {
         Ok(head) => {
             observe::ended(run, this, End::Failed, env.now());
-            next(env, run, &head, Cause::Fresh(unit), Taker::First).await
+            next(env, run, &head, Cause::Fresh(unit), ResultTaker::First).await
         }
         Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
-            next(env, run, &head, Cause::Again(unit), Taker::Repeated).await
+            next(env, run, &head, Cause::Again(unit), ResultTaker::Repeated).await
         }
         Err(_) => {
             // A run that settles waits for this.
@@ -410,7 +412,7 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
 
 /// The taker of a result.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Taker {
+enum ResultTaker {
     /// Its write moved the head.
     First,
     /// The head had the result already. The first taker may be sending what follows.
@@ -423,7 +425,7 @@ async fn next(
     run: &Run,
     head: &RunHead,
     cause: Cause,
-    taker: Taker,
+    taker: ResultTaker,
 ) -> Result<Progress, FlowError> {
     // Whoever wrote what this run's one item says is the only one who acts on it.
     let mut alone = matches!(cause, Cause::Fresh(_));
@@ -442,9 +444,9 @@ async fn next(
         }
     };
     let ready = match taker {
-        Taker::First if alone => known.dispatch,
-        Taker::First => claim::claim(env, run, known.dispatch).await?,
-        Taker::Repeated => claim::leave(env, run, known.dispatch).await?,
+        ResultTaker::First if alone => known.dispatch,
+        ResultTaker::First => claim::claim(env, run, known.dispatch).await?,
+        ResultTaker::Repeated => claim::leave(env, run, known.dispatch).await?,
     };
     Ok(Progress { ready, over: known.over, late: None })
 }

@@ -174,15 +174,16 @@ async fn settle_cluster(
     let (mut running, mut queue_is_empty) = (Vec::new(), true);
     if switch::holds(Rule::DequeueBeforeKill) {
         let each = units.into_iter().map(|one| async move {
-            let stands = if is_over(env, begun) { Stands::Unsure } else { dequeue(env, run, one).await? };
+            let stands =
+                if is_over(env, begun) { AttemptStanding::Unsure } else { dequeue(env, run, one).await? };
             Ok::<_, FlowError>((one, stands))
         });
         let mut each = futures::stream::iter(each).buffer_unordered(DEQUEUED_AT_ONCE);
         while let Some(one) = each.next().await {
             match one? {
-                (_, Stands::Settled) => {}
-                (one, Stands::Runs) => running.push(one),
-                (_, Stands::Unsure) => queue_is_empty = false,
+                (_, AttemptStanding::Settled) => {}
+                (one, AttemptStanding::Runs) => running.push(one),
+                (_, AttemptStanding::Unsure) => queue_is_empty = false,
             }
         }
     } else {
@@ -208,7 +209,7 @@ fn is_over(env: &Env, begun: Timestamp) -> bool {
 }
 
 /// Where a try of a cancelled run stands after it was to leave the queue.
-enum Stands {
+enum AttemptStanding {
     /// Its result is recorded: nothing of it runs, now or later.
     Settled,
     /// It runs, or may have begun.
@@ -217,14 +218,18 @@ enum Stands {
     Unsure,
 }
 
-async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<Stands, FlowError> {
+async fn dequeue(
+    env: &Env,
+    run: &Run,
+    (unit, attempt): (Unit, Attempt),
+) -> Result<AttemptStanding, FlowError> {
     let name = dispatch::work_name(run, unit, attempt);
     match Relays(env).dequeue(run.cluster(unit), &name).await {
-        Ok(WorkState::Running { .. } | WorkState::Unknown) => Ok(Stands::Runs),
-        Ok(WorkState::Waiting { .. }) => Ok(Stands::Unsure),
+        Ok(WorkState::Running { .. } | WorkState::Unknown) => Ok(AttemptStanding::Runs),
+        Ok(WorkState::Waiting { .. }) => Ok(AttemptStanding::Unsure),
         answer => match settle_one(env, run, (unit, attempt), answer).await? {
-            true => Ok(Stands::Settled),
-            false => Ok(Stands::Unsure),
+            true => Ok(AttemptStanding::Settled),
+            false => Ok(AttemptStanding::Unsure),
         },
     }
 }

@@ -16,7 +16,7 @@ use crate::offload::offload;
 
 /// A version that is published.
 #[derive(Debug)]
-pub enum Published {
+pub enum PublishOutcome {
     /// It is new.
     Created(PluginInfo),
     /// The same document was published before.
@@ -82,7 +82,7 @@ pub async fn publish(
     store: &dyn ApiStore,
     document: &str,
     now: Timestamp,
-) -> Result<Result<Published, NotPublished>, FlowError> {
+) -> Result<Result<PublishOutcome, NotPublished>, FlowError> {
     let text = document.to_owned();
     let plugin = match offload(move || one_plugin(&text)).await? {
         Ok(plugin) => plugin,
@@ -102,11 +102,11 @@ pub async fn publish(
         created: now,
     };
     if store.put_plugin(&item).await? {
-        return Ok(Ok(Published::Created(about(&item))));
+        return Ok(Ok(PublishOutcome::Created(about(&item))));
     }
     let known = store.get_plugin(&item.name, &item.version).await?;
     if let Some(known) = known.filter(|known| known.digest == item.digest) {
-        return Ok(Ok(Published::Unchanged(about(&known))));
+        return Ok(Ok(PublishOutcome::Unchanged(about(&known))));
     }
     let text = format!(
         "plugin {}@{} is published with another document: versions are immutable",

@@ -74,12 +74,12 @@ fn timeout(verb: &Verb) -> Duration {
 
 /// The batches that are open, by cluster and class.
 #[derive(Default)]
-pub(super) struct Batches(Mutex<HashMap<(String, Class), Open>>);
+pub(super) struct Batches(Mutex<HashMap<(String, Class), OpenBatch>>);
 
 /// The answers of a batch, in the order of its verbs. Each caller takes its own.
 type Answers = Arc<Mutex<Vec<Option<Answered>>>>;
 
-struct Open {
+struct OpenBatch {
     /// The batch is not sent if its callers are gone.
     sending: WeakShared<BoxFuture<'static, Answers>>,
     verbs: Arc<Mutex<Verbs>>,
@@ -137,7 +137,7 @@ impl Batches {
         };
         let sending = sending.boxed().shared();
         if let Some(weak) = sending.downgrade() {
-            open.insert(key, Open { sending: weak, verbs });
+            open.insert(key, OpenBatch { sending: weak, verbs });
         }
         (sending, 0)
     }

@@ -25,7 +25,7 @@ fn evidence(sensitive: bool, response: Option<&Response>) -> Evidence {
         ("x-tenant-access".to_owned(), "opaque-value-of-a-header".to_owned()),
         ("ebb-callback-token".to_owned(), "the-callback-token".to_owned()),
     ];
-    Sent { method: "POST", url: URL, headers: &headers }.evidence(&unit(sensitive), response)
+    SentRequest { method: "POST", url: URL, headers: &headers }.evidence(&unit(sensitive), response)
 }
 
 fn scrub(text: &str) -> String {
@@ -51,7 +51,7 @@ fn an_answer_of_a_unit_with_sensitive_outputs_is_withheld() {
     let answer = answered("application/json", r#"{"value":"canary"}"#);
     let shown = evidence(true, Some(&answer));
     assert_eq!((shown.status, shown.body, shown.truncated), (Some(400), None, false));
-    let sent = Sent { method: "POST", url: URL, headers: &[] };
+    let sent = SentRequest { method: "POST", url: URL, headers: &[] };
     let foreign = sent.foreign_format(&unit(true), &answered("text/html", "<p>canary")).unwrap();
     assert_eq!(foreign, "the answer is text/html, not JSON");
 }
@@ -103,7 +103,7 @@ fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
 
 #[test]
 fn an_answer_in_another_format_is_named() {
-    let sent = Sent { method: "POST", url: URL, headers: &[] };
+    let sent = SentRequest { method: "POST", url: URL, headers: &[] };
     let said =
         |content_type: &str, body: &str| sent.foreign_format(&unit(false), &answered(content_type, body));
     let page = "<html>\n <body>login to continue</body></html>";

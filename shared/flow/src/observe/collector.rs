@@ -58,7 +58,7 @@ impl Collector {
         Ok(Some(Self { endpoint, headers }))
     }
 
-    pub(super) fn open(&self) -> Result<Open, CollectorError> {
+    pub(super) fn open(&self) -> Result<SpanSender, CollectorError> {
         // A function that was frozen in between finds its connections dead; and headers are for nobody else.
         let client =
             reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
@@ -75,7 +75,7 @@ impl Collector {
             resource = resource.with_service_name("ebb");
         }
         exporter.set_resource(&resource.build());
-        Ok(Open(exporter))
+        Ok(SpanSender(exporter))
     }
 }
 
@@ -94,9 +94,9 @@ fn header(text: &str) -> Option<(String, String)> {
 }
 
 /// A collector with what speaks to it.
-pub(super) struct Open(SpanExporter);
+pub(super) struct SpanSender(SpanExporter);
 
-impl Open {
+impl SpanSender {
     /// Hands spans over. What is not taken in time is lost, and that is all.
     pub(super) async fn take(&self, spans: Vec<SpanData>) {
         if spans.is_empty() {

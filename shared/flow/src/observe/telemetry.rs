@@ -12,11 +12,11 @@ use ebb_engine::Timestamp;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
-use super::collector::{Collector, CollectorError, Open};
+use super::collector::{Collector, CollectorError, SpanSender};
 use super::figures::Figures;
 use super::trace::Trace;
 use super::{INVOCATION, Invocation, Subject, lock};
-use crate::background::{Background, Remainder, is_change};
+use crate::background::{Background, RemainingWork, is_change};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 
@@ -84,7 +84,7 @@ impl Lines {
 #[derive(Default)]
 pub struct Telemetry {
     figures: Option<Arc<Lines>>,
-    collector: Option<Open>,
+    collector: Option<SpanSender>,
 }
 
 impl Telemetry {
@@ -150,7 +150,7 @@ impl Telemetry {
                 let (answer, answered) = oneshot::channel();
                 let work = async move {
                     let mut response = next.run(request).await;
-                    let remainder = Remainder::take(&mut response);
+                    let remainder = RemainingWork::take(&mut response);
                     // The client may be gone.
                     answer.send(response).ok();
                     if let Some(remainder) = remainder {

@@ -48,11 +48,11 @@ pub struct Options {
 /// work goes on without being watched, until the state is opened again.
 #[derive(Clone)]
 pub struct ProcessRelay {
-    open: Arc<Open>,
+    open: Arc<WatchOwner>,
 }
 
 /// Ends the watching tasks with the last clone.
-struct Open(Arc<Inner>);
+struct WatchOwner(Arc<Inner>);
 
 /// What the watching tasks share.
 pub(super) struct Inner {
@@ -70,7 +70,7 @@ struct Watch {
     asked: u64,
 }
 
-impl Drop for Open {
+impl Drop for WatchOwner {
     fn drop(&mut self) {
         for watch in self.0.watches().values() {
             watch.task.abort();
@@ -113,7 +113,7 @@ impl ProcessRelay {
                 }
             });
         }
-        Ok(Self { open: Arc::new(Open(inner)) })
+        Ok(Self { open: Arc::new(WatchOwner(inner)) })
     }
 
     /// The last line that is not blank of what the work has printed, without control characters, at most 200

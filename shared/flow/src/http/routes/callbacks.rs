@@ -9,7 +9,7 @@ use ebb_wire::callback::Callback;
 use ebb_wire::limits;
 
 use super::access::bearer;
-use crate::background::{self, Remainder};
+use crate::background::{self, RemainingWork};
 use crate::complete::{self, From, Taken};
 use crate::http::bodies::check_length;
 use crate::http::{HttpProblem, Server};
@@ -31,7 +31,7 @@ pub(crate) async fn complete(
     State(server): State<Server>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(Option<Extension<Remainder>>, Result<StatusCode, HttpProblem>), HttpProblem> {
+) -> Result<(Option<Extension<RemainingWork>>, Result<StatusCode, HttpProblem>), HttpProblem> {
     let Some(token) = bearer(&headers) else {
         let detail =
             "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";

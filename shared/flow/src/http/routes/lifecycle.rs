@@ -13,7 +13,7 @@ use ebb_wire::limits;
 use ebb_wire::sign::{self, SignatureError};
 use ebb_wire::unit::TRACEPARENT;
 
-use crate::background::{self, Remainder};
+use crate::background::{self, RemainingWork};
 use crate::http::bodies::{BodyBudget, check_length};
 use crate::http::{HttpProblem, Server};
 use crate::observe;
@@ -37,7 +37,7 @@ pub(crate) async fn receive(
     Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Option<Extension<Remainder>>, Json<LifecycleAnswer>), HttpProblem> {
+) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleAnswer>), HttpProblem> {
     let env = &server.env;
     let unsigned =
         |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string());

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::Path;
 use super::access::Right;
-use crate::api::plugins::{self, NotPublished, NotWithdrawn, Published};
+use crate::api::plugins::{self, NotPublished, NotWithdrawn, PublishOutcome};
 use crate::http::{HttpProblem, Server};
 
 /// Published versions.
@@ -50,8 +50,8 @@ pub(crate) async fn publish(
     let request: PublishPlugin = super::read_json(body).await?;
     let now = server.env.now();
     match plugins::publish(server.store.as_ref(), &request.document, now).await? {
-        Ok(Published::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
-        Ok(Published::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
+        Ok(PublishOutcome::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
+        Ok(PublishOutcome::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
         Err(NotPublished::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "exists", detail)),
         Err(NotPublished::Document(errors)) => Err(HttpProblem::document(&errors)),
     }
