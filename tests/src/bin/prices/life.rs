@@ -342,7 +342,12 @@ impl World {
             self.deal().await?;
             for token in tokens {
                 self.callbacks += 1;
-                let body = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
+                let body = match phase {
+                    // The units of the teardown declare no outputs.
+                    TargetPhase::Gone => json!({"status": "succeeded"}),
+                    _ => json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}),
+                };
+                let body = body.to_string();
                 let work = Box::pin(ebb_flow::complete::complete(&self.complete, &token, body.as_bytes()));
                 let taken = self.telemetry.invoke(Function::Complete, came(), work).await?;
                 ensure!(taken == Taken::Accepted, "a callback is not taken: {taken:?}");
