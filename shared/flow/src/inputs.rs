@@ -20,6 +20,7 @@ pub struct Memory {
     produced: Mutex<BTreeMap<UnitAt, Produced>>,
     earlier: tokio::sync::Mutex<BTreeMap<Moment, Arc<Earlier>>>,
     sealed: Mutex<BTreeSet<UnitAt>>,
+    undone: Mutex<BTreeMap<UnitAt, Vec<Record>>>,
 }
 
 impl Memory {
@@ -37,6 +38,16 @@ impl Memory {
     pub fn seal(&self, units: impl IntoIterator<Item = UnitAt>) -> Vec<UnitAt> {
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
+    }
+
+    /// Keeps the records of a unit's tries that were read after its seal.
+    pub fn keep_undone(&self, at: UnitAt, tries: Vec<Record>) {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).insert(at, tries);
+    }
+
+    /// Takes the records of a unit's tries, if they were kept. A later try of the undo reads them again.
+    pub fn take_undone(&self, at: UnitAt) -> Option<Vec<Record>> {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).remove(&at)
     }
 
     /// The state of an earlier run of the same life, read once per invocation.

@@ -9,6 +9,7 @@ use ebb_engine::{Change, Moment, Patch, Shard, Timestamp, Unit};
 use ebb_spec::plan::{UnitAt, UnitPlan, Work};
 use ebb_spec::render::{Known, Produced};
 use ebb_wire::callback::ReasonCode;
+use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult, Verdict};
 use ebb_wire::value::Outputs;
 
@@ -37,7 +38,8 @@ pub enum Undo {
     },
 }
 
-/// Seals everything that `units` undo, with one write per item of the earlier runs.
+/// Seals everything that `units` undo, with one write per item of the earlier runs, and reads the records of what it has
+/// sealed, with one query for neighbours.
 ///
 /// # Errors
 /// The store's.
@@ -47,9 +49,11 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Resu
     }
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
     let mut patches: BTreeMap<(Moment, Shard), Vec<Change>> = BTreeMap::new();
+    let mut sealed: BTreeMap<Moment, Vec<Unit>> = BTreeMap::new();
     for at in memory.seal(undone) {
         let (shard, slot) = Shard::of(Unit(at.unit));
         patches.entry((at.moment.into(), shard)).or_default().push(Change::AddSealed(slot));
+        sealed.entry(at.moment.into()).or_default().push(Unit(at.unit));
     }
     for ((moment, shard), changes) in patches {
         let earlier = memory.earlier(env, run, moment).await?;
@@ -58,7 +62,28 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Resu
             env.store.patch_run(&earlier.id, &patch).await?;
         }
     }
+    for (moment, units) in sealed {
+        let earlier = memory.earlier(env, run, moment).await?;
+        if earlier.view.is_none() {
+            continue;
+        }
+        for (unit, tries) in tries_of(env, &earlier.id, &units).await? {
+            memory.keep_undone(UnitAt { moment: moment.into(), unit: unit.0 }, tries);
+        }
+    }
     Ok(())
+}
+
+/// The records of the tries of each of `units`.
+async fn tries_of(env: &Env, run: &RunId, units: &[Unit]) -> Result<BTreeMap<Unit, Vec<Record>>, FlowError> {
+    let mut tries: BTreeMap<Unit, Vec<Record>> = units.iter().map(|&unit| (unit, Vec::new())).collect();
+    if units.is_empty() {
+        return Ok(tries);
+    }
+    for (unit, _, record) in env.store.read_records(run, units).await? {
+        tries.entry(unit).or_default().push(record);
+    }
+    Ok(tries)
 }
 
 /// What the undo `unit` (at `position` of `run`) has to do. Its undone units are sealed already.
@@ -85,10 +110,14 @@ pub async fn decide(
         if earlier.view.is_none() {
             continue;
         }
-        let found = env.store.read_records(&earlier.id, &units).await?;
-        for undone in units {
-            let mut tries: Vec<&Record> =
-                found.iter().filter(|(at, _, _)| *at == undone).map(|(_, _, record)| record).collect();
+        let place = |undone: Unit| UnitAt { moment: moment.into(), unit: undone.0 };
+        let mut found: BTreeMap<Unit, Vec<Record>> =
+            units.iter().filter_map(|&unit| Some((unit, memory.take_undone(place(unit))?))).collect();
+        let missing: Vec<Unit> = units.iter().copied().filter(|unit| !found.contains_key(unit)).collect();
+        found.extend(tries_of(env, &earlier.id, &missing).await?);
+        for (undone, tries) in &found {
+            let (undone, at) = (*undone, place(*undone));
+            let mut tries: Vec<&Record> = tries.iter().collect();
             if !switch::holds(Rule::UndoEveryAttempt) {
                 tries = tries.split_off(tries.len().saturating_sub(1));
             }
@@ -107,7 +136,6 @@ pub async fn decide(
                     "the undone unit reported more distinct results than are kept; the further ones are not undone"
                 );
             }
-            let at = UnitAt { moment: moment.into(), unit: undone.0 };
             // A relay lets nothing of a superseded try begin.
             if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.work.is_relayed()) {
                 landed = tries.iter().filter_map(|record| lands_until(env, record)).fold(landed, Ord::max);
