@@ -9,7 +9,7 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 
 use crate::bucket::Bucket;
-use crate::dynamo::{Body, Dynamo};
+use crate::dynamo::{Body, Dynamo, pack};
 use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
@@ -20,7 +20,7 @@ use crate::ops::{
     Transition, WritePlugins,
 };
 
-/// Bytes of a plan that stay in the table; larger ones go to the bucket.
+/// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
 pub const PLAN_INLINE: usize = 1 << 10;
 /// Bytes of a plugin document that stay in the table, well below the 400 KB of an item; larger ones go to the bucket.
 pub const DOCUMENT_INLINE: usize = 100 << 10;
@@ -70,7 +70,7 @@ impl Store {
 /// Where a plan is kept. Each object has a key of its own: one that is being removed is not that of a plan which is kept
 /// again meanwhile.
 fn plan_body(digest: &str, json: &[u8]) -> Body {
-    if json.len() <= PLAN_INLINE {
+    if json.len() <= PLAN_INLINE || pack(json).len() <= PLAN_INLINE {
         return Body::Inline(json.to_vec());
     }
     Body::Object(format!("plans/{digest}-{:016x}", rand::random::<u64>()))

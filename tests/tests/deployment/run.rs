@@ -122,10 +122,12 @@ fn work(name: &str, uid: &str) -> WorkName {
 /// Everything; gives the functions with what they have needed.
 pub(crate) async fn all() -> Functions {
     let life = Life::begin(Telemetry::default(), Seen::default()).await;
-    // A document that is too large for the table, with a plan that is.
+    // A document that is too large for the table, with a plan that is too large for it even if it is compressed.
+    let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let whole = WHOLE.replace("NOISE", &noise.collect::<String>());
     let description = "x".repeat(110 << 10);
-    life.publish("whole@1.0.0", &format!("{WHOLE}\n# {description}\n")).await;
-    life.publish("whole@2.0.0", WHOLE).await;
+    life.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
+    life.publish("whole@2.0.0", &whole).await;
     for (name, rest) in
         [("stuck", STUCK), ("bad", BAD), ("late-bad", LATE_BAD), ("again", AGAIN), ("script", SCRIPT)]
     {
@@ -207,7 +209,7 @@ const WHOLE: &str = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
   ok:
-    webhook: {url: "OUTSIDE/ok"}
+    webhook: {url: "OUTSIDE/ok", body: {noise: "NOISE"}}
     outputs: {id: {value: "${response.body.id}"}}
   long:
     webhook: {url: "OUTSIDE/long"}

@@ -127,9 +127,16 @@ pub(crate) async fn a_unit_between_two_tries() {
     assert_eq!(cause.log, ["try 1"]);
 }
 
-/// Enough units for a plan that is an object of the bucket.
+/// Returns a plugin whose plan is an object of the bucket, because its text is hard to compress.
 fn large() -> String {
-    let units = (0..20).map(|number| format!("  make-{number}: {{webhook: {{url: \"RECEIVER/make\"}}}}\n"));
+    let units = (0..80_u64).map(|number| {
+        let text = (1..4)
+            .map(|factor| format!("{:016x}", (3 * number + factor).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        format!(
+            "  make-{number}: {{webhook: {{url: \"RECEIVER/make\", body: {{t: \"{}\"}}}}}}\n",
+            text.collect::<String>()
+        )
+    });
     format!("preStart:\n{}", units.collect::<String>())
 }
 

@@ -18,6 +18,8 @@ use ebb_tests::lines::Lines;
 use ebb_wire::cloudevents::{self, Asked};
 use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::sign::{self, MessageId, Secret};
+use miniz_oxide::deflate::compress_to_vec_zlib;
+use miniz_oxide::inflate::decompress_to_vec_zlib;
 use serde_json::json;
 use tower::ServiceExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -42,9 +44,15 @@ fn plans(stored: &Stored, from: u32, to: u32) -> Stored {
         *text = other(text);
     }
     for item in stored.table.iter_mut().filter(|item| key(item, "pk").starts_with("p#")) {
-        let Some(body) = item.get_mut("b") else { continue };
-        let text = String::from_utf8(STANDARD.decode(body["B"].as_str().unwrap()).unwrap()).unwrap();
-        *body = json!({"B": STANDARD.encode(other(&text))});
+        let bytes = |value: &serde_json::Value| STANDARD.decode(value["B"].as_str().unwrap()).unwrap();
+        if let Some(body) = item.get_mut("b") {
+            let text = String::from_utf8(bytes(body)).unwrap();
+            *body = json!({"B": STANDARD.encode(other(&text))});
+        }
+        if let Some(packed) = item.get_mut("z") {
+            let text = String::from_utf8(decompress_to_vec_zlib(&bytes(packed)).unwrap()).unwrap();
+            *packed = json!({"B": STANDARD.encode(compress_to_vec_zlib(other(&text).as_bytes(), 6))});
+        }
     }
     stored
 }

@@ -1,7 +1,7 @@
 //! Published plugins: `v#NAME` / `VERSION`.
 //!
 //! Small texts stand in the item, in `b`; large ones are in the bucket and the item holds their key, in `o`. The
-//! bucket is written first, so a key in the table always leads to something.
+//! bucket is written first, so a key in the table always leads to something. Plans may be compressed in the item, in `z`.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
@@ -10,10 +10,14 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 
 use super::attribute::{Item, Reader, digest, item_size, number, text};
 use super::failure::{failure, past_conflicts};
+use super::packed::unpack;
 use super::{Dynamo, key};
 use crate::meter::Direction;
 use crate::ops::{PluginItem, Stored};
 use crate::table::TableSpec;
+
+/// The attribute of a compressed text.
+pub(super) const PACKED: &str = "z";
 
 /// Where the bytes of a document are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +37,19 @@ impl Body {
     }
 
     pub(super) fn read(reader: &Reader<'_>) -> Stored<Self> {
-        match (reader.bytes_if_any("b")?, reader.text_if_any("o")?) {
-            (Some(bytes), _) => Ok(Self::Inline(bytes.to_vec())),
-            (None, Some(key)) => Ok(Self::Object(key.to_owned())),
-            (None, None) => Err(reader.broken("neither b nor o")),
+        if let Some(bytes) = reader.bytes_if_any("b")? {
+            return Ok(Self::Inline(bytes.to_vec()));
+        }
+        // A version that does not know `z` adds an object of its own, which has to be removed with the item.
+        if let Some(key) = reader.text_if_any("o")? {
+            return Ok(Self::Object(key.to_owned()));
+        }
+        match reader.bytes_if_any(PACKED)? {
+            Some(packed) => {
+                let text = unpack(packed).ok_or_else(|| reader.broken(format!("{PACKED} is damaged")))?;
+                Ok(Self::Inline(text))
+            }
+            None => Err(reader.broken(format!("neither b nor o nor {PACKED}"))),
         }
     }
 }

@@ -18,6 +18,7 @@ mod holder;
 mod key;
 mod mail;
 mod marks;
+mod packed;
 mod plan;
 mod record;
 mod rounds;
@@ -42,6 +43,7 @@ use attribute::text;
 pub(crate) use document::Body;
 pub(crate) use failure::failure;
 pub(crate) use mail::Kept;
+pub(crate) use packed::pack;
 
 /// Queries that one operation has under way at most.
 const PARALLEL: usize = 16;

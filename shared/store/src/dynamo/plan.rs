@@ -1,4 +1,4 @@
-//! Plans: `p#DIGEST` / `h`, their text in `b` or the key of their object in `o`.
+//! Plans: `p#DIGEST` / `h`, their text in `b`, compressed in `z`, or in an object whose key is in `o`.
 //!
 //! `lv` is the set of lives that hold a plan, which several lives may share. A life holds its plan before a target names
 //! it. A plan without `lv` stays for good: more than [`HOLDERS`] lives have shared it, or it was lost and restored.
@@ -6,16 +6,19 @@
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
 use super::attribute::{Item, Reader, item_size, number, text};
-use super::document::Body;
+use super::document::{Body, PACKED};
 use super::expression::Expression;
 use super::failure::failure;
+use super::packed::pack;
 use super::{Dynamo, key};
 use crate::error::StoreError;
 use crate::meter::Direction;
 use crate::ops::Stored;
+use crate::store::PLAN_INLINE;
 use crate::table::TableSpec;
 
 /// Lives that are counted; the item stays within one write unit.
@@ -35,6 +38,16 @@ fn one(life: &str) -> AttributeValue {
     AttributeValue::Ss(vec![life.to_owned()])
 }
 
+/// The attribute of a plan's text or object. A text is compressed where the item would need more than one write unit.
+fn attribute(body: &Body) -> (String, AttributeValue) {
+    match body {
+        Body::Inline(text) if text.len() > PLAN_INLINE => {
+            (PACKED.to_owned(), AttributeValue::B(Blob::new(pack(text))))
+        }
+        Body::Inline(_) | Body::Object(_) => body.attribute(),
+    }
+}
+
 fn lives(operation: &'static str, item: &Item) -> Stored<Vec<String>> {
     Reader::new(operation, item).texts(LIVES).map(|lives| lives.to_vec())
 }
@@ -47,8 +60,8 @@ impl Dynamo {
     /// Keeps a plan for good.
     pub(crate) async fn put_plan_item(&self, plan: &str, body: &Body) -> Stored<()> {
         let mut expression = Expression::default();
-        let (name, value) = body.attribute();
-        for attribute in ["b", "o", LIVES] {
+        let (name, value) = attribute(body);
+        for attribute in ["b", "o", PACKED, LIVES] {
             expression.remove(attribute);
         }
         expression.set(&name, value);
@@ -64,7 +77,7 @@ impl Dynamo {
                 "(attribute_not_exists(pk) OR contains({held}, {own}) OR \
                  (attribute_exists({held}) AND size({held}) < {most}))"
             ));
-            let (name, value) = body.attribute();
+            let (name, value) = attribute(body);
             match body {
                 Body::Inline(_) => hold.set(&name, value),
                 Body::Object(_) => hold.set_if_absent(&name, value),

@@ -35,12 +35,12 @@ fn outputs(bytes: usize, digest: &str) -> TryResult {
 pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: World) {
     let dynamo = &world.store.dynamo;
     let plan = digest(b"plan");
-    // pk and its value, sk and its value, b.
+    // pk and its value, sk and its value, o.
     let rest = 2 + format!("p#{plan}").len() + 2 + 1 + 1;
-    let full = Body::Inline(vec![b'x'; LIMIT - rest]);
+    let full = Body::Object("x".repeat(LIMIT - rest));
     dynamo.put_plan_item(&plan, &full).await.unwrap();
     assert_eq!(dynamo.get_plan_item(&plan).await.unwrap(), Some(full.clone()));
-    too_large(dynamo.put_plan_item(&plan, &Body::Inline(vec![b'z'; LIMIT - rest + 1])).await);
+    too_large(dynamo.put_plan_item(&plan, &Body::Object("z".repeat(LIMIT - rest + 1))).await);
     assert_eq!(dynamo.get_plan_item(&plan).await.unwrap(), Some(full));
 }
 
