@@ -47,7 +47,8 @@ fn never_sent(place: &Place) -> Option<String> {
     for ((run, unit, attempt), record) in &table.records {
         let Some(result) = &record.result else { continue };
         let code = result.reason.as_ref().map(|reason| reason.code);
-        let begun = record.started.is_some() || record.accepted.is_some();
+        let together = table.accepted.contains_key(&(run.clone(), *unit, *attempt));
+        let begun = record.started.is_some() || record.accepted.is_some() || together;
         let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
         let posted = format!("{run}-{}-{}", unit.0, attempt.0);
         let known = outer.works.contains_key(&relayed) || outer.works.contains_key(&posted);

@@ -252,7 +252,7 @@ fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Ord
     digest.add(&order.map(Order::who));
     {
         let table = place.table.state();
-        digest.add(&(&table.heads, &table.records, &table.targets, &table.tombstones));
+        digest.add(&(&table.heads, &table.records, &table.accepted, &table.targets, &table.tombstones));
     }
     let points = place.gates.waiting();
     let running = place.running.lock().expect("no panic while it is held").clone();

@@ -90,6 +90,16 @@ impl ReadRecords for Table {
         .await
     }
 
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
+        self.read(|state| {
+            let from = (run.clone(), Unit(0), Attempt(0));
+            let of_run = state.accepted.range(from..).take_while(|((of, _, _), _)| of == run);
+            let of_units = of_run.filter(|((_, unit, _), _)| units.contains(unit));
+            of_units.map(|((_, unit, attempt), at)| (*unit, *attempt, *at)).collect()
+        })
+        .await
+    }
+
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
         self.read(|state| records_of(state, run, |_| true)).await
     }
@@ -131,6 +141,23 @@ impl NoteRecord for Table {
                 }
             }
             (before, move || format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
+        })
+        .await
+    }
+
+    async fn note_accepted(
+        &self,
+        run: &RunId,
+        shard: Shard,
+        tries: &[(Unit, Attempt)],
+        at: Timestamp,
+    ) -> Stored<()> {
+        self.write("UpdateItem", |state| {
+            for &(unit, attempt) in tries {
+                assert_eq!(Shard::of(unit).0, shard, "one write changes one item");
+                state.accepted.entry((run.clone(), unit, attempt)).or_insert(at);
+            }
+            ((), move || format!("{run} accepted {tries:?}"))
         })
         .await
     }

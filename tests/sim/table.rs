@@ -45,6 +45,8 @@ pub struct State {
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
     /// Records.
     pub records: BTreeMap<(RunId, Unit, Attempt), Record>,
+    /// When tries were accepted whose acceptances one write has noted together.
+    pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
     /// Targets by kind and name.
     pub targets: BTreeMap<(String, String), TargetHead>,
     /// Uids that have ended.

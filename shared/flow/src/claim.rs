@@ -6,8 +6,6 @@
 //!
 //! The only sender of a webhook writes nothing before it posts. All others claim the try in its record.
 
-use std::collections::BTreeMap;
-
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_spec::plan::Work;
 use ebb_store::Note;
@@ -17,6 +15,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use crate::dispatch::{self, Try};
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::records;
 use crate::run::Run;
 use crate::switch::{self, Rule};
 
@@ -155,9 +154,7 @@ pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result
         return Ok(Vec::new());
     }
     let positions: Vec<Unit> = units.iter().map(|(unit, _)| *unit).collect();
-    let found = env.store.read_records(&run.id, &positions).await?;
-    let records: BTreeMap<(Unit, Attempt), Record> =
-        found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
+    let records = records::of_open(env, run, &positions).await?;
     let now = env.now();
     let is_unsent = |record: &Record| {
         let put_off = record.again.is_some_and(|at| at > now.0);

@@ -55,6 +55,8 @@ pub struct Sent {
     pub more: u32,
     /// When the run has to be looked at; `None`: this send is no reason for it.
     pub wake: Option<Wake>,
+    /// True if the receiver will call back, which the caller has to note.
+    pub is_accepted: bool,
 }
 
 /// When a run has to be looked at because of one of its tries.
@@ -69,20 +71,22 @@ pub enum Wake {
 /// On whose behalf a try is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// A result that has just made it ready, or a look that knows its start.
+    /// A result that has just made it ready.
     Result,
+    /// A look that knows its start.
+    Repeat,
     /// A look that knows of no start. The try may have been sent before.
     Look,
 }
 
 impl Sent {
     pub(crate) fn ended(ended: Ended) -> Self {
-        Self { ended: Some(ended), more: 0, wake: None }
+        Self { ended: Some(ended), more: 0, wake: None, is_accepted: false }
     }
 
     /// Its result comes later.
     pub(crate) fn later(wake: Option<Wake>) -> Self {
-        Self { ended: None, more: 0, wake }
+        Self { ended: None, more: 0, wake, is_accepted: false }
     }
 
     fn failed(code: ReasonCode, message: &str) -> Self {
@@ -131,7 +135,7 @@ pub async fn send(
         Ok(Rendered::Skipped(reason)) => Sent::ended(Ended::Skipped(skip_text(&reason))),
         Ok(Rendered::Webhook(request)) => {
             let call = Webhook { request, more, possible };
-            post(env, run, this, unit, call).await?
+            post(env, run, this, unit, call, sender).await?
         }
         Ok(rendered) => match work(run, this, unit, rendered) {
             Some(work) => start(env, run, this, ensure(env, run, this, unit, work, more), sender).await?,
@@ -416,6 +420,7 @@ async fn post(
     this: Try,
     unit: &UnitPlan,
     Webhook { request, more, possible }: Webhook,
+    sender: Sender,
 ) -> Result<Sent, FlowError> {
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(env, run, this, unit, ("", &body))?;
@@ -463,13 +468,9 @@ async fn post(
         Ok(response) => match judge(run, unit, &sent, response, now) {
             // Without a describe URL there is nothing that may be sent again.
             Judged::Again(_) if unit.work.posts_once() && describe_url.is_none() => {
-                note_accepted(env, run, this, unit).await?;
-                return Ok(Sent::later(None));
+                return accepted(env, run, this, unit, sender).await;
             }
-            Judged::Later => {
-                note_accepted(env, run, this, unit).await?;
-                return Ok(Sent::later(None));
-            }
+            Judged::Later => return accepted(env, run, this, unit, sender).await,
             Judged::Again(seconds) => {
                 let at = note_again(env, run, this, seconds).await?;
                 return Ok(Sent::later(Some(Wake::Recorded(at))));
@@ -492,6 +493,23 @@ async fn post(
     }
 }
 
+/// Records that a receiver will call back, or leaves that to the caller, who records it together with other tries.
+async fn accepted(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    unit: &UnitPlan,
+    sender: Sender,
+) -> Result<Sent, FlowError> {
+    // The record of a try that a look sends may have a lease, which the note ends. That of a webhook that is posted once has
+    // the intent to post it.
+    if sender == Sender::Result && !unit.work.posts_once() {
+        return Ok(Sent { is_accepted: true, ..Sent::later(None) });
+    }
+    note_accepted(env, run, this, unit).await?;
+    Ok(Sent::later(None))
+}
+
 /// Records that a receiver will call back. A unit whose time is up before `sweep` may look at its run has a hint; any other
 /// one is found by when its run is due, which costs no message for each unit.
 ///
@@ -503,11 +521,16 @@ pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> 
     }
     let note = Note::Accepted(env.now());
     env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
+    hint_deadline(env, run, this, unit).await;
+    Ok(())
+}
+
+/// Has `sweep` look at a try when its time is up, if that is before it may look at the run.
+pub(crate) async fn hint_deadline(env: &Env, run: &Run, this: Try, unit: &UnitPlan) {
     if unit.timeout_ms < env.settings.first_look.0 {
         let delay = Duration::from_millis(unit.timeout_ms);
         env.queue.send(Message::unit(&run.id, this.unit, this.attempt), delay).await;
     }
-    Ok(())
 }
 
 /// Records when a unit is to be asked again, and has `sweep` look then.

@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tracing::Instrument as _;
 
+use crate::accepted::Acceptances;
 use crate::claim;
 use crate::dispatch::{self, Sender, Sent, Try, Wake};
 use crate::env::Env;
@@ -165,6 +166,7 @@ async fn send_all(
     let mut under_way = FuturesUnordered::new();
     let mut over = None;
     let mut wakes = Wakes::default();
+    let mut accepted = Acceptances::default();
     let mut error: Option<FlowError> = None;
     loop {
         let mut batch = Vec::new();
@@ -184,8 +186,11 @@ async fn send_all(
             }
             for (unit, attempt) in batch {
                 let this = Try { unit, attempt, epoch: work.epoch };
-                let unstarted = behalf.is_some_and(|look| look.unstarted.contains(&(unit, attempt)));
-                let sender = if unstarted { Sender::Look } else { Sender::Result };
+                let sender = match behalf {
+                    None => Sender::Result,
+                    Some(look) if look.unstarted.contains(&(unit, attempt)) => Sender::Look,
+                    Some(_) => Sender::Repeat,
+                };
                 under_way.push(one(env, &work.run, this, &work.memory, sender));
             }
         }
@@ -206,12 +211,18 @@ async fn send_all(
         }
         match under_way.next().await {
             None => break,
-            Some(Ok((progress, wake))) => {
+            Some(Ok(Step { progress, wake, accepted: this })) => {
                 ready.extend(progress.ready);
                 over = over.or(progress.over);
                 wake.into_iter().for_each(|wake| wakes.add(wake));
+                this.into_iter().for_each(|this| accepted.add(this, env.now()));
             }
             Some(Err(failed)) => error = Some(error.unwrap_or(failed)),
+        }
+        if (under_way.is_empty() || accepted.is_due(env.now()))
+            && let Err(failed) = accepted.note(env, &work.run).await
+        {
+            error = Some(error.unwrap_or(failed));
         }
     }
     // The table first: if that fails too, only the caller's repetition or the next look remains.
@@ -237,33 +248,29 @@ async fn prepare(env: &Env, work: &Work, units: &[Unit]) -> Result<(), FlowError
     inputs::prepare(env, &work.run, units, &work.memory).await
 }
 
+/// The outcome of the send of one try.
+struct Step {
+    progress: Progress,
+    wake: Option<Wake>,
+    /// The try, if its receiver will call back and that is not noted.
+    accepted: Option<Try>,
+}
+
 /// One try: sent, and concluded if it was answered at once.
-async fn one(
-    env: &Env,
-    run: &Run,
-    this: Try,
-    memory: &Memory,
-    sender: Sender,
-) -> Result<(Progress, Option<Wake>), FlowError> {
+async fn one(env: &Env, run: &Run, this: Try, memory: &Memory, sender: Sender) -> Result<Step, FlowError> {
     let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
     let span = tracing::info_span!("try", run = %run.id, unit = key, attempt = this.attempt.0);
     Box::pin(send(env, run, this, memory, sender)).instrument(span).await
 }
 
-async fn send(
-    env: &Env,
-    run: &Run,
-    this: Try,
-    memory: &Memory,
-    sender: Sender,
-) -> Result<(Progress, Option<Wake>), FlowError> {
+async fn send(env: &Env, run: &Run, this: Try, memory: &Memory, sender: Sender) -> Result<Step, FlowError> {
     let sent = Box::pin(dispatch::send(env, run, this, memory, sender)).await?;
     log(&sent);
     let progress = match sent.ended {
         Some(ended) => Box::pin(results::conclude(env, run, this, &ended, sent.more, memory)).await?,
         None => Progress::default(),
     };
-    Ok((progress, sent.wake))
+    Ok(Step { progress, wake: sent.wake, accepted: sent.is_accepted.then_some(this) })
 }
 
 /// Logs what goes well at debug: the figures of the invocation count it.

@@ -12,6 +12,7 @@
 //! - The only timer is [`sweep`].
 //! - Every write is conditional or harmless to repeat.
 
+mod accepted;
 pub mod api;
 pub mod background;
 mod breaker;

@@ -1,12 +1,15 @@
 //! Results into records, records into values.
 
+use std::collections::BTreeMap;
+
 use ebb_engine::{Attempt, Timestamp, Unit};
+use ebb_spec::plan::Work;
 use ebb_spec::render::{Produced, SecretRef, Value as Rendered};
 use ebb_store::{LOGS, OUTPUTS, Put};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::value::{Outputs, Value};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
@@ -17,6 +20,45 @@ use crate::run::Run;
 
 /// Reads from the bucket that one caller has under way at most.
 const READS: usize = 32;
+
+/// Reads the records of `units` that may be in flight. Acceptances that were noted together are in them.
+///
+/// # Errors
+/// The store's.
+pub async fn of_open(
+    env: &Env,
+    run: &Run,
+    units: &[Unit],
+) -> Result<BTreeMap<(Unit, Attempt), Record>, FlowError> {
+    let records = env.store.read_records(&run.id, units).await?;
+    with_accepted(env, run, units, records).await
+}
+
+/// Adds the acceptances of `units` that were noted together to their records.
+///
+/// # Errors
+/// The store's.
+pub async fn with_accepted(
+    env: &Env,
+    run: &Run,
+    units: &[Unit],
+    records: Vec<(Unit, Attempt, Record)>,
+) -> Result<BTreeMap<(Unit, Attempt), Record>, FlowError> {
+    let mut records: BTreeMap<_, _> =
+        records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
+    let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.work, Work::Webhook(_)));
+    let webhooks: Vec<Unit> = units.iter().copied().filter(|&unit| is_webhook(unit)).collect();
+    if webhooks.is_empty() {
+        return Ok(records);
+    }
+    for (unit, attempt, at) in env.store.read_accepted(&run.id, &webhooks).await? {
+        let record = records.entry((unit, attempt)).or_default();
+        record.accepted = Some(record.accepted.map_or(at.0, |known| known.min(at.0)));
+        // As a note in the record does: an acceptance ends what was put off until then.
+        record.again = record.again.filter(|&again| again > at.0);
+    }
+    Ok(records)
+}
 
 /// Writes the record of `ended`, unless the try has another result. `next` is when the next try may start, with a failure
 /// that is tried again. Large outputs are in the bucket before the record is written. The tail of the log is written at the

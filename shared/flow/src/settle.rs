@@ -81,8 +81,7 @@ pub async fn settle(env: &Env, run: &Run, view: &View) -> Result<Option<Work>, F
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
     let mut found: BTreeMap<(Unit, Attempt), Record> = BTreeMap::new();
     if !units.is_empty() {
-        let list = env.store.read_records(&run.id, &units).await?;
-        found.extend(list.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)));
+        found = records::of_open(env, run, &units).await?;
     }
     let has_result = |one: &(Unit, Attempt)| found.get(one).is_some_and(|record| record.result.is_some());
     let mut settled = true;

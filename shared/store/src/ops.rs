@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use ebb_wire::engine::{Attempt, Patch, Timestamp, Unit};
+use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 use futures::future::BoxFuture;
@@ -40,6 +40,8 @@ pub trait ReadRecords: Send + Sync {
     ///
     /// [`Kept::Nothing`]: ebb_wire::record::Kept::Nothing
     async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
+    /// The tries of `units` that [`NoteRecord::note_accepted`] has noted, in no order (`Query` per head item).
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>>;
     /// The records of all units.
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
 }
@@ -73,6 +75,15 @@ pub trait NoteRecord: Send + Sync {
     /// The record as it was before the note, or as it is if it has a result already. Of two that note a start at once,
     /// one finds none; if the reply to its write was lost, neither does.
     async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record>;
+    /// Notes with one write that the receivers of several tries will call back. The units belong to one head item. Their
+    /// records stay as they are: [`ReadRecords::read_accepted`] returns these notes.
+    async fn note_accepted(
+        &self,
+        run: &RunId,
+        shard: Shard,
+        tries: &[(Unit, Attempt)],
+        at: Timestamp,
+    ) -> Stored<()>;
 }
 
 /// What became of a result.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ebb_wire::engine::{Attempt, Patch, Timestamp, Unit};
+use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 
@@ -174,6 +174,10 @@ impl ReadRecords for Store {
         self.dynamo.read_outlines(run).await
     }
 
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
+        self.dynamo.read_accepted(run, units).await
+    }
+
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
         self.dynamo.read_all_records(run).await
     }
@@ -183,6 +187,16 @@ impl ReadRecords for Store {
 impl NoteRecord for Store {
     async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
         self.dynamo.note_record(run, unit, attempt, note).await
+    }
+
+    async fn note_accepted(
+        &self,
+        run: &RunId,
+        shard: Shard,
+        tries: &[(Unit, Attempt)],
+        at: Timestamp,
+    ) -> Stored<()> {
+        self.dynamo.note_accepted_tries(run, shard, tries, at).await
     }
 }
 

@@ -166,10 +166,12 @@ impl Books {
         let table = self.table.state();
         let heads = table.heads.get(&this.run);
         let stopped = heads.and_then(|heads| heads.get(&Shard::ROOT)?.head.stopped);
-        let record = table.records.get(&(this.run.clone(), Unit(this.part.unit), Attempt(this.attempt)));
+        let key = (this.run.clone(), Unit(this.part.unit), Attempt(this.attempt));
+        let record = table.records.get(&key);
         let concluded = record.is_some_and(|record| record.result.is_some());
         // What was accepted is waited for as long as it may land, a request as long as it may be answered.
         let accepted = record.is_some_and(|record| record.accepted.is_some());
+        let accepted = accepted || table.accepted.contains_key(&key);
         let wait = if accepted { self.bounds.landing } else { self.bounds.sending };
         concluded || stopped.is_some_and(|at| self.runtime.now().0 >= at.0 + wait)
     }

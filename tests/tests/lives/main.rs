@@ -41,7 +41,7 @@ fn main() {
             a_gateway_that_gives_up_says_nothing_of_its_backend an_answer_of_the_backend_is_final
             an_undo_that_ends_after_it_was_abandoned why_a_target_is_gone an_undo_has_the_key_of_what_it_undoes;
         setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again
-            asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready
+            accepted_together asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready
             not_idempotent_with_an_unknown_outcome not_idempotent_and_described
             not_idempotent_and_looked_at_while_it_is_posted what_never_started_is_not_listed;
         platform: time_to_live outcomes_until_they_are_taken a_restart_in_between;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ebb_engine::Moment;
+use ebb_engine::{Moment, Unit};
 use ebb_flow::sweep::{When, sweep_run};
+use ebb_store::ReadRecords as _;
 use ebb_wire::api::{Certainty, Phase, UnitState};
 use ebb_wire::callback::ReasonCode;
 use serde_json::json;
@@ -158,6 +159,40 @@ outputs: {id: "${units.make.outputs.id}"}
     let ids: BTreeSet<&str> = calls.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1, "the same question every time");
     assert!(calls.len() >= 3);
+}
+
+/// Units whose acceptances were noted together are not asked any more.
+pub(crate) async fn accepted_together() {
+    let world = World::new().await;
+    let rest = r#"
+preStart:
+  first: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
+  second: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
+  third: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
+"#;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(&plugin("together@1.0.0", rest)).await;
+    world.create("a", "together").await;
+    world.receiver.call("POST /make", 3).await;
+    let run = run_id("a", Moment::BeforeReady);
+    let units: Vec<Unit> = (0..3).map(Unit).collect();
+    crate::world::eventually("they are known to be accepted", async || {
+        // An answer that comes a second after the others is noted by itself.
+        let together = world.stack().store().read_accepted(&run, &units).await.unwrap();
+        let records = world.state("a", Moment::BeforeReady).await.records;
+        let alone = records.iter().filter(|(_, _, record)| record.accepted.is_some()).count();
+        (together.len() >= 2 && together.len() + alone == units.len()).then_some(())
+    })
+    .await;
+    for _ in 0..3 {
+        sweep_run(world.stack().env(), &run, When::Anyway).await.unwrap();
+    }
+    let calls = world.receiver.calls("POST /make");
+    assert_eq!(calls.len(), 3);
+    for call in calls {
+        world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    }
+    world.phase("a", Phase::Ready).await;
 }
 
 /// Once it has said that it will call back it is not asked any more.

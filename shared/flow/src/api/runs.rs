@@ -13,6 +13,7 @@ use ebb_wire::time::rfc3339;
 use crate::complete::begun;
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::records;
 use crate::run::{self, Run};
 
 /// A run with its units; `None`: it never began.
@@ -22,11 +23,13 @@ use crate::run::{self, Run};
 pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let view = run.look(env).await?;
+    let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
+    let in_flight: Vec<Unit> = open.iter().copied().collect();
+    let outlines = env.store.read_outlines(id).await?;
     let mut records: BTreeMap<Unit, Vec<(Attempt, Record)>> = BTreeMap::new();
-    for (unit, attempt, record) in env.store.read_outlines(id).await? {
+    for ((unit, attempt), record) in records::with_accepted(env, &run, &in_flight, outlines).await? {
         records.entry(unit).or_default().push((attempt, record));
     }
-    let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
     let state = state(&view);
     let nothing = Vec::new();
     let seen = Seen { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };

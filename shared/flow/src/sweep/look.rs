@@ -9,7 +9,7 @@ use ebb_store::{Due, Patched, RunHead};
 use ebb_wire::id::RunId;
 
 use super::place::{Entered, Place};
-use super::tries::{Look, Records, expire};
+use super::tries::{Look, expire};
 use super::{LONGEST_HINT, When};
 use crate::breaker;
 use crate::dispatch::{self, Try};
@@ -18,6 +18,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::Memory;
 use crate::ports::Message;
+use crate::records;
 use crate::results;
 use crate::run::{self, Run};
 use crate::settle;
@@ -136,7 +137,7 @@ async fn once<'a>(env: &'a Env, id: &RunId, when: When, place: &mut Place<'a>) -
         return Ok(Looked::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
-    let records = read(env, id, &units).await?;
+    let records = records::of_open(env, &run, &units).await?;
     let now = env.now();
     let mut look = Look::new(now, when, now.plus(interval(env, &run, &view)));
     if !switch::holds(Rule::RearmAfterActing) {
@@ -169,11 +170,6 @@ fn add(all: &mut results::Progress, more: results::Progress) {
     all.over = all.over.or(more.over);
 }
 
-async fn read(env: &Env, id: &RunId, units: &[Unit]) -> Result<Records, FlowError> {
-    let found = env.store.read_records(id, units).await?;
-    Ok(found.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect())
-}
-
 /// The clusters where units may be.
 fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String> {
     let relayed = units.iter().map(|(unit, _)| *unit);
@@ -204,7 +200,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> 
     if !running || view.status(unit) != ebb_engine::Status::Open(attempt) {
         return Ok(());
     }
-    let records = read(env, id, &[unit]).await?;
+    let records = records::of_open(env, &run, &[unit]).await?;
     let epoch = run::epoch(&view);
     let memory = Memory::default();
     let this = Try { unit, attempt, epoch };

@@ -1,7 +1,7 @@
 //! Keys of items. Free text is percent-encoded where it could be mistaken for a separator, so that keys can be read
 //! back and sort by kind and name.
 
-use ebb_wire::engine::{Attempt, Shard, Unit};
+use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_wire::id::{RunId, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
@@ -116,6 +116,20 @@ pub(crate) fn record(unit: Unit, attempt: Attempt) -> String {
     format!("u#{:05}#{:03}", unit.0, attempt.0)
 }
 
+/// Sort key of the tries of a head item whose acceptance was noted together at a time.
+pub(crate) fn accepted(shard: Shard, at: Timestamp) -> String {
+    format!("c#{:04}#{}", shard.0, at.0)
+}
+
+/// Least and greatest sort key of the accepted tries of a head item.
+pub(crate) fn all_accepted(shard: Shard) -> (String, String) {
+    (format!("c#{:04}#", shard.0), format!("c#{:04}$", shard.0))
+}
+
+pub(crate) fn accepted_at(sort: &str) -> Option<Timestamp> {
+    sort.strip_prefix("c#")?.split_once('#')?.1.parse().ok().map(Timestamp)
+}
+
 pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> String {
     format!("{}#late#{}", record(unit, attempt), second_digest(digest))
 }
@@ -180,6 +194,7 @@ mod tests {
         assert_eq!(shard_of("h"), Some(Shard::ROOT));
         assert_eq!(shard_of(&shard(Shard(12))), Some(Shard(12)));
         assert_eq!(shard_of("u#1"), None);
+        assert_eq!(accepted_at(&accepted(Shard(12), Timestamp(7))), Some(Timestamp(7)));
         assert_eq!(record_of("u#00007#002"), Some((Unit(7), Attempt(2), RecordPart::Main)));
         assert_eq!(record_of("u#00007#1002#late#ab"), Some((Unit(7), Attempt(1002), RecordPart::Second)));
     }

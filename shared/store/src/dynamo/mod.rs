@@ -1,13 +1,14 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, lives that hold plugins in
+//! `record` and `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, lives that hold plugins in
 //! `holder`, when what is stored of lives is removed in `expiry`, letters in `mail`, what is done now and then in `rounds`,
 //! and marks of what works in `marks`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
 //! image that shows the first one.
 
+mod accepted;
 mod attribute;
 mod document;
 mod due;

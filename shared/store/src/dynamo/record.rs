@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use ebb_wire::engine::{Attempt, Unit};
+use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
 use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
@@ -178,6 +178,10 @@ impl ReadRecords for Dynamo {
         let query = self.range_query(&key::run(run), "u#", "u$").projection_expression(projection);
         let records = self.assembled(query.set_expression_attribute_names(Some(names))).await?;
         Ok(records.into_records().collect())
+    }
+
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
+        self.read_accepted_tries(run, units).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
@@ -343,6 +347,16 @@ impl NoteRecord for Dynamo {
         match self.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
             Written::Yes(item) | Written::No(item) => read_record("UpdateItem", &item),
         }
+    }
+
+    async fn note_accepted(
+        &self,
+        run: &RunId,
+        shard: Shard,
+        tries: &[(Unit, Attempt)],
+        at: Timestamp,
+    ) -> Stored<()> {
+        self.note_accepted_tries(run, shard, tries, at).await
     }
 }
 

@@ -151,6 +151,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             distinct_successes_are_kept_up_to_a_bound_and_counted,
             senders_at_one_time_share_the_places,
             notes_come_before_the_result_and_change_nothing_after_it,
+            tries_are_accepted_together,
             only_the_units_that_were_asked_for_are_read,
             outlines_are_records_without_outputs,
             records_beyond_one_page_are_all_read;

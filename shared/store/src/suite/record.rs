@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use crate::{Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
+use crate::{Expiries as _, Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
 use ebb_wire::callback::{Reason, ReasonCode};
-use ebb_wire::engine::{Attempt, Timestamp, Unit};
+use ebb_wire::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
 use ebb_wire::evidence::Evidence;
 use ebb_wire::limits;
 use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
@@ -115,6 +115,39 @@ pub(super) async fn senders_at_one_time_share_the_places(world: World) {
     let record = world.store.read_records(&run, &[Unit(0)]).await.unwrap().remove(0).2;
     assert_eq!(record.others.len(), limits::DISTINCT_RESULTS - 1);
     assert_eq!((excess, record.excess), (41 - limits::DISTINCT_RESULTS, excess as u64));
+}
+
+/// One write notes the acceptance of many tries, and a write that is repeated changes nothing.
+pub(super) async fn tries_are_accepted_together(world: World) {
+    let run = new_run("a").id;
+    let other = new_run("b").id;
+    let (first, second) = (Unit(0), Unit(SHARD + 3));
+    let store = &world.store;
+    world.meter.take();
+    let tries: Vec<_> = (0..50).map(|unit| (Unit(unit), A1)).collect();
+    for _ in 0..2 {
+        store.note_accepted(&run, Shard::ROOT, &tries, Timestamp(7)).await.unwrap();
+    }
+    let figures = world.meter.take();
+    assert_eq!((figures.write_units, figures.sized_write_units), (2.0, 2));
+    store.note_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
+    store
+        .note_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000))
+        .await
+        .unwrap();
+    store.note_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
+    let read = async |units: &[Unit]| {
+        let mut found = store.read_accepted(&run, units).await.unwrap();
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(read(&[first]).await, [(first, A1, Timestamp(7)), (first, A1.next(), Timestamp(7))]);
+    let both = [(Unit(49), A1, Timestamp(7)), (second, A1, Timestamp(1_800_000_000_000))];
+    assert_eq!(read(&[second, Unit(49), Unit(50), Unit(SHARD)]).await, both);
+    assert_eq!(read(&[]).await, []);
+    assert_eq!(store.read_records(&run, &[first]).await.unwrap(), []);
+    store.delete_run(&run).await.unwrap();
+    assert_eq!(read(&[first, second]).await, []);
 }
 
 pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: World) {

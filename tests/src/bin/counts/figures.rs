@@ -8,7 +8,7 @@ use crate::world::Cost;
 
 /// *Honest figures*: a warm completion is one write, two with outputs.
 const WRITES: [(Outputs, u64); 2] = [(Outputs::Nothing, 1), (Outputs::Kept, 2)];
-/// *Honest figures*: an accepted 202 costs one.
+/// *Honest figures*: an accepted 202 costs at most one. Acceptances of one invocation share one.
 const ACCEPTED: u64 = 1;
 /// Write units of a life's first run beside its units', index entries included: the plan 1, its hold on the plugin 1, the
 /// start of target and run 6 (target 2, its place in the list 1, run 2, its wake-up 1), the target's way to ready 1, the run's close 2.
@@ -22,9 +22,9 @@ const RUN_WRITES: u64 = 5;
 const RUN_READS: u64 = 11;
 /// A wake-up that finds the run not due yet, or over, has read it: how many there are depends on how fast things are.
 const IDLE_READS: u64 = 4;
-/// Reads of an invocation that goes on with units which another one has passed on: the heads, what became of these units
-/// meanwhile, what they read.
-const SLICE_READS: u64 = 3;
+/// Reads of an invocation that goes on with units which another one has passed on: the heads, the records of these units,
+/// which of them were accepted meanwhile, what they read.
+const SLICE_READS: u64 = 4;
 /// Units that one invocation sends; the rest is passed on, which makes the run due.
 const SLICE: u64 = 50;
 /// Units per head item; whoever completes the last one of an item looks at the others.
