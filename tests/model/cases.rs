@@ -24,6 +24,8 @@ const FEW: u32 = 2;
 
 /// Units per head item that keep a small graph in one.
 pub(super) const ONE_ITEM: u32 = 256;
+/// The answer of a gateway whose server did not answer in time.
+pub(super) const GATEWAY: u16 = 504;
 const KINDS: [Runs; 3] = [Runs::Pod, Runs::AtOnce, Runs::Later];
 /// Nothing goes wrong, and two invocations are under way at a time at most.
 pub(super) const CALM: Budget = Budget {
@@ -31,6 +33,7 @@ pub(super) const CALM: Budget = Budget {
     losses: 0,
     drops: 0,
     doubles: 0,
+    contradictions: 0,
     failures: 0,
     sweeps: 0,
     ticks: 0,
@@ -43,7 +46,16 @@ pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, bu
     let name = format!("{name}, {}", runs.name());
     Case {
         name,
-        graph: Graph { units, per_item, tries: 2, says: Says::Id, places: None, sends: None },
+        graph: Graph {
+            units,
+            per_item,
+            tries: 2,
+            says: Says::Id,
+            places: None,
+            sends: None,
+            gateway: None,
+            silent: None,
+        },
         budget,
         unusual: WHOLE,
     }
@@ -52,11 +64,19 @@ pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, bu
 pub(super) const ONE: &[&[usize]] = &[&[]];
 pub(super) const CHAIN: &[&[usize]] = &[&[], &[0]];
 pub(super) const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
+pub(super) const TWO: &[&[usize]] = &[&[], &[]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
 /// What the tests go through: small graphs whole, larger ones by all orders with few unusual steps.
 pub fn cases() -> Vec<Case> {
-    all().into_iter().filter(|(large, _)| !large).map(|(_, case)| case).chain(with_few()).collect()
+    all()
+        .into_iter()
+        .filter(|(large, _)| !large)
+        .map(|(_, case)| case)
+        .chain(with_few())
+        .chain(hurried())
+        .chain(scarce())
+        .collect()
 }
 
 fn with_few() -> impl Iterator<Item = Case> {
@@ -75,6 +95,41 @@ fn with_few() -> impl Iterator<Item = Case> {
         let name = format!("{shape}{items}: {what}, {FEW} unusual steps");
         Case { unusual: FEW, ..case(&name, runs, reads, per_item, budget) }
     })
+}
+
+/// What is explored whole among the large cases.
+fn hurried() -> impl Iterator<Item = Case> {
+    const UNUSUAL: u32 = 4;
+    [Runs::Pod, Runs::Later].into_iter().map(|runs| {
+        let name = format!("one: a hurry, a sweep, {UNUSUAL} unusual steps");
+        let budget = Budget { ticks: 1, sweeps: 1, ..CALM };
+        Case { unusual: UNUSUAL, ..case(&name, runs, ONE, ONE_ITEM, budget) }
+    })
+}
+
+/// Two units that wait for nothing, and surroundings that are short of something.
+fn scarce() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: &str, runs, budget, change: fn(&mut Graph)| {
+        let mut case = case(&format!("two, {name}"), runs, TWO, ONE_ITEM, budget);
+        change(&mut case.graph);
+        cases.push(Case { unusual: FEW, ..case });
+    };
+    let delete = Budget { deletions: 1, ..CALM };
+    let sends_one: fn(&mut Graph) = |graph| graph.sends = Some(1);
+    add("one at a time: deleted", Runs::AtOnce, delete, sends_one);
+    for runs in [Runs::Pod, Runs::AtOnce] {
+        add("one at a time: a lost message", runs, Budget { drops: 1, ..CALM }, sends_one);
+    }
+    add("one place: deleted", Runs::Pod, delete, |graph| graph.places = Some(1));
+    add("one of them in a silent cluster", Runs::Pod, CALM, |graph| graph.silent = Some(1));
+    add("one of them in a silent cluster: a sweep", Runs::Pod, Budget { sweeps: 1, ..CALM }, |graph| {
+        graph.silent = Some(1);
+    });
+    add("behind a gateway: a lost answer, deleted", Runs::AtOnce, Budget { losses: 1, ..delete }, |graph| {
+        graph.gateway = Some(GATEWAY);
+    });
+    cases
 }
 
 /// What is explored whole beside it: each takes a minute and more.
@@ -96,12 +151,16 @@ fn all() -> Vec<(bool, Case)> {
         one(false, "a lost answer", Budget { losses: 1, ..CALM });
         one(false, "a lost message", Budget { drops: 1, ..CALM });
         one(false, "twice", Budget { doubles: 1, ..CALM });
+        if later {
+            one(true, "two results", Budget { contradictions: 1, ..CALM });
+            one(true, "three results, deleted", Budget { contradictions: 2, deletions: 1, ..CALM });
+        }
         one(false, "a failure", Budget { failures: 1, ..CALM });
         one(false, "both tries fail", Budget { failures: 2, ..CALM });
         one(false, "a sweep at any time", Budget { sweeps: 1, ..CALM });
         one(false, "a hurry", Budget { ticks: 1, ..CALM });
         one(false, "a failure, a sweep", Budget { failures: 1, sweeps: 1, ..CALM });
-        one(later, "a hurry, a sweep", Budget { ticks: 1, sweeps: 1, ..CALM });
+        one(runs != Runs::AtOnce, "a hurry, a sweep", Budget { ticks: 1, sweeps: 1, ..CALM });
     }
     for runs in [Runs::AtOnce, Runs::Later] {
         // With callbacks, what overtakes what is the outside's alone.

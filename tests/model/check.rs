@@ -103,7 +103,8 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
             let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
             let posted = format!("{run}-{}-{}", unit.0, attempt.0);
             let known = outer.works.contains_key(&relayed) || outer.works.contains_key(&posted);
-            if whole && !known && next.is_none() {
+            let silent = run.moment() == Moment::BeforeReady && place.outer.begins_silent(unit.0);
+            if whole && !known && next.is_none() && !silent {
                 return Some(format!(
                     "unit {} of {run} is ready and was not sent, though nothing went wrong",
                     unit.0

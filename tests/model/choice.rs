@@ -5,7 +5,7 @@ use ebb_store::Due;
 use ebb_wire::id::RunId;
 
 use super::gates::Kind;
-use super::outer::{Mail, Outer, Stand, unanswered};
+use super::outer::{Mail, Outer, Stand};
 use super::place::{Ended, Invocation, Place};
 use crate::sim::{Blow, TaskId};
 
@@ -20,6 +20,8 @@ pub struct Budget {
     pub drops: u8,
     /// Callbacks and messages that are delivered once more.
     pub doubles: u8,
+    /// Callbacks that are followed by another one of the same attempt, with another result.
+    pub contradictions: u8,
     /// Tries that fail.
     pub failures: u8,
     /// Sweeps while something else goes on.
@@ -51,6 +53,8 @@ pub(super) enum Choice {
     Finish { name: String, well: bool },
     /// Mail is delivered; `twice`: and once more later.
     Deliver { number: u64, twice: bool },
+    /// The server of a webhook unit makes one more thing, and reports it by a callback of the same attempt.
+    Contradict { number: u64 },
     /// A message is lost.
     Drop { number: u64 },
     /// Somebody looks at a run.
@@ -196,6 +200,9 @@ impl Place {
                     faults.push(Choice::Deliver { number, twice: true });
                 }
             }
+            if budget.contradictions > 0 && self.outer.may_contradict(&mail) {
+                faults.push(Choice::Contradict { number });
+            }
             if budget.drops > 0 && matches!(mail, Mail::Message { .. }) {
                 faults.push(Choice::Drop { number });
             }
@@ -215,7 +222,9 @@ impl Place {
                 if quiet { usual.push(sweep) } else { faults.push(sweep) }
             }
         }
-        if let Some(at) = self.next_time() {
+        if quiet && usual.is_empty() && !deletion.asked && self.outer.is_hopeless() {
+            usual.push(Choice::Delete);
+        } else if let Some(at) = self.next_time() {
             if quiet && usual.is_empty() {
                 usual.push(Choice::Tick(at));
             } else if budget.ticks > 0 {
@@ -293,7 +302,7 @@ impl Place {
             Choice::Unanswered { number, .. } => {
                 budget.losses -= 1;
                 let flight = self.outer.state().flights.get(number).cloned().expect("it is on its way");
-                Outer::answer(&flight, unanswered(&flight.what));
+                Outer::answer(&flight, self.outer.no_answer(&flight.what));
             }
             Choice::Finish { name, well } => {
                 if !well {
@@ -310,6 +319,10 @@ impl Place {
                     state.mail.insert(next, mail);
                 }
                 self.invoke(Invocation::Mail(*number));
+            }
+            Choice::Contradict { number } => {
+                budget.contradictions -= 1;
+                self.outer.contradict(*number);
             }
             Choice::Drop { number, .. } => {
                 budget.drops -= 1;

@@ -27,6 +27,7 @@ impl Place {
             Choice::Finish { name, .. } => format!("{name} FAILS"),
             Choice::Deliver { number, twice: false } => format!("delivery: {}", self.mail(*number)),
             Choice::Deliver { number, .. } => format!("delivery, ONE OF TWO: {}", self.mail(*number)),
+            Choice::Contradict { number } => format!("ANOTHER RESULT beside: {}", self.mail(*number)),
             Choice::Drop { number } => format!("LOST: {}", self.mail(*number)),
             Choice::Sweep(run) => format!("sweep {run}"),
             Choice::SweepTarget => "sweep target".to_owned(),

@@ -302,7 +302,14 @@ fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Ord
         .collect();
     mail.sort_unstable();
     digest.add(&(tasks, flights, mail));
-    digest.add(&(&outer.works, &outer.things, &outer.told, &outer.posted, outer.stopped_by.is_some()));
+    digest.add(&(
+        &outer.works,
+        &outer.things,
+        &outer.told,
+        &outer.posted,
+        outer.stopped_by.is_some(),
+        outer.asked_in_vain,
+    ));
     digest.add(&outer.promises(|task| running.contains_key(&task)));
     digest.end()
 }

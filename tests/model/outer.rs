@@ -17,7 +17,11 @@ use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENC
 use ebb_wire::value::Value;
 
 use super::gates::{Gates, Kind};
+use super::place::Graph;
 use crate::sim::{Blow, Runtime, TaskId};
+
+/// A target that waits for a cluster without an answer is deleted after so many requests to it.
+const IN_VAIN: u32 = 3;
 
 /// What an answer is to a caller that still waits for it.
 #[derive(Clone, Debug)]
@@ -116,6 +120,8 @@ pub(super) struct State {
     accepted: BTreeMap<String, TaskId>,
     /// Those of them whose asker lived to note it, and the newest invocation at that time.
     promised: BTreeMap<String, TaskId>,
+    /// Requests to a cluster that gives no answer.
+    pub(super) asked_in_vain: u32,
     /// Requests that may be sent only once, and were.
     pub(super) posted: BTreeSet<String>,
     /// What was sent twice by who did not know better, which takes that something has gone wrong before.
@@ -149,8 +155,7 @@ pub(super) struct Outer {
     pub(super) landing: u64,
     /// Whether a message may get lost, or its sender die before it sends it.
     loses_messages: bool,
-    /// How many works run at one time at the relay; `None`: all.
-    places: Option<usize>,
+    graph: Graph,
     state: Arc<Mutex<State>>,
 }
 
@@ -179,9 +184,9 @@ impl Outer {
         gates: Gates,
         landing: u64,
         loses_messages: bool,
-        places: Option<usize>,
+        graph: Graph,
     ) -> Self {
-        Self { runtime, gates, landing, loses_messages, places, state: Arc::default() }
+        Self { runtime, gates, landing, loses_messages, graph, state: Arc::default() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -192,6 +197,12 @@ impl Outer {
         let fate = self.gates.wait(Kind::Send, what.to_string()).await;
         if fate == Blow::Die {
             return unanswered(&what);
+        }
+        if self.is_silent(&what.unit) {
+            self.state().asked_in_vain += 1;
+            let answer = unanswered(&what);
+            self.gates.learn(&answer);
+            return answer;
         }
         let slot = Arc::new(Mutex::new(Slot::default()));
         {
@@ -233,6 +244,32 @@ impl Outer {
         for name in names {
             state.promised.entry(name).or_insert(newest);
         }
+    }
+
+    /// Returns what a sender is told of a request that may still arrive: by its gateway, if there is one.
+    pub(super) fn no_answer(&self, what: &Parcel) -> Answer {
+        match self.graph.gateway {
+            Some(status) if !what.by_relay => {
+                Answer::Server(Ok(Response { status, headers: Vec::new(), body: Vec::new() }))
+            }
+            _ => unanswered(what),
+        }
+    }
+
+    /// Returns whether the cluster of a unit of the setup gives no answer at first.
+    pub(super) fn begins_silent(&self, position: u32) -> bool {
+        self.graph.silent.is_some_and(|silent| u32::try_from(silent) == Ok(position))
+    }
+
+    /// Returns whether only a deletion ends the life: a cluster that gives no answer was asked again and again.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.graph.silent.is_some() && self.state().asked_in_vain >= IN_VAIN
+    }
+
+    /// Returns whether the cluster of a unit gives no answer: until the target is deleted.
+    fn is_silent(&self, unit: &str) -> bool {
+        let silent = self.graph.silent.map(|position| format!("u{position}"));
+        silent.as_deref() == Some(unit) && !self.state().stop_begun
     }
 
     /// Whether somebody waits for the answer.
@@ -324,7 +361,7 @@ impl Outer {
     /// Returns whether the relay would begin another work now.
     fn has_place(&self, state: &State) -> bool {
         let running = |work: &&Work| work.parcel.by_relay && work.stand == Stand::Running;
-        self.places.is_none_or(|places| state.works.values().filter(running).count() < places)
+        self.graph.places.is_none_or(|places| state.works.values().filter(running).count() < places)
     }
 
     /// Begins works that wait, as many as there are places. Gives their units.
@@ -338,6 +375,26 @@ impl Outer {
             begun.push(parcel.unit);
         }
         begun
+    }
+
+    /// Whether mail is the success of a webhook unit that names what it has made.
+    pub(super) fn may_contradict(&self, mail: &Mail) -> bool {
+        let Mail::Callback { of, well: true, .. } = mail else { return false };
+        let state = self.state();
+        state.works.get(of).is_some_and(|work| !work.parcel.by_relay && is_setup(&work.parcel.unit))
+    }
+
+    /// A server makes one more thing than it should, and reports it as the result of the same attempt.
+    pub(super) fn contradict(&self, number: u64) {
+        let mut state = self.state();
+        let Some(Mail::Callback { token, of, .. }) = state.mail.get(&number).cloned() else { return };
+        let made = format!("{}'{}", made(&state.works[&of].parcel), state.things.len());
+        let outputs = BTreeMap::from([("id".to_owned(), made.clone().into())]);
+        let callback = Callback { outputs, ..Callback::new(CallbackStatus::Succeeded) };
+        let body = serde_json::to_vec(&callback).expect("a callback is JSON");
+        state.things.insert(made);
+        let next = state.number();
+        state.mail.insert(next, Mail::Callback { token, body, of, well: true });
     }
 
     /// Work of a relay, or of a server that said that it would call back, ends.
@@ -464,7 +521,7 @@ impl ebb_flow::ports::Relay for Outer {
     }
 
     async fn dequeue(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
-        match self.places {
+        match self.graph.places {
             // There is no queue.
             None => Ok(WorkState::Unknown),
             Some(_) => self.end_work("dequeue", name_of(name)).await,

@@ -69,8 +69,12 @@ pub struct Graph {
     pub says: Says,
     /// How many scripts run at one time; `None`: all.
     pub places: Option<usize>,
-    /// Units that one invocation sends at most; `None`: all.
+    /// How many units one invocation sends; `None`: as many as in a deployment.
     pub sends: Option<usize>,
+    /// The status by which a gateway answers a request of which the server's answer is lost.
+    pub gateway: Option<u16>,
+    /// The unit whose cluster gives no answer until the target is deleted.
+    pub silent: Option<usize>,
 }
 
 /// Whether units have outputs.
@@ -224,7 +228,7 @@ impl Place {
         let faults = budget.deaths + budget.losses + budget.drops + budget.doubles + budget.failures;
         let undisturbed = budget.ticks > 0 && faults + budget.deletions == 0;
         let late = budget.sweeps == 0 && (budget.ticks > 1 || undisturbed);
-        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, loses, graph.places);
+        let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, loses, graph.clone());
         let place = Self {
             late,
             runtime,
@@ -266,9 +270,9 @@ impl Place {
         // Where time passes twice, or nothing but time interferes, the first look is later than the deadline of a unit, which
         // has a hint then.
         let first_look = Millis(if self.late { 1_000 * TIMEOUT_S + 1_000 } else { 60_000 });
-        let all = settings(LANDING_MS);
-        let sends = self.sends.unwrap_or(all.sends);
-        let settings = Settings { grace: second, answer: second, budget: second, first_look, sends, ..all };
+        let usual = settings(LANDING_MS);
+        let sends = self.sends.unwrap_or(usual.sends);
+        let settings = Settings { grace: second, answer: second, budget: second, first_look, sends, ..usual };
         let env = Env {
             store: self.table.clone(),
             clock: Arc::new(Clock(self.runtime.clone())),

@@ -2,7 +2,7 @@
 
 use ebb_flow::switch::{self, Rule};
 
-use super::cases::{CALM, CHAIN, Case, FAN_IN, ONE, ONE_ITEM, case};
+use super::cases::{CALM, CHAIN, Case, FAN_IN, GATEWAY, ONE, ONE_ITEM, TWO, case};
 use super::choice::Budget;
 use super::explore::{Violation, shortest};
 use super::place::{Runs, Says};
@@ -53,17 +53,28 @@ fn without(rule: Rule) -> Case {
         R::CancelByEpoch => case("chain", Runs::Pod, CHAIN, ONE_ITEM, delete),
         R::SealBeforeRead | R::ReopenOnLate => one(Runs::Later, Budget { ticks: 1, ..delete }),
         R::DequeueBeforeKill => {
-            let mut case = case("two, one place", Runs::Pod, &[&[], &[]], ONE_ITEM, delete);
+            let mut case = case("two, one place", Runs::Pod, TWO, ONE_ITEM, delete);
             case.graph.places = Some(1);
             case
         }
         R::WaitForLanding => one(Runs::AtOnce, Budget { deaths: 1, ..delete }),
+        R::GatewayIsNoAnswer => {
+            let mut case = one(Runs::AtOnce, Budget { losses: 1, ..delete });
+            (case.graph.tries, case.graph.gateway) = (1, Some(GATEWAY));
+            case
+        }
+        R::EveryResultCounts => one(Runs::Later, Budget { contradictions: 1, ..delete }),
+        R::PassOnTheRest => {
+            let mut case = case("two, one at a time", Runs::Pod, TWO, ONE_ITEM, CALM);
+            case.graph.sends = Some(1);
+            case
+        }
         R::UndoEveryAttempt => one(Runs::Later, Budget { ticks: 2, ..CALM }),
         R::RecordAccepted => one(Runs::Later, Budget { sweeps: 1, ticks: 2, ..CALM }),
         R::RepetitionsWait => case("chain", Runs::Later, CHAIN, ONE_ITEM, Budget { doubles: 1, ..CALM }),
         R::LeaseBeforeRepeat => one(Runs::AtOnce, Budget { deaths: 1, sweeps: 1, ..CALM }),
         R::ClaimDelivery => {
-            let mut case = case("two", Runs::AtOnce, &[&[], &[]], ONE_ITEM, Budget { doubles: 1, ..CALM });
+            let mut case = case("two", Runs::AtOnce, TWO, ONE_ITEM, Budget { doubles: 1, ..CALM });
             case.graph.sends = Some(1);
             case
         }
@@ -76,7 +87,7 @@ fn without(rule: Rule) -> Case {
         R::StopEveryItem => case("chain of three over items", Runs::Pod, &[&[], &[0], &[1]], 1, delete),
         R::OneTransaction => one(Runs::Pod, Budget { deaths: 1, ..CALM }),
         R::RedriveKeepsEpoch => {
-            case("two", Runs::Later, &[&[], &[]], ONE_ITEM, Budget { ticks: 1, beside: 0, ..delete })
+            case("two", Runs::Later, TWO, ONE_ITEM, Budget { ticks: 1, beside: 0, ..delete })
         }
         R::JoinEverySend => one(Runs::AtOnce, CALM),
         R::FailedSendIsDue => {

@@ -292,6 +292,9 @@ async fn pass_on(
     units: &[(Unit, Attempt)],
     behalf: Option<&Behalf>,
 ) -> Result<Option<Wake>, FlowError> {
+    if !switch::holds(Rule::PassOnTheRest) {
+        return Ok(None);
+    }
     let again = behalf.map(|look| look.again);
     if again.is_none_or(|again| again <= env.now()) {
         // Refused where the run is due sooner anyway. A lost message costs only time, so one attempt is enough.

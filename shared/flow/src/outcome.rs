@@ -8,6 +8,8 @@ use ebb_wire::evidence::Evidence;
 use ebb_wire::limits;
 use ebb_wire::value::{Outputs, Value};
 
+use crate::switch::{self, Rule};
+
 /// How a try ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ended {
@@ -61,6 +63,7 @@ impl Failure {
     pub fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
             (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
+            (ReasonCode::Status, Some(_)) if !switch::holds(Rule::GatewayIsNoAnswer) => false,
             (ReasonCode::Status, Some(status)) => matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529),
             _ => false,
         }

@@ -124,7 +124,8 @@ async fn put_success(
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
-            if late(env, run, this, &result.digest).await? == UndoCoverage::No {
+            let counts = switch::holds(Rule::EveryResultCounts);
+            if counts && late(env, run, this, &result.digest).await? == UndoCoverage::No {
                 return Ok(Some(excess(run, this)));
             }
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)

@@ -22,8 +22,12 @@ pub enum Rule {
     DequeueBeforeKill,
     /// 2: teardown waits until what was sent before the cancellation has landed or never will.
     WaitForLanding,
+    /// 2: an answer of a gateway says nothing of the server behind it, which may still act.
+    GatewayIsNoAnswer,
     /// 4: every attempt's success is undone.
     UndoEveryAttempt,
+    /// 5: of several results of one attempt each is undone.
+    EveryResultCounts,
     /// 5: a 202 is recorded, and the request not sent again.
     RecordAccepted,
     /// 5: a repetition of a result posts no webhook that its first taker may be posting.
@@ -52,6 +56,8 @@ pub enum Rule {
     RedriveKeepsEpoch,
     /// 12: every send is joined before the invocation returns.
     JoinEverySend,
+    /// 12: units beyond those that one invocation sends are passed on.
+    PassOnTheRest,
     /// 13: a send that failed makes the run due before anything is acknowledged.
     FailedSendIsDue,
     /// 14: the wake-up of a retry is in the table; the message is only a hint.
@@ -66,7 +72,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
@@ -75,7 +81,9 @@ impl Rule {
         Self::SettleBeforeUndo,
         Self::DequeueBeforeKill,
         Self::WaitForLanding,
+        Self::GatewayIsNoAnswer,
         Self::UndoEveryAttempt,
+        Self::EveryResultCounts,
         Self::RecordAccepted,
         Self::RepetitionsWait,
         Self::LeaseBeforeRepeat,
@@ -90,6 +98,7 @@ impl Rule {
         Self::OneTransaction,
         Self::RedriveKeepsEpoch,
         Self::JoinEverySend,
+        Self::PassOnTheRest,
         Self::FailedSendIsDue,
         Self::RetryIsDue,
         Self::KeepExpiredSuccess,
