@@ -24,10 +24,15 @@ pub const HANGS: &str = "hangs";
 /// The cluster whose relay refuses connections.
 pub const REFUSES: &str = "refuses";
 
+/// The cluster whose relay answers "not now", late.
+pub const BUSY: &str = "busy";
+
 /// The schedule's interval.
 const SWEEP_MS: u64 = 60_000;
 /// How long an answer of a relay is waited for.
 const PATIENCE_MS: u64 = 15_000;
+/// How long a relay tries before it answers "not now".
+const BUSY_MS: u64 = 13_000;
 /// A callback that was not taken is sent again after this long.
 const AGAIN_MS: u64 = 1_000;
 /// Longest time of an operation of the table.
@@ -72,7 +77,7 @@ pub struct Works {
     pub killed: u32,
     /// How often a work was said to wait for its turn.
     pub waits: u32,
-    /// When a cluster that gives no answer was asked.
+    /// When a cluster that gives no answer, or none that helps, was asked.
     pub unanswered: Vec<u64>,
 }
 
@@ -96,6 +101,10 @@ impl Relays {
             return Ok(());
         }
         self.works().unanswered.push(now);
+        if cluster == Some(BUSY) {
+            self.runtime.sleep(BUSY_MS).await;
+            return Err(RelayError::Busy("as designed".to_owned()));
+        }
         if cluster == Some(HANGS) {
             self.runtime.sleep(PATIENCE_MS).await;
         }

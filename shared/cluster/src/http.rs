@@ -76,6 +76,11 @@ async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Body
     }
     let body = match served.room.read(&headers, body).await {
         Ok(body) => body,
+        // A gateway in front of a relay that is down answers 503. This relay only has no room now.
+        Err(StatusCode::SERVICE_UNAVAILABLE) => {
+            let why = "the relay reads as many batches as it has memory for";
+            return (StatusCode::TOO_MANY_REQUESTS, why).into_response();
+        }
         Err(status) => return status.into_response(),
     };
     // A repetition within the tolerance does no harm: names decide.

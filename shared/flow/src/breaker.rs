@@ -47,7 +47,7 @@ struct Circuit {
     failed: Option<Timestamp>,
     /// The cluster is asked again then.
     retry: Option<Timestamp>,
-    /// When it answered last.
+    /// When it answered last, unless that was a slow "not now".
     answered: Option<Timestamp>,
     /// Trial requests under way.
     trials: usize,
@@ -64,11 +64,26 @@ impl Circuit {
         self.failures == 0 && self.answered.is_some_and(|at| now.since(at).0 < FRESH_MS)
     }
 
+    fn answer(&mut self, now: Timestamp) {
+        self.failures = 0;
+        self.answered = Some(now);
+    }
+
+    /// Counts an answer "not now". It closes the circuit; a slow one makes looks wait as for a silent cluster.
+    fn postpone(&mut self, begun: Timestamp, now: Timestamp) {
+        let has_hung = now.since(begun).0 >= HUNG_MS;
+        let helped_since = self.answered.is_some_and(|answered| answered >= begun);
+        self.failures = 0;
+        if !has_hung {
+            self.answered = Some(now);
+        } else if !helped_since {
+            self.answered = None;
+        }
+    }
+
+    /// Counts a request without an answer.
     fn fail(&mut self, begun: Timestamp, now: Timestamp) {
-        // The cluster has answered others since, so this says nothing of the cluster.
-        if self.answered.is_some_and(|answered| answered >= begun)
-            || self.failed.is_some_and(|failed| failed > begun)
-        {
+        if self.failed.is_some_and(|failed| failed > begun) {
             return;
         }
         let hung = now.since(begun).0 >= HUNG_MS;
@@ -116,10 +131,8 @@ impl Relays<'_> {
         asking.is_over = true;
         env.warm.breakers.change(&asking.cluster, |circuit| match &answer {
             Err(RelayError::Unreachable(_)) => circuit.fail(asking.begun, now),
-            Ok(_) | Err(RelayError::Refused(_)) => {
-                circuit.failures = 0;
-                circuit.answered = Some(now);
-            }
+            Err(RelayError::Busy(_)) => circuit.postpone(asking.begun, now),
+            Ok(_) | Err(RelayError::Refused(_)) => circuit.answer(now),
         });
         answer
     }
@@ -282,12 +295,24 @@ mod tests {
         assert!(!lost.is_open(at(2)));
         lost.fail(at(3), at(3));
         assert!(lost.is_open(at(12)) && !lost.is_open(at(13)));
-        // It answered another request meanwhile.
-        let mut slow = Circuit { answered: Some(at(10)), ..Circuit::default() };
-        slow.fail(at(0), at(15));
-        assert!(!slow.is_open(at(15)));
         let mut hung = Circuit::default();
         hung.fail(at(0), at(15));
         assert!(hung.is_open(at(24)) && !hung.is_open(at(25)));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_now_closes_a_circuit_and_a_slow_one_limits_looks() {
+        let at = |seconds: u64| Timestamp(seconds * 1000);
+        let mut circuit = Circuit::default();
+        circuit.fail(at(0), at(15));
+        assert!(circuit.is_open(at(16)));
+        circuit.postpone(at(25), at(26));
+        assert!(!circuit.is_open(at(26)) && circuit.is_sound(at(26)));
+        circuit.postpone(at(27), at(40));
+        assert!(!circuit.is_open(at(40)) && !circuit.is_sound(at(40)));
+        // Another request was answered meanwhile.
+        circuit.answer(at(50));
+        circuit.postpone(at(45), at(58));
+        assert!(circuit.is_sound(at(58)));
     }
 }

@@ -301,6 +301,7 @@ async fn start(env: &Env, run: &Run, this: Try, request: Ensure, sender: Sender)
         Ok(_) => None,
         Err(RelayError::Refused(_)) => Some("refused"),
         Err(RelayError::Unreachable(_)) => Some("unreachable"),
+        Err(RelayError::Busy(_)) => Some("busy"),
     };
     observe::sent(run, this, begun, env.now(), wrong);
     match answer {
@@ -325,8 +326,8 @@ async fn start(env: &Env, run: &Run, this: Try, request: Ensure, sender: Sender)
             Ok(Sent::later(Some(Wake::Poll(at))))
         }
         Err(RelayError::Refused(reason)) => Ok(Sent::failed(ReasonCode::NotStartable, &reason)),
-        Err(RelayError::Unreachable(reason)) => {
-            tracing::warn!(run = %run.id, reason, "the relay did not answer; the unit is sent again");
+        Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) => {
+            tracing::warn!(run = %run.id, %error, "the unit is sent again");
             let again = switch::holds(Rule::FailedSendIsDue);
             Ok(Sent::later(again.then(|| Wake::Poll(breaker::retry_at(env, cluster)))))
         }

@@ -181,7 +181,7 @@ async fn find(env: &Env, cluster: &str, end: Instant) -> Result<Found, FlowError
     loop {
         let listing = match env.relay.list(cluster, after.take()).await {
             Ok(listing) => listing,
-            Err(RelayError::Unreachable(why) | RelayError::Refused(why)) => {
+            Err(RelayError::Unreachable(why) | RelayError::Busy(why) | RelayError::Refused(why)) => {
                 found.unseen.push(why);
                 return Ok(found);
             }
@@ -308,8 +308,12 @@ async fn discard(
     loop {
         match env.relay.discard(cluster, &work.name).await {
             Ok(()) => return Ok(Ok(())),
-            Err(RelayError::Unreachable(_)) if Instant::now() + LOOK < end => tokio::time::sleep(LOOK).await,
-            Err(RelayError::Unreachable(why) | RelayError::Refused(why)) => return Ok(Err(why)),
+            Err(RelayError::Unreachable(_) | RelayError::Busy(_)) if Instant::now() + LOOK < end => {
+                tokio::time::sleep(LOOK).await;
+            }
+            Err(RelayError::Unreachable(why) | RelayError::Busy(why) | RelayError::Refused(why)) => {
+                return Ok(Err(why));
+            }
         }
     }
 }

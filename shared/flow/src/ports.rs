@@ -24,9 +24,13 @@ pub trait Random: Send + Sync {
 /// Why a relay gave no answer, or none that helps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
-    /// It cannot be reached, or is busy: whether it has seen the request is unknown.
+    /// No answer of the relay arrived: the connection failed, timed out, or another server answered. Whether the relay has
+    /// seen the request is unknown.
     #[error("the relay does not answer: {0}")]
     Unreachable(String),
+    /// The relay answered that it cannot do this now. Whether it has done a part of it is unknown.
+    #[error("the relay cannot do it now: {0}")]
+    Busy(String),
     /// It refuses the work as it is written, and nothing of it runs or will. Final.
     #[error("the relay refuses the work: {0}")]
     Refused(String),

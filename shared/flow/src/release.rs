@@ -75,7 +75,7 @@ pub async fn release(relay: &dyn Relay, target: &TargetHead) -> Vec<Release> {
         }
         match relay.release(one.cluster.as_deref(), &one.life).await {
             Ok(()) => {}
-            Err(RelayError::Unreachable(reason)) => {
+            Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
                 tracing::info!(life = one.life, reason, "its sensitive outputs are let go of later");
                 left.push(one.clone());
             }

@@ -258,7 +258,7 @@ async fn settle_one(
         },
         Ok(WorkState::Running { .. } | WorkState::Waiting { .. } | WorkState::Unknown) => return Ok(false),
         Err(RelayError::Refused(reason)) => Ended::Cancelled(reason),
-        Err(RelayError::Unreachable(reason)) => {
+        Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
             let unit = run.unit(unit).map_or("", |plan| plan.key.as_str());
             tracing::warn!(run = %run.id, unit, reason, "waiting for the relay to kill a unit");
             return Ok(false);

@@ -92,7 +92,7 @@ async fn bodies() {
     small.write_all(running.as_bytes()).await.unwrap();
     assert_eq!(answered(&mut small, soon).await, Some(204));
     world.get(&unit).await;
-    assert_eq!(answered(&mut late, soon).await, Some(503));
+    assert_eq!(answered(&mut late, soon).await, Some(429));
     assert_eq!(answered(&mut waits, Duration::from_secs(1)).await, None);
     // It is given back by who goes away.
     drop(held);

@@ -56,7 +56,7 @@ pub(super) async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
             works: None,
             trouble: Some(match error {
                 RelayError::Refused(why) => why,
-                error @ RelayError::Unreachable(_) => error.to_string(),
+                error @ (RelayError::Unreachable(_) | RelayError::Busy(_)) => error.to_string(),
             }),
             silence: None,
         },

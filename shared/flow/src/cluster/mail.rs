@@ -96,7 +96,7 @@ fn read(answer: &[u8]) -> Result<Outcome, RelayError> {
 }
 
 fn lost(error: &StoreError) -> RelayError {
-    RelayError::Unreachable(format!("its mailbox does not answer: {error}"))
+    RelayError::Busy(format!("its mailbox does not answer: {error}"))
 }
 
 /// A letter as it is handed out.

@@ -65,7 +65,9 @@ impl ClusterRelay {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = heard.entry(cluster.name.clone());
         match error {
-            Some(RelayError::Unreachable(why)) => drop(entry.or_insert_with(|| Heard::Nothing(why.clone()))),
+            Some(RelayError::Unreachable(why) | RelayError::Busy(why)) => {
+                entry.or_insert_with(|| Heard::Nothing(why.clone()));
+            }
             Some(RelayError::Refused(_)) | None => drop(entry.insert_entry(Heard::Answer)),
         }
     }
@@ -75,7 +77,8 @@ impl ClusterRelay {
     async fn standing(&self, cluster: Option<&str>, verb: Verb) -> Result<WorkState, RelayError> {
         let found = self.named(cluster)?;
         let state = self.state(cluster, verb).await.map_err(|error| match error {
-            RelayError::Refused(reason) | RelayError::Unreachable(reason) => RelayError::Unreachable(reason),
+            RelayError::Refused(reason) => RelayError::Busy(reason),
+            error => error,
         });
         self.note(found, state.as_ref().err());
         state

@@ -25,11 +25,12 @@ pub(super) struct Sender {
 }
 
 /// The outcome of a whole batch.
-enum Sent {
+enum BatchOutcome {
+    /// The relay answered each verb.
     Answers(Answers),
-    /// This holds for each of its verbs.
+    /// The error holds for each verb.
     All(RelayError),
-    /// Something about one of its verbs, or about all answers together: each part of it is another matter.
+    /// The error is about one of the verbs, or about the size of all answers: a smaller batch may succeed.
     Parts(RelayError),
 }
 
@@ -43,7 +44,7 @@ impl Sender {
         self.parts(cluster, verbs, timeout).await
     }
 
-    /// As [`Self::send`]. What is too much for one batch is sent again in two halves, in the time that is left.
+    /// As [`Self::send`]. A batch that is too large is sent again in two halves, in the time that is left.
     fn parts<'a>(
         &'a self,
         cluster: &'a Cluster,
@@ -54,36 +55,31 @@ impl Sender {
             let begun = Instant::now();
             let count = verbs.len();
             let mut batch = Batch { v: relay::VERSION, cluster: cluster.uid.clone(), requests: verbs };
-            let error = match self.once(cluster, &batch, timeout).await {
-                Sent::Answers(answers) => return each(answers, count),
-                Sent::Parts(_) if count > 1 => {
-                    let rest = batch.requests.split_off(count / 2);
-                    let (one, other) = (batch.requests, rest);
-                    let left = timeout.saturating_sub(begun.elapsed());
-                    let halves = futures::future::join(
-                        self.parts(cluster, one, left),
-                        self.parts(cluster, other, left),
-                    );
-                    let (mut answers, rest) = halves.await;
-                    answers.extend(rest);
-                    return answers;
+            let outcome = self.once(cluster, &batch, timeout).await;
+            let left = timeout.saturating_sub(begun.elapsed());
+            match outcome {
+                BatchOutcome::Answers(answers) => each(answers, count),
+                BatchOutcome::Parts(_) if count > 1 => {
+                    let other = batch.requests.split_off(count / 2);
+                    let halves = [batch.requests, other].map(|half| self.parts(cluster, half, left));
+                    futures::future::join_all(halves).await.into_iter().flatten().map(after_answer).collect()
                 }
-                Sent::All(error) | Sent::Parts(error) => error,
-            };
-            (0..count).map(|_| Err(error.clone())).collect()
+                BatchOutcome::All(error) | BatchOutcome::Parts(error) => {
+                    (0..count).map(|_| Err(error.clone())).collect()
+                }
+            }
         }
         .boxed()
     }
 
-    async fn once(&self, cluster: &Cluster, batch: &Batch, timeout: Duration) -> Sent {
+    async fn once(&self, cluster: &Cluster, batch: &Batch, timeout: Duration) -> BatchOutcome {
         if timeout.is_zero() {
-            return Sent::All(RelayError::Unreachable(
-                "its answers were too large, and time is up".to_owned(),
-            ));
+            let why = "its answers were too large, and time is up";
+            return BatchOutcome::All(RelayError::Busy(why.to_owned()));
         }
         let outcome = match &cluster.way {
             Way::Push(url) => self.push(cluster, url, batch, timeout).await,
-            Way::Poll => self.send_mail(cluster, batch, timeout).await.map_err(Sent::All),
+            Way::Poll => self.send_mail(cluster, batch, timeout).await.map_err(BatchOutcome::All),
         };
         match outcome {
             Ok(outcome) => judge(cluster, outcome),
@@ -97,8 +93,8 @@ impl Sender {
         url: &str,
         batch: &Batch,
         timeout: Duration,
-    ) -> Result<Outcome, Sent> {
-        let unwritable = |error| Sent::All(unwritable(error));
+    ) -> Result<Outcome, BatchOutcome> {
+        let unwritable = |error| BatchOutcome::All(unwritable(error));
         let body = serde_json::to_vec(batch).map_err(|error| unwritable(error.to_string()))?;
         let id = MessageId::parse(&format!("batch-{:016x}", self.random.next()));
         let id = id.map_err(|error| unwritable(error.to_string()))?;
@@ -110,19 +106,19 @@ impl Sender {
         match self.call.call(request).await {
             Ok(response) if (200..=299).contains(&response.status) => {
                 serde_json::from_slice(&response.body).map(Outcome::Answers).map_err(|error| {
-                    Sent::All(RelayError::Unreachable(format!("its answer cannot be read: {error}")))
+                    BatchOutcome::All(RelayError::Unreachable(format!("its answer cannot be read: {error}")))
                 })
             }
             Ok(response) => {
                 let said = ebb_wire::limits::message(&String::from_utf8_lossy(&response.body));
                 Ok(Outcome::Status { status: response.status, said })
             }
-            Err(CallError::Refused(reason)) => Err(Sent::All(RelayError::Refused(reason))),
+            Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
             Err(error @ (CallError::Connect(_) | CallError::Timeout(_))) => {
-                Err(Sent::All(RelayError::Unreachable(error.to_string())))
+                Err(BatchOutcome::All(RelayError::Unreachable(error.to_string())))
             }
             Err(error @ CallError::TooLarge(_)) => {
-                Err(Sent::Parts(RelayError::Unreachable(error.to_string())))
+                Err(BatchOutcome::Parts(RelayError::Busy(error.to_string())))
             }
         }
     }
@@ -132,14 +128,14 @@ pub(super) fn unwritable(error: impl std::fmt::Display) -> RelayError {
     RelayError::Refused(format!("the request cannot be written: {error}"))
 }
 
-fn judge(cluster: &Cluster, outcome: Outcome) -> Sent {
+fn judge(cluster: &Cluster, outcome: Outcome) -> BatchOutcome {
     let other = |uid: &str| {
         let place = match &cluster.way {
             Way::Push(url) => format!("the relay at {url}"),
             Way::Poll => format!("the relay that polls as {}", cluster.name),
         };
         let pinned = &cluster.uid;
-        Sent::All(RelayError::Refused(format!(
+        BatchOutcome::All(RelayError::Refused(format!(
             "{place} is that of another cluster{uid} than {pinned}, which is pinned: was it restored or copied?"
         )))
     };
@@ -147,20 +143,33 @@ fn judge(cluster: &Cluster, outcome: Outcome) -> Sent {
         Outcome::Answers(answers) if answers.cluster != cluster.uid => {
             other(&format!(" ({})", ebb_wire::limits::message(&answers.cluster)))
         }
-        Outcome::Answers(answers) => Sent::Answers(answers),
+        Outcome::Answers(answers) => BatchOutcome::Answers(answers),
         Outcome::Status { status: 409, .. } => other(""),
         Outcome::Status { status: status @ (400 | 413 | 422), said } => {
-            Sent::Parts(RelayError::Refused(format!("it answered {status}: {said}")))
+            BatchOutcome::Parts(RelayError::Refused(format!("it answered {status}: {said}")))
         }
         // The answers are larger than a relay can send in one go.
         Outcome::Status { status: 507, said } => {
-            Sent::Parts(RelayError::Unreachable(format!("it answered 507: {said}")))
+            BatchOutcome::Parts(RelayError::Busy(format!("it answered 507: {said}")))
         }
-        // Also what a wrong secret or URL looks like: the operator mends that, and until then nothing is lost.
+        // A relay without room for the batch.
+        Outcome::Status { status: 429, said } => {
+            BatchOutcome::All(RelayError::Busy(format!("it answered 429: {said}")))
+        }
+        // A wrong secret or URL gives such a status, too. The requests are repeated until an operator has corrected it.
         Outcome::Status { status, said } => {
-            Sent::All(RelayError::Unreachable(format!("it answered {status}: {said}")))
+            BatchOutcome::All(RelayError::Unreachable(format!("it answered {status}: {said}")))
         }
     }
+}
+
+/// Returns an answer to a part of a batch. The relay has answered the batch itself, so a part without an answer says
+/// nothing of its cluster: it had less time.
+fn after_answer(answer: Answered) -> Answered {
+    answer.map_err(|error| match error {
+        RelayError::Unreachable(why) => RelayError::Busy(why),
+        error => error,
+    })
 }
 
 /// The answers to `count` verbs.
@@ -173,7 +182,7 @@ fn each(answers: Answers, count: usize) -> Vec<Answered> {
     let uid = answers.cluster;
     let one = |answer| match answer {
         Answer::Refused(reason) => Err(RelayError::Refused(reason)),
-        Answer::Failed(reason) => Err(RelayError::Unreachable(reason)),
+        Answer::Failed(reason) => Err(RelayError::Busy(reason)),
         answer => Ok((answer, uid.clone())),
     };
     answers.answers.into_iter().map(one).collect()

@@ -21,7 +21,7 @@ use crate::error::FlowError;
 use crate::inputs::Memory;
 use crate::observe;
 use crate::outcome::Ended;
-use crate::ports::Relay as _;
+use crate::ports::{Relay as _, RelayError};
 use crate::results;
 use crate::run::Run;
 use crate::settle;
@@ -286,7 +286,7 @@ async fn killed(env: &Env, run: &Run, this: Try) -> Option<Ended> {
     let name = dispatch::work_name(run, this.unit, this.attempt);
     match Relays(env).cancel(run.cluster(this.unit), &name, env.settings.grace).await {
         Ok(WorkState::Ended(callback)) => Some(complete::ended(*callback).unwrap_or(timed_out)),
-        Ok(WorkState::Tombstoned) | Err(crate::ports::RelayError::Refused(_)) => Some(timed_out),
-        Ok(_) | Err(crate::ports::RelayError::Unreachable(_)) => None,
+        Ok(WorkState::Tombstoned) | Err(RelayError::Refused(_)) => Some(timed_out),
+        Ok(_) | Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => None,
     }
 }

@@ -255,7 +255,7 @@ impl Inner {
         for attempt in attempts.into_iter().filter(|attempt| *attempt < name.attempt) {
             let lower = WorkName { unit: name.unit.clone(), attempt };
             if let WorkState::Running { .. } = self.end(&lower, LOWER_GRACE).await.map_err(busy)? {
-                return Err(RelayError::Unreachable(format!("try {attempt} does not end")));
+                return Err(RelayError::Busy(format!("try {attempt} does not end")));
             }
         }
         folder::make_private(&work.folder).map_err(busy)?;
@@ -463,5 +463,5 @@ fn check(name: &WorkName) -> Result<(), RelayError> {
 }
 
 fn busy(error: PodsError) -> RelayError {
-    RelayError::Unreachable(error.to_string())
+    RelayError::Busy(error.to_string())
 }

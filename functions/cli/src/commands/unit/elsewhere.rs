@@ -143,10 +143,10 @@ async fn answer(ask: impl AsyncFn() -> Result<WorkState, RelayError>) -> Result<
             Err(RelayError::Refused(why)) => {
                 return Err(Trouble::failed(format!("the script cannot be run there: {why}")));
             }
-            Err(error @ RelayError::Unreachable(_)) if begun.elapsed() > PATIENCE => {
+            Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) if begun.elapsed() > PATIENCE => {
                 return Err(Trouble::broken("nobody says how the script goes").because(&error));
             }
-            Err(RelayError::Unreachable(_)) => tokio::time::sleep(EVERY).await,
+            Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => tokio::time::sleep(EVERY).await,
         }
     }
 }

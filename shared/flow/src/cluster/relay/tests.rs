@@ -88,6 +88,18 @@ fn relay(url: &str, secret: &str, uid: &str) -> ClusterRelay {
     ClusterRelay::new(Arc::new(clusters), call, Arc::new(NoMail), clock, random, Duration::from_secs(30))
 }
 
+const REFUSED: &str = "refused";
+const BUSY: &str = "busy";
+const UNREACHABLE: &str = "unreachable";
+
+fn kind_of(error: &RelayError) -> &'static str {
+    match error {
+        RelayError::Refused(_) => REFUSED,
+        RelayError::Busy(_) => BUSY,
+        RelayError::Unreachable(_) => UNREACHABLE,
+    }
+}
+
 fn work() -> WorkName {
     WorkName { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
 }
@@ -153,29 +165,32 @@ async fn what_is_final_and_what_is_asked_again() {
     let right = relay(&url, SECRET, "uid");
     let answers = |list: Value| json!({"v": 1, "cluster": "uid", "answers": list}).to_string();
     let of_other = json!({"v": 1, "cluster": "copy", "answers": ["done"]}).to_string();
-    for (status, text, is_final, expected) in [
+    for (status, text, kind, expected) in [
         (
             200,
             answers(json!([{"refused": "the kind Node is not allowed"}])),
-            true,
+            REFUSED,
             "the kind Node is not allowed",
         ),
-        (200, answers(json!([{"failed": "etcd is down"}])), false, "etcd is down"),
-        (200, answers(json!([])), false, "0 answers to one request"),
-        (200, answers(json!(["done"])), false, "no answer to what was asked"),
-        (200, "<html>".to_owned(), false, "cannot be read"),
-        (200, of_other, true, "another cluster (copy) than uid, which is pinned"),
-        (409, String::new(), true, "another cluster than uid, which is pinned"),
-        (413, "too large".to_owned(), true, "413: too large"),
-        (503, "busy".to_owned(), false, "503: busy"),
+        (200, answers(json!([{"failed": "etcd is down"}])), BUSY, "etcd is down"),
+        (200, answers(json!([])), UNREACHABLE, "0 answers to one request"),
+        (200, answers(json!(["done"])), UNREACHABLE, "no answer to what was asked"),
+        (200, "<html>".to_owned(), UNREACHABLE, "cannot be read"),
+        (200, of_other, REFUSED, "another cluster (copy) than uid, which is pinned"),
+        (409, String::new(), REFUSED, "another cluster than uid, which is pinned"),
+        (413, "too large".to_owned(), REFUSED, "413: too large"),
+        (429, "no room".to_owned(), BUSY, "429: no room"),
+        (503, "no backend".to_owned(), UNREACHABLE, "503: no backend"),
+        (507, "too large".to_owned(), BUSY, "507: too large"),
     ] {
         *seen.answer.lock().unwrap() = (status, text);
         let error = right.ensure(None, request().0).await.unwrap_err();
-        assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{status} {error}");
         assert!(error.to_string().contains(expected), "{status} {error}");
+        assert_eq!(kind_of(&error), kind, "{status} {error}");
         // What may run is not settled by that.
         let error = right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
-        assert!(matches!(&error, RelayError::Unreachable(why) if why.contains(expected)), "{status} {error}");
+        assert!(error.to_string().contains(expected), "{status} {error}");
+        assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
     // An answer outweighs what gave none, and a refusal is one to whoever asks for a start.
     let noted = || right.heard().pop();
