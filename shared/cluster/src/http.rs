@@ -23,7 +23,7 @@ use crate::{Relay, Reported};
 const BATCH_BODY: usize = 32 << 20;
 /// Largest batches that are read at one time.
 const BATCHES: usize = 2;
-/// How long a batch waits for room, and how long its body may take to come: its sender waits no longer than 15 s.
+/// How long a batch waits for room, and how long its body may take to arrive: less than its sender waits for an answer.
 const BATCH_TIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 
 struct Served {
@@ -104,7 +104,7 @@ pub(crate) async fn answer(relay: &Relay, body: impl AsRef<[u8]>, late: Duration
     };
     drop(body);
     let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
-    match relay.batch(batch.after(late)).await {
+    match relay.batch(batch, late).await {
         Ok(answers) => {
             for (verb, answer) in verbs.into_iter().zip(&answers.answers) {
                 let answer = answered(answer);

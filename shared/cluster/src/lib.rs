@@ -29,6 +29,7 @@ mod objects;
 mod pod;
 mod poll;
 mod ready;
+mod received;
 mod record;
 mod relay;
 mod removal;

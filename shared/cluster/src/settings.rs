@@ -35,8 +35,8 @@ pub struct Settings {
     /// How long the API server may take to do what it was asked for by a relay that is not there any more: until then what
     /// such a relay has begun is not over. Its own limit for a request is a minute, unless it was told otherwise.
     pub landing: Duration,
-    /// How long one step of a work may take, or the answer to a request: an API server may have forgotten what it was asked
-    /// for. Then it is done again.
+    /// How long one step of a work may take: an API server may have forgotten what it was asked for. Then it is done again.
+    /// A request is answered earlier: before the timeout of its sender.
     pub longest: Duration,
     /// How long tombstones are kept, at least an hour.
     pub remember: Duration,

@@ -10,23 +10,22 @@ use ebb_wire::relay::{
 };
 use futures::StreamExt as _;
 use rand::Rng as _;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
 use crate::admit::Refusal;
 use crate::documents;
 use crate::ending::GRACE_MS;
 use crate::error::Error;
 use crate::names;
+use crate::received::Received;
 use crate::record::{Phase, Record, Work};
 use crate::relay::{Inner, Relay};
 use crate::store::{Held, now_ms};
 use crate::turns::Turn;
 
-/// Units of one batch that are acted on at once.
-const AT_ONCE: usize = 16;
 /// How long a caller is made to wait for something to die, beside its grace period.
 const DEATH: Duration = Duration::from_secs(5);
-/// How long lower tries may take to die before the request has to come again: its sender waits no longer than 15 s.
+/// How long lower tries may take to die before the request has to come again: less than the time for its answer.
 const LOWER: Duration = Duration::from_secs(12);
 /// How long a request is done again because somebody else has changed what it is about.
 const TORN: Duration = Duration::from_secs(10);
@@ -46,23 +45,15 @@ pub struct OtherCluster {
     pub theirs: String,
 }
 
-/// When a batch came: on the clock that never goes back, and in milliseconds since 1970.
-#[derive(Clone)]
-struct Received {
-    at: Instant,
-    ms: u64,
-    /// Bounds the requests of the batch that are acted on at once. Waiting for a death needs no permit.
-    acting: Arc<Semaphore>,
-}
-
 impl Relay {
-    /// Answers a batch. Requests of one unit are done in their order, those of several units at once.
+    /// Answers a batch that was under way for `late`. Requests of one unit are done in their order, those of several units
+    /// at once.
     ///
     /// # Errors
     /// [`OtherCluster`].
-    pub async fn batch(&self, batch: Batch) -> Result<Answers, OtherCluster> {
-        let acting = Arc::new(Semaphore::new(AT_ONCE));
-        let received = Received { at: Instant::now(), ms: now_ms(), acting };
+    pub async fn batch(&self, batch: Batch, late: Duration) -> Result<Answers, OtherCluster> {
+        let batch = batch.after(late);
+        let received = Received::new(late);
         let ours = self.inner.cluster.clone();
         if batch.cluster != ours {
             return Err(OtherCluster { ours, theirs: batch.cluster });
@@ -137,9 +128,12 @@ impl Inner {
             Request::Cancel { name, .. } | Request::Dequeue(name) => Some(name.clone()),
             _ => None,
         };
-        let permit = received.acting.acquire().await.ok();
-        let done = self.answer_late(request, received, permit);
-        let answer = tokio::time::timeout(self.settings.longest, done).await;
+        let deadline = received.deadline(&request, self.settings.longest);
+        let done = async {
+            let permit = received.acting.acquire().await.ok();
+            self.answer_late(request, received, permit).await
+        };
+        let answer = tokio::time::timeout_at(deadline.into(), done).await;
         answer.unwrap_or_else(|_| {
             if let Some(name) = name.filter(|name| names::check(name).is_ok()) {
                 // What was half done is finished.

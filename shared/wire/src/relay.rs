@@ -21,6 +21,15 @@ pub const VERSION: u32 = 1;
 /// Requests that one batch may have.
 pub const BATCH: usize = 100;
 
+/// How long the control plane waits for the answer to a batch of starts, kills, removals and lists.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long the control plane waits for the answer to a batch of short requests: nothing depends on them, and an invocation
+/// that kills a script asks for its log first.
+pub const SHORT_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much earlier than the timeout of its caller a relay answers "not now": the request and the answer need time on
+/// their way.
+pub const ANSWER_MARGIN: Duration = Duration::from_secs(2);
+
 /// Requests that are answered in their order, each by itself: one that fails says nothing of the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -89,6 +98,20 @@ pub enum Request {
     /// Nobody will ever ask for the work again: it is ended if it runs, and what was applied for it is deleted, by the uids
     /// that were recorded. A result that nobody has taken stays. Done once all of it is gone.
     Discard(WorkName),
+}
+
+impl Request {
+    /// Returns how long the control plane waits for the answer.
+    pub fn timeout(&self) -> Duration {
+        match self {
+            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => SHORT_ANSWER_TIMEOUT,
+            Self::Ensure(_)
+            | Self::Cancel { .. }
+            | Self::Dequeue(_)
+            | Self::List { .. }
+            | Self::Discard(_) => ANSWER_TIMEOUT,
+        }
+    }
 }
 
 /// What a relay answers to a batch.

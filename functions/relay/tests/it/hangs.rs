@@ -95,8 +95,8 @@ async fn an_api_server() {
     let relay = Relay::open(client_of(reach).await, settings).await.unwrap();
     let ask = async |requests: Vec<Request>| {
         let begun = Instant::now();
-        let answers =
-            relay.batch(Batch { v: 1, cluster: world.uid.clone(), requests }).await.unwrap().answers;
+        let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
+        let answers = relay.batch(batch, Duration::ZERO).await.unwrap().answers;
         assert!(begun.elapsed() < ASKER, "{:?}", begun.elapsed());
         answers
     };

@@ -116,7 +116,7 @@ async fn a_newer_callback_casts_no_doubt_on_what_was_applied() {
     let relay = Relay::open(client(&server), settings).await.unwrap();
     let ask = async |request: Request| {
         let batch = Batch { v: VERSION, cluster: CLUSTER.to_owned(), requests: vec![request] };
-        relay.batch(batch).await.unwrap().answers.remove(0)
+        relay.batch(batch, Duration::ZERO).await.unwrap().answers.remove(0)
     };
     let name = WorkName { unit: "unit".to_owned(), attempt: 1 };
     // The record is made; then its object cannot be read.

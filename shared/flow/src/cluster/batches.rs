@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ebb_wire::relay::{Answer, BATCH, Request as Verb};
 use futures::FutureExt as _;
@@ -15,11 +14,6 @@ use super::clusters::Cluster;
 use super::sender::Sender;
 use crate::ports::RelayError;
 
-/// How long a relay may take to answer: it does not wait for what it starts.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
-/// How long it may take to hear what only it needs to know, and to say how a work is, on which nothing depends: who kills
-/// it asks that first, and has to be done with both before it is killed itself.
-const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the verbs in one batch, but for a verb that has more by itself.
 const BYTES: usize = 1 << 20;
 /// Verbs of one batch whose answers hold the tail of a log.
@@ -27,7 +21,9 @@ const LOGS: usize = 16;
 
 /// The answer to a verb, with the uid of the cluster whose relay gave it.
 pub(super) type Answered = Result<(Answer, String), RelayError>;
-type Sending = Shared<BoxFuture<'static, Arc<Mutex<Vec<Option<Answered>>>>>>;
+/// The answers of a batch, in the order of its verbs. Each caller takes its own.
+type Answers = Arc<Mutex<Vec<Option<Answered>>>>;
+type Sending = Shared<BoxFuture<'static, Answers>>;
 
 /// Verbs that may share a batch. A batch is answered when its slowest verb is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,19 +61,9 @@ impl Class {
     }
 }
 
-fn timeout(verb: &Verb) -> Duration {
-    match verb {
-        Verb::Get(_) | Verb::Acknowledge(_) | Verb::Release { .. } | Verb::About => SHORT_TIMEOUT,
-        _ => TIMEOUT,
-    }
-}
-
 /// The batches that are open, by cluster and class.
 #[derive(Default)]
 pub(super) struct Batches(Mutex<HashMap<(String, Class), OpenBatch>>);
-
-/// The answers of a batch, in the order of its verbs. Each caller takes its own.
-type Answers = Arc<Mutex<Vec<Option<Answered>>>>;
 
 struct OpenBatch {
     /// The batch is not sent if its callers are gone.
@@ -96,7 +82,7 @@ impl Batches {
     /// Asks a cluster for one thing, together with what others ask it for now.
     pub(super) async fn ask(&self, sender: &Arc<Sender>, cluster: &Cluster, verb: Verb) -> Answered {
         let Some(class) = Class::of(&verb) else {
-            let timeout = timeout(&verb);
+            let timeout = verb.timeout();
             let mut answers = sender.send(&cluster.name, vec![verb], timeout).await;
             return answers.pop().unwrap_or_else(no_answer);
         };
@@ -127,7 +113,7 @@ impl Batches {
                 return (sending, verbs.list.len() - 1);
             }
         }
-        let timeout = timeout(&verb);
+        let timeout = verb.timeout();
         let verbs = Arc::new(Mutex::new(Verbs { list: vec![verb], bytes, closed: false }));
         let (sender, name, own) = (Arc::clone(sender), cluster.name.clone(), Arc::clone(&verbs));
         let sending = async move {
