@@ -184,5 +184,6 @@ fn answered(answer: &Answer) -> &'static str {
         Answer::Done | Answer::About(_) | Answer::Listing(_) => "done",
         Answer::Refused(_) => "refused",
         Answer::Failed(_) => "failed",
+        Answer::Alone => "alone",
     }
 }

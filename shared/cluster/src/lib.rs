@@ -12,6 +12,7 @@
 //! Guarantees: a name starts at most once; what is applied has its uid in the record before the next thing happens;
 //! nothing is deleted but what carries the work's labels and the recorded uid.
 mod admit;
+mod answer_room;
 mod attend;
 mod bodies;
 mod callback;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ebb_wire::relay::{ANSWER_MARGIN, Request};
 use tokio::sync::Semaphore;
 
+use crate::answer_room::AnswerRoom;
 use crate::store::now_ms;
 
 /// Units of one batch that are acted on at once.
@@ -22,13 +23,15 @@ pub(crate) struct Received {
     late: Duration,
     /// Bounds the requests of the batch that are acted on at once. Waiting for a death needs no permit.
     pub(crate) acting: Arc<Semaphore>,
+    /// The bytes of the answers.
+    pub(crate) room: Arc<AnswerRoom>,
 }
 
 impl Received {
     /// Returns the arrival, now, of a batch that was under way for `late`.
     pub(crate) fn new(late: Duration) -> Self {
         let acting = Arc::new(Semaphore::new(AT_ONCE));
-        Self { at: Instant::now(), ms: now_ms(), late, acting }
+        Self { at: Instant::now(), ms: now_ms(), late, acting, room: Arc::default() }
     }
 
     /// Returns until when a request has to be answered, `longest` after the arrival at the latest. A sender that gets no

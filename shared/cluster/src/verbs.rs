@@ -116,7 +116,8 @@ impl Inner {
     ) -> Vec<(usize, Answer)> {
         let mut answers = Vec::new();
         for (number, request) in group {
-            answers.push((number, self.answer(request, &received).await));
+            let answer = self.answer(request, &received).await;
+            answers.push((number, received.room.fit(answer)));
         }
         answers
     }
@@ -336,8 +337,11 @@ impl Inner {
         drop((lock, permit.take()));
         let mut pause = LOOK;
         loop {
-            let Some(held) = self.store.get(name).await? else { return Ok(WorkState::Unknown) };
+            let Some(mut held) = self.store.head(name).await? else { return Ok(WorkState::Unknown) };
             if !held.record.phase.is_open() || Instant::now() > until {
+                // The results of a batch are not all read at once: each may have 5 MiB.
+                let _reading = received.acting.acquire().await;
+                self.store.rest(&mut held).await?;
                 return Ok(self.state(&held, None)?);
             }
             tokio::time::sleep(pause).await;

@@ -142,6 +142,8 @@ pub enum Answer {
     Refused(String),
     /// Not now: ask again. For people.
     Failed(String),
+    /// The answers to the batch are larger than what its sender reads: ask for this one in a batch by itself.
+    Alone,
 }
 
 /// Starts work under a name, or finds it there. Idempotent: the name decides, and a second request changes nothing.

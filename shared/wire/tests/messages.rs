@@ -239,6 +239,7 @@ fn relay_messages() {
         Answer::Done,
         Answer::Refused("no such kind".to_owned()),
         Answer::Failed("busy".to_owned()),
+        Answer::Alone,
         Answer::About(about),
         Answer::Listing(listing),
     ];

@@ -98,7 +98,7 @@ fn unexpected(answer: &Answer) -> RelayError {
         Answer::Done => "done",
         Answer::About(_) => "what it is",
         Answer::Listing(_) => "a list",
-        Answer::Refused(_) | Answer::Failed(_) => "why not",
+        Answer::Refused(_) | Answer::Failed(_) | Answer::Alone => "why not",
     };
     RelayError::Unreachable(format!("it answered with {kind}, which is no answer to what was asked"))
 }

@@ -24,6 +24,9 @@ pub(super) struct Sender {
     pub(super) call: Arc<dyn Call>,
 }
 
+/// Verbs of one batch that are asked for again by themselves: each answer may have 5 MiB, and a function has 256 MB.
+const ALONE: usize = 6;
+
 /// The outcome of a whole batch.
 enum BatchOutcome {
     /// The relay answered each verb.
@@ -58,7 +61,7 @@ impl Sender {
             let outcome = self.once(cluster, &batch, timeout).await;
             let left = timeout.saturating_sub(begun.elapsed());
             match outcome {
-                BatchOutcome::Answers(answers) => each(answers, count),
+                BatchOutcome::Answers(answers) => self.alone(cluster, batch, answers, left).await,
                 BatchOutcome::Parts(_) if count > 1 => {
                     let other = batch.requests.split_off(count / 2);
                     let halves = [batch.requests, other].map(|half| self.parts(cluster, half, left));
@@ -70,6 +73,30 @@ impl Sender {
             }
         }
         .boxed()
+    }
+
+    /// Returns the answer to each verb of `batch`. The first verbs whose answers did not fit are asked for again, each by
+    /// itself.
+    async fn alone(
+        &self,
+        cluster: &Cluster,
+        batch: Batch,
+        answers: Answers,
+        left: Duration,
+    ) -> Vec<Answered> {
+        let count = batch.requests.len();
+        let fits = answers.answers.iter().map(|answer| *answer != Answer::Alone);
+        let apart: Vec<_> = batch.requests.into_iter().zip(fits).enumerate().collect();
+        let mut all = each(answers, count);
+        let apart = apart.into_iter().filter(|(_, (_, fits))| !fits && count > 1).take(ALONE);
+        let again =
+            apart.map(async |(place, (verb, _))| (place, self.parts(cluster, vec![verb], left).await));
+        for (place, mut answer) in futures::future::join_all(again).await {
+            if let (Some(known), Some(answer)) = (all.get_mut(place), answer.pop()) {
+                *known = after_answer(answer);
+            }
+        }
+        all
     }
 
     async fn once(&self, cluster: &Cluster, batch: &Batch, timeout: Duration) -> BatchOutcome {
@@ -183,6 +210,7 @@ fn each(answers: Answers, count: usize) -> Vec<Answered> {
     let one = |answer| match answer {
         Answer::Refused(reason) => Err(RelayError::Refused(reason)),
         Answer::Failed(reason) => Err(RelayError::Busy(reason)),
+        Answer::Alone => Err(RelayError::Busy("its answer is too large to be read with others".to_owned())),
         answer => Ok((answer, uid.clone())),
     };
     answers.answers.into_iter().map(one).collect()

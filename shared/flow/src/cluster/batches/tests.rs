@@ -22,6 +22,10 @@ struct Relays {
     most: Option<usize>,
     /// How often it does not answer.
     silent: AtomicUsize,
+    /// Answers of one batch that fit; the others are to be asked for alone.
+    fit: Option<usize>,
+    /// True if it answers no batch after the first.
+    answers_once: bool,
 }
 
 fn answer(verb: &Verb) -> Answer {
@@ -40,13 +44,22 @@ fn answer(verb: &Verb) -> Answer {
 impl Call for Relays {
     async fn call(&self, request: Request) -> Result<Response, CallError> {
         let batch: Batch = serde_json::from_slice(&request.body).unwrap();
-        self.batches.lock().unwrap().push(batch.requests.len());
+        let number = {
+            let mut batches = self.batches.lock().unwrap();
+            batches.push(batch.requests.len());
+            batches.len()
+        };
+        if self.answers_once && number > 1 {
+            return Err(CallError::Timeout(request.timeout));
+        }
         if self.silent.load(Ordering::Relaxed) > 0 {
             self.silent.fetch_sub(1, Ordering::Relaxed);
             return Err(CallError::Timeout(request.timeout));
         }
         let status = if self.most.is_some_and(|most| batch.requests.len() > most) { 413 } else { 200 };
-        let answers = batch.requests.iter().map(answer).collect();
+        let fits = |at: usize| self.fit.is_none_or(|fit| at < fit);
+        let answers = batch.requests.iter().enumerate();
+        let answers = answers.map(|(at, verb)| if fits(at) { answer(verb) } else { Answer::Alone }).collect();
         let body = serde_json::to_vec(&Answers { v: VERSION, cluster: UID.to_owned(), answers }).unwrap();
         if body.len() > LARGEST && batch.requests.len() > 1 {
             return Err(CallError::TooLarge(LARGEST));
@@ -171,6 +184,37 @@ async fn what_is_too_much_for_one_batch_is_sent_in_parts() {
     let (answers, batches) = world.all((0..4).map(|unit| Verb::Get(name(long(unit))))).await;
     assert_eq!(answers, (0..4).map(|unit| running(long(unit))).collect::<Vec<_>>());
     assert_eq!(batches, [1, 1, 1, 1, 2, 2, 4]);
+}
+
+/// Answers that do not fit are asked for again one by one, as many as a function has memory for.
+#[tokio::test]
+async fn answers_that_do_not_fit_are_asked_for_alone() {
+    let relays = Relays { fit: Some(2), ..Relays::default() };
+    let world = World::new(relays);
+    let (answers, batches) = world.all((0..12).map(|unit| Verb::Dequeue(name(unit)))).await;
+    assert_eq!(answers[..8], (0..8).map(running).collect::<Vec<_>>());
+    assert!(answers[8..].iter().all(|answer| matches!(answer, Err(RelayError::Busy(_)))), "{answers:?}");
+    assert_eq!(batches, [1, 1, 1, 1, 1, 1, 12]);
+    // Alone it is too large as well.
+    let world = World::new(Relays { fit: Some(0), ..Relays::default() });
+    let (answers, batches) = world.all([Verb::Dequeue(name(1))]).await;
+    assert!(matches!(answers[..], [Err(RelayError::Busy(_))]), "{answers:?}");
+    assert_eq!(batches, [1]);
+}
+
+/// The relay has answered, so a part of its batch that gets no answer says nothing of the cluster.
+#[tokio::test]
+async fn a_part_of_a_batch_without_an_answer_is_not_now() {
+    for relays in [
+        Relays { fit: Some(1), answers_once: true, ..Relays::default() },
+        Relays { most: Some(1), answers_once: true, ..Relays::default() },
+    ] {
+        let world = World::new(relays);
+        let (answers, batches) = world.all((0..2).map(|unit| Verb::Dequeue(name(unit)))).await;
+        assert!(matches!(answers[1], Err(RelayError::Busy(_))), "{answers:?}");
+        assert_eq!(batches.last(), Some(&2));
+        assert!(batches.len() > 1, "{batches:?}");
+    }
 }
 
 #[tokio::test]

@@ -173,6 +173,7 @@ async fn what_is_final_and_what_is_asked_again() {
             "the kind Node is not allowed",
         ),
         (200, answers(json!([{"failed": "etcd is down"}])), BUSY, "etcd is down"),
+        (200, answers(json!(["alone"])), BUSY, "its answer is too large"),
         (200, answers(json!([])), UNREACHABLE, "0 answers to one request"),
         (200, answers(json!(["done"])), UNREACHABLE, "no answer to what was asked"),
         (200, "<html>".to_owned(), UNREACHABLE, "cannot be read"),
