@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Epoch, Millis, Outcome, RunPhase, Timestamp, Unit};
-use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use tracing::Instrument as _;
 
 use crate::accepted::Acceptances;
@@ -163,61 +164,67 @@ async fn send_all(
     behalf: Option<&Behalf>,
 ) -> Result<(Option<Outcome>, Option<Timestamp>), FlowError> {
     let mut ready: VecDeque<(Unit, Attempt)> = work.ready.iter().copied().collect();
-    let mut under_way = FuturesUnordered::new();
+    // All are polled together: a batch may wait for memory that a send under way holds.
+    let mut under_way: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
+    let (mut sending, mut is_preparing) = (0, false);
     let mut over = None;
     let mut wakes = Wakes::default();
     let mut accepted = Acceptances::default();
     let mut error: Option<FlowError> = None;
     loop {
-        let mut batch = Vec::new();
-        while under_way.len() + batch.len() < AT_ONCE && error.is_none() {
-            if is_spent(env, until, *sends) {
-                break;
+        // One batch at a time is prepared, so that no two read the same.
+        if !is_preparing && error.is_none() {
+            let mut batch = Vec::new();
+            while sending + batch.len() < AT_ONCE && !is_spent(env, until, *sends) {
+                let Some(one) = ready.pop_front() else { break };
+                *sends += 1;
+                batch.push(one);
             }
-            let Some(one) = ready.pop_front() else { break };
-            *sends += 1;
-            batch.push(one);
-        }
-        if !batch.is_empty() {
-            let units: Vec<Unit> = batch.iter().map(|(unit, _)| *unit).collect();
-            if let Err(failed) = prepare(env, work, &units).await {
-                error = Some(failed);
-                ready.extend(batch.drain(..));
-            }
-            for (unit, attempt) in batch {
-                let this = Try { unit, attempt, epoch: work.epoch };
-                let sender = match behalf {
-                    None => Sender::Result,
-                    Some(look) if look.unstarted.contains(&(unit, attempt)) => Sender::Look,
-                    Some(_) => Sender::Repeat,
-                };
-                under_way.push(one(env, &work.run, this, &work.memory, sender));
+            if !batch.is_empty() {
+                is_preparing = true;
+                under_way.push(prepare(env, work, batch).boxed());
             }
         }
         // What this invocation will not send goes now: a slow answer that is still awaited must not hold it up.
         if error.is_none() && !ready.is_empty() && is_spent(env, until, *sends) {
-            match pass_on(env, work, ready.make_contiguous(), behalf).await {
-                Ok(wake) => {
-                    ready.clear();
-                    wake.into_iter().for_each(|wake| wakes.add(wake));
-                }
-                Err(failed) => error = Some(failed),
-            }
+            let rest: Vec<_> = std::mem::take(&mut ready).into();
+            let passed = async move { DriveStep::Passed(pass_on(env, work, &rest, behalf).await) };
+            under_way.push(passed.boxed());
         }
-        if !switch::holds(Rule::JoinEverySend) && ready.is_empty() {
+        if !switch::holds(Rule::JoinEverySend) && ready.is_empty() && !is_preparing {
             // What is left behind is frozen: polled once, and never again.
             futures::future::poll_immediate(under_way.next()).await;
             break;
         }
         match under_way.next().await {
             None => break,
-            Some(Ok(Step { progress, wake, accepted: this })) => {
+            Some(DriveStep::Prepared(Ok(batch))) => {
+                is_preparing = false;
+                sending += batch.len();
+                for (unit, attempt) in batch {
+                    let this = Try { unit, attempt, epoch: work.epoch };
+                    let sender = match behalf {
+                        None => Sender::Result,
+                        Some(look) if look.unstarted.contains(&(unit, attempt)) => Sender::Look,
+                        Some(_) => Sender::Repeat,
+                    };
+                    let sent = one(env, &work.run, this, &work.memory, sender);
+                    under_way.push(sent.map(DriveStep::Answered).boxed());
+                }
+            }
+            Some(DriveStep::Answered(Ok(SendOutcome { progress, wake, accepted: this }))) => {
+                sending -= 1;
                 ready.extend(progress.ready);
                 over = over.or(progress.over);
                 wake.into_iter().for_each(|wake| wakes.add(wake));
                 this.into_iter().for_each(|this| accepted.add(this, env.now()));
             }
-            Some(Err(failed)) => error = Some(error.unwrap_or(failed)),
+            Some(DriveStep::Passed(Ok(wake))) => wake.into_iter().for_each(|wake| wakes.add(wake)),
+            Some(
+                DriveStep::Prepared(Err(failed))
+                | DriveStep::Answered(Err(failed))
+                | DriveStep::Passed(Err(failed)),
+            ) => error = Some(error.unwrap_or(failed)),
         }
         if (under_way.is_empty() || accepted.is_due(env.now()))
             && let Err(failed) = accepted.note(env, &work.run).await
@@ -242,14 +249,28 @@ fn is_spent(env: &Env, until: Timestamp, sends: usize) -> bool {
     sends >= env.settings.sends || (sends > 0 && env.now() >= until)
 }
 
-/// What comes before a batch is sent: once for all of it.
-async fn prepare(env: &Env, work: &Work, units: &[Unit]) -> Result<(), FlowError> {
-    undo::seal(env, &work.run, units, &work.memory).await?;
-    inputs::prepare(env, &work.run, units, &work.memory).await
+/// A step of a drive that has ended.
+enum DriveStep {
+    /// A batch may be sent.
+    Prepared(Result<Vec<(Unit, Attempt)>, FlowError>),
+    /// A try was sent, and concluded if it was answered at once.
+    Answered(Result<SendOutcome, FlowError>),
+    /// Other invocations send the rest.
+    Passed(Result<Option<Wake>, FlowError>),
+}
+
+/// Does what comes before a batch is sent, once for all of it.
+async fn prepare(env: &Env, work: &Work, batch: Vec<(Unit, Attempt)>) -> DriveStep {
+    let units: Vec<Unit> = batch.iter().map(|(unit, _)| *unit).collect();
+    let prepared = async {
+        undo::seal(env, &work.run, &units, &work.memory).await?;
+        inputs::prepare(env, &work.run, &units, &work.memory).await
+    };
+    DriveStep::Prepared(prepared.await.map(|()| batch))
 }
 
 /// The outcome of the send of one try.
-struct Step {
+struct SendOutcome {
     progress: Progress,
     wake: Option<Wake>,
     /// The try, if its receiver will call back and that is not noted.
@@ -257,20 +278,32 @@ struct Step {
 }
 
 /// One try: sent, and concluded if it was answered at once.
-async fn one(env: &Env, run: &Run, this: Try, memory: &Memory, sender: Sender) -> Result<Step, FlowError> {
+async fn one(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    memory: &Memory,
+    sender: Sender,
+) -> Result<SendOutcome, FlowError> {
     let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
     let span = tracing::info_span!("try", run = %run.id, unit = key, attempt = this.attempt.0);
     Box::pin(send(env, run, this, memory, sender)).instrument(span).await
 }
 
-async fn send(env: &Env, run: &Run, this: Try, memory: &Memory, sender: Sender) -> Result<Step, FlowError> {
+async fn send(
+    env: &Env,
+    run: &Run,
+    this: Try,
+    memory: &Memory,
+    sender: Sender,
+) -> Result<SendOutcome, FlowError> {
     let sent = Box::pin(dispatch::send(env, run, this, memory, sender)).await?;
     log(&sent);
     let progress = match sent.ended {
         Some(ended) => Box::pin(results::conclude(env, run, this, &ended, sent.more, memory)).await?,
         None => Progress::default(),
     };
-    Ok(Step { progress, wake: sent.wake, accepted: sent.is_accepted.then_some(this) })
+    Ok(SendOutcome { progress, wake: sent.wake, accepted: sent.is_accepted.then_some(this) })
 }
 
 /// Logs what goes well at debug: the figures of the invocation count it.
