@@ -57,7 +57,7 @@ pub async fn leave(
     let mine = note_starts(env, run, unsent(env, run, units).await?).await?;
     let (left, relayed): (Vec<_>, Vec<_>) = mine.into_iter().partition(|one| one.is_posted);
     if !left.is_empty() {
-        dispatch::hasten(env, run, env.now().plus(env.settings.sending())).await?;
+        dispatch::hasten(env, &run.id, env.now().plus(env.settings.sending())).await?;
     }
     Ok(relayed.into_iter().map(|one| one.try_of).collect())
 }

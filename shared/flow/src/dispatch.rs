@@ -344,28 +344,28 @@ async fn note_started(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> 
 ///
 /// # Errors
 /// The store's.
-pub async fn hasten(env: &Env, run: &Run, due: Timestamp) -> Result<(), FlowError> {
+pub async fn hasten(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        match env.store.patch_run(&run.id, &accept(Event::Hastened { due })).await? {
+        match env.store.patch_run(run, &accept(Event::Hastened { due })).await? {
             Patched::Written(_) => {
-                hint(env, &run.id, due).await;
+                hint(env, run, due).await;
                 return Ok(());
             }
             // Written before, and its answer was lost.
             Patched::Refused(Some(image)) if image.head.due == Some(due) => {
-                hint(env, &run.id, due).await;
+                hint(env, run, due).await;
                 return Ok(());
             }
             Patched::Refused(None) => return Ok(()),
             Patched::Refused(Some(_)) => {}
         }
         // It was due earlier, and a look at that time may have put it off since.
-        match env.store.patch_run(&run.id, &accept(Event::Noticed)).await? {
+        match env.store.patch_run(run, &accept(Event::Noticed)).await? {
             Patched::Written(noticed) if noticed.head.due > Some(due) => {}
             Patched::Written(_) | Patched::Refused(_) => return Ok(()),
         }
     }
-    Err(FlowError::Contended(format!("run {}", run.id)))
+    Err(FlowError::Contended(format!("run {run}")))
 }
 
 /// Sends the hint to look at a run at `due`. The schedule finds a run that is due later than the queue can delay a message.
@@ -540,7 +540,7 @@ pub(crate) async fn hint_deadline(env: &Env, run: &Run, this: Try, unit: &UnitPl
 /// The store's.
 pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), FlowError> {
     let at = note_again(env, run, this, seconds).await?;
-    hasten(env, run, at).await
+    hasten(env, &run.id, at).await
 }
 
 /// Records when a try is asked again.

@@ -148,7 +148,7 @@ impl Wakes {
             Some(_) | None => self.first(),
         };
         if let Some(at) = wanted {
-            dispatch::hasten(env, run, at).await?;
+            dispatch::hasten(env, &run.id, at).await?;
         }
         Ok(None)
     }
@@ -236,7 +236,7 @@ async fn send_all(
     let seen = match error {
         None => return Ok((over, wakes.see_to(env, &work.run, behalf).await?)),
         Some(error) if behalf.is_some_and(|look| !look.is_slice) => return Err(error),
-        Some(error) => (dispatch::hasten(env, &work.run, env.now().plus(AFTER_ERROR)).await, error),
+        Some(error) => (dispatch::hasten(env, &work.run.id, env.now().plus(AFTER_ERROR)).await, error),
     };
     if let Err(second) = seen.0 {
         tracing::warn!(run = %work.run.id, %second, "the run could not be made due");

@@ -378,7 +378,7 @@ async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progre
     }
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
     // crash in between costs an idle look; then the plain write tells.
-    dispatch::hasten(env, run, due).await?;
+    dispatch::hasten(env, &run.id, due).await?;
     match run.patch(env, &accept(event)).await? {
         Ok(_) => {
             observe::ended(run, this, End::Retried, env.now());

@@ -5,6 +5,7 @@
 mod every_chance;
 mod fair;
 mod found;
+mod looks;
 mod stops;
 
 use std::process::Command;

@@ -122,7 +122,7 @@ async fn once<'a>(env: &'a Env, id: &RunId, when: When, place: &mut Place<'a>) -
         return Ok(Looked::Changed);
     }
     if place.is_late(env) {
-        return later(env, id, &root, &clusters).await;
+        return later(env, id, &root, &clusters, when).await;
     }
     if stops {
         if let Some(work) = settle::settle(env, &run, &view).await? {
@@ -179,13 +179,25 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
 }
 
 /// Leaves a run to a later look, because too little time is left to wait for its clusters.
-async fn later(env: &Env, id: &RunId, root: &Head, clusters: &BTreeSet<String>) -> Result<Looked, FlowError> {
+async fn later(
+    env: &Env,
+    id: &RunId,
+    root: &Head,
+    clusters: &BTreeSet<String>,
+    when: When,
+) -> Result<Looked, FlowError> {
+    let asked = clusters.iter().filter_map(|cluster| breaker::open_until(env, cluster)).min();
+    let soonest = env.now().plus(BUSY_WAIT);
+    let next = asked.map_or(soonest, |at| at.max(soonest));
+    if when == When::Anyway {
+        // The look that is due then would take what a dead sender has left for what is under way.
+        let wait = Duration::from_millis(next.since(env.now()).0).min(LONGEST_HINT);
+        env.queue.send(Message::Recover(id.clone()), wait).await;
+    }
     if root.due.is_none_or(|due| due > env.now()) {
         return Ok(Looked::Done);
     }
-    let asked = clusters.iter().filter_map(|cluster| breaker::open_until(env, cluster)).min();
-    let soonest = env.now().plus(BUSY_WAIT);
-    rearm(env, id, root, asked.map_or(soonest, |at| at.max(soonest))).await
+    rearm(env, id, root, next).await
 }
 
 /// Looks at one try whose time may be up.

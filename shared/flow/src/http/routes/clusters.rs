@@ -53,7 +53,7 @@ pub(crate) async fn poll(
         .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string()))?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
     let cluster = server.post.prove(&name, &headers, body.as_ref()).map_err(not_served)?;
-    // The poll may wait for long, and its body is no longer one of those that anyone can send.
+    // A poll may wait for long. Its sender is known, so it must not use the memory for unproven bodies meanwhile.
     let body = body.into_proven();
     server.post.poll(cluster, &body).await.map(Json).map_err(not_served)
 }
