@@ -31,6 +31,7 @@ const KINDS: [Runs; 3] = [Runs::Pod, Runs::AtOnce, Runs::Later];
 pub(super) const CALM: Budget = Budget {
     deaths: 0,
     losses: 0,
+    kills: 0,
     drops: 0,
     doubles: 0,
     contradictions: 0,

@@ -16,6 +16,8 @@ pub struct Budget {
     pub deaths: u8,
     /// Answers that get lost: of a write, of the relay, of a server, of the platform.
     pub losses: u8,
+    /// Kills that do not arrive at their relay.
+    pub kills: u8,
     /// Messages of the queue that get lost.
     pub drops: u8,
     /// Callbacks and messages that are delivered once more.
@@ -43,6 +45,8 @@ pub(super) enum Choice {
     Lose { number: u64 },
     /// A task's request does not arrive, and it is told that nobody answers.
     Miss { number: u64 },
+    /// A kill does not arrive, and its task is told that nobody answers.
+    Spare { number: u64 },
     /// A task dies where it stands.
     Die { number: u64 },
     /// A request arrives; `well`: how work ends that ends at once.
@@ -151,6 +155,9 @@ impl Place {
                 if point.what.starts_with("cancel") || point.what == "tell" {
                     faults.push(Choice::Lose { number });
                 }
+            }
+            if budget.kills > 0 && point.what.starts_with("cancel") {
+                faults.push(Choice::Spare { number });
             }
             if budget.drops > 0 && point.kind == Kind::Queue {
                 faults.push(Choice::Lose { number });
@@ -282,6 +289,10 @@ impl Place {
             }
             Choice::Miss { number } => {
                 budget.losses -= 1;
+                self.gates.release(*number, Blow::Die);
+            }
+            Choice::Spare { number } => {
+                budget.kills -= 1;
                 self.gates.release(*number, Blow::Die);
             }
             Choice::Die { number } => {

@@ -13,6 +13,7 @@ impl Place {
             Choice::Step { number } => self.step(*number),
             Choice::Lose { number } => format!("{}: THE ANSWER IS LOST", self.step(*number)),
             Choice::Miss { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
+            Choice::Spare { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
             Choice::Die { number } => format!("{}: DIES BEFORE IT", self.step(*number)),
             Choice::Arrive { number, well: true } => {
                 format!("the request of {} arrives", self.flight(*number))

@@ -225,7 +225,8 @@ impl Place {
         let table = Arc::new(Table::new(runtime.clone()));
         let gates = Gates::new(runtime.clone());
         let loses = budget.deaths + budget.drops > 0;
-        let faults = budget.deaths + budget.losses + budget.drops + budget.doubles + budget.failures;
+        let faults =
+            budget.deaths + budget.losses + budget.kills + budget.drops + budget.doubles + budget.failures;
         let undisturbed = budget.ticks > 0 && faults + budget.deletions == 0;
         let late = budget.sweeps == 0 && (budget.ticks > 1 || undisturbed);
         let outer = Outer::new(runtime.clone(), gates.clone(), LANDING_MS, loses, graph.clone());

@@ -48,7 +48,7 @@ fn without(rule: Rule) -> Case {
     let delete = Budget { deletions: 1, ..CALM };
     match rule {
         R::RecordBeforeHead => one(Runs::Pod, Budget { ticks: 1, ..delete }),
-        R::SettleBeforeUndo => one(Runs::Pod, Budget { losses: 2, ticks: 1, ..delete }),
+        R::SettleBeforeUndo => one(Runs::Pod, Budget { kills: 2, ticks: 1, ..delete }),
         R::RecordDecides => one(Runs::Later, Budget { ticks: 1, ..CALM }),
         R::CancelByEpoch => case("chain", Runs::Pod, CHAIN, ONE_ITEM, delete),
         R::SealBeforeRead | R::ReopenOnLate => one(Runs::Later, Budget { ticks: 1, ..delete }),

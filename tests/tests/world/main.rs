@@ -6,6 +6,7 @@ mod every_chance;
 mod fair;
 mod found;
 mod looks;
+mod polled;
 mod stops;
 
 use std::process::Command;

@@ -73,11 +73,8 @@ impl Gate {
     }
 }
 
-/// A step ends, gives back what it holds, and is done again; who asks is told to ask again.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_api_server() {
-    let mut world = World::new("forgets", &[]).await;
-    world.kill().await;
+/// Opens a relay of the world that reaches the API server through a gate.
+async fn behind_gate(world: &World, longest: Duration) -> (Relay, Arc<Gate>) {
     let (records, units) = (format!("{}-relay", world.units), &*world.units);
     let mut reach = kubeconfig_of(cluster().await, &records, "ebb-relay");
     let server = reach.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
@@ -89,10 +86,46 @@ async fn an_api_server() {
         allowed: serde_json::from_value(allowed).unwrap(),
         callback_hosts: ["127.0.0.1".to_owned()].into(),
         landing: Duration::from_secs(2),
-        longest: Duration::from_secs(2),
+        longest,
         ..Settings::new(&records, units, "http://127.0.0.1:1")
     };
     let relay = Relay::open(client_of(reach).await, settings).await.unwrap();
+    (relay, gate)
+}
+
+/// Nobody waits for an answer that comes later, and a relay that gives none is taken for dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_comes_before_its_sender_gives_up() {
+    let mut world = World::new("in-time", &[]).await;
+    world.kill().await;
+    let (relay, gate) = behind_gate(&world, Duration::from_secs(90)).await;
+    gate.shut.store(true, SeqCst);
+    let unit = name("hangs", 1);
+    let ensure = Request::Ensure(Box::new(world.ensure_of(&unit, work(&unit, "true"))));
+    let cancel = Request::Cancel { name: name("ends", 1), grace_ms: 1_000 };
+    for requests in [vec![Request::Get(unit.clone())], vec![ensure, cancel]] {
+        let (timeout, count) = (requests[0].timeout(), requests.len());
+        let begun = Instant::now();
+        let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
+        let answers = relay.batch(batch, Duration::from_secs(1)).await.unwrap().answers;
+        // It was under way for a second.
+        assert!(begun.elapsed() + Duration::from_secs(1) < timeout, "{:?}", begun.elapsed());
+        let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("takes too long"));
+        assert!(answers.len() == count && answers.iter().all(told), "{answers:?}");
+    }
+    assert!(gate.forgotten.load(SeqCst) > 0);
+    gate.shut.store(false, SeqCst);
+    drop(relay);
+    world.start().await;
+    world.close().await;
+}
+
+/// A step ends, gives back what it holds, and is done again; who asks is told to ask again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server() {
+    let mut world = World::new("forgets", &[]).await;
+    world.kill().await;
+    let (relay, gate) = behind_gate(&world, Duration::from_secs(2)).await;
     let ask = async |requests: Vec<Request>| {
         let begun = Instant::now();
         let batch = Batch { v: 1, cluster: world.uid.clone(), requests };

@@ -10,13 +10,17 @@ use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
+use crate::client::kubeconfig_of;
+use crate::cluster::cluster;
 use crate::memory::Rounds;
 use crate::requests::{Script, name, token};
+use crate::rights;
 use crate::world::{World, until};
 
 /// Works that are asked for at once and places for them, unless `EBB_WORKS` and `EBB_AT_ONCE` say otherwise.
@@ -287,6 +291,35 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
         world.ensure(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))).await,
         Answer::State(WorkState::Tombstoned)
     );
+    world.close().await;
+}
+
+/// A namespace that is deleted takes the relay's rights in it with it: no pod can be seen there, nor started.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
+    let world = World::new("unseen", &["--at-once", "1"]).await;
+    let roles: Api<Role> = Api::namespaced(world.client.clone(), &world.units);
+    let allow = async |rules: Vec<PolicyRule>| {
+        let rules = Patch::Merge(serde_json::json!({ "rules": rules }));
+        roles.patch("units", &PatchParams::default(), &rules).await.unwrap();
+    };
+    let all = rights::rights().units;
+    let is_of_pods = |rule: &PolicyRule| rule.resources.iter().flatten().any(|resource| resource == "pods");
+    allow(all.iter().filter(|rule| !is_of_pods(rule)).cloned().collect()).await;
+    let account = format!("{}-relay", world.units);
+    until("the rights to go", async || {
+        let held = rights::of(kubeconfig_of(cluster().await, &account, "ebb-relay"), &world.units).await;
+        held.iter().all(|(_, resource, ..)| resource != "pods").then_some(())
+    })
+    .await;
+    let units = ["first", "second"].map(|unit| name(unit, 1));
+    for unit in &units {
+        world.ensure(world.ensure_of(unit, Script::new(unit, "echo done").objects(unit))).await;
+    }
+    for unit in &units {
+        assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded, "{unit:?}");
+    }
+    allow(all).await;
     world.close().await;
 }
 
