@@ -111,6 +111,16 @@ mishaps! {
     ColdStart = "cold-start", 150;
     /// The server of a webhook unit reports ever other results of one attempt.
     ResultsFlooded = "results-flooded", 60;
+    /// A gateway answers a request before the server behind it does, which goes on.
+    GatewayGivesUp = "gateway-gives-up", 80;
+    /// A lifecycle webhook is captured and sent in binary mode, as an event of another type.
+    EventBinary = "event-binary", 200;
+    /// Targets wait for a cluster that gives no answer until all others have come to rest. One chance per world.
+    ClusterSilent = "cluster-silent", 1000;
+    /// The cluster runs few scripts at one time. One chance per world.
+    SlotsScarce = "slots-scarce", 1000;
+    /// An invocation sends few units. One chance per world.
+    SendsScarce = "sends-scarce", 1000;
 }
 
 impl fmt::Display for Mishap {
@@ -213,6 +223,15 @@ impl Mishaps {
     /// A number below `bound` that goes with `kind`.
     pub fn below(&self, kind: Mishap, bound: u64) -> u64 {
         self.0[kind as usize].random.below(bound)
+    }
+
+    /// Returns 0 in half of the cases, so that a repetition is taken at the same time, and a number below `bound` in the
+    /// others.
+    pub fn beside_or_below(&self, kind: Mishap, bound: u64) -> u64 {
+        match self.below(kind, 2) {
+            0 => 0,
+            _ => self.below(kind, bound),
+        }
     }
 
     /// How often each kind could have happened.

@@ -1,6 +1,8 @@
 //! The operations of the store over the [`Table`] in memory. Head items change by the engine's own
 //! [`ebb_engine::Patch::apply`].
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
@@ -451,17 +453,25 @@ impl Table {
         first.map_or(0, |at| self.now().since(at).0)
     }
 
+    /// Returns what has been due since `at` or longer, with since when, and whether the index named it when it was asked last.
+    pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, Due), bool> {
+        let indexed = self.indexed.lock().expect("no panic while it is held").clone();
+        let due = due(&self.state()).into_iter().filter(|(due, _)| *due <= at);
+        due.map(|one| (one.clone(), indexed.contains(&one))).collect()
+    }
+
     /// Whether no run is open.
     pub fn is_at_rest(&self) -> bool {
         self.is_at_rest_without(None)
     }
 
-    /// Returns whether no run is open but those of a target.
+    /// Returns whether no run is open but those of targets whose names begin so.
     pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
         let state = self.state();
         let mut roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
-        let is_of =
-            |root: &RunHead| root.facts.as_ref().is_some_and(|facts| Some(facts.name.as_str()) == target);
+        let is_of = |root: &RunHead| {
+            root.facts.as_ref().zip(target).is_some_and(|(facts, target)| facts.name.starts_with(target))
+        };
         roots.all(|root| root.head.phase == RunPhase::Closed || is_of(root))
     }
 }

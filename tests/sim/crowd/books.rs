@@ -1,6 +1,6 @@
 //! What really happened outside, whatever the table says, and what of it must not be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Unit};
@@ -9,22 +9,39 @@ use ebb_wire::id::RunId;
 use super::super::{Runtime, Table};
 use super::cast::Part;
 
+/// The receiver of the request for a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receiver {
+    /// A server of webhook units.
+    Server,
+    /// A relay with a free slot.
+    Relay,
+    /// A relay that kept the request until a slot was free.
+    Queue,
+}
+
+impl Receiver {
+    /// Returns whether it can kill the try.
+    pub(super) fn kills(self) -> bool {
+        self != Self::Server
+    }
+}
+
 /// A try that was begun outside.
 #[derive(Clone, Debug)]
 pub(super) struct Try {
     pub(super) part: Arc<Part>,
     pub(super) run: RunId,
     pub(super) attempt: u32,
-    /// Whether a relay can kill it.
-    pub(super) killable: bool,
+    pub(super) receiver: Receiver,
     pub(super) began: u64,
     pub(super) over: bool,
     /// What it reads: ids.
     pub(super) reads: Vec<String>,
     /// Whether its end is told however late: by a relay, by a callback.
     pub(super) tells: bool,
-    /// Its answer was lost: whoever asked for it believes that it failed.
-    pub(super) given_up: bool,
+    /// When its sender was left without the answer, or got one of a gateway: it believes that the try failed.
+    pub(super) given_up: Option<u64>,
 }
 
 /// A thing that exists.
@@ -57,6 +74,10 @@ pub(super) struct State {
     pub(super) active: usize,
     pub(super) told: Vec<Told>,
     pub(super) wrong: Vec<String>,
+    /// Requests to servers that wait for their answers.
+    posted: BTreeSet<String>,
+    /// Tries that an invocation has left to another one.
+    pub(super) passed_on: BTreeSet<String>,
     /// Undos that fail until they are mended, and those that were mended.
     pub(super) broken: BTreeMap<String, bool>,
     pub(super) story: Vec<(u64, String)>,
@@ -130,7 +151,9 @@ impl Books {
         let table = self.table.state();
         let heads = table.heads.get(&this.run)?;
         let root = heads.get(&Shard::ROOT)?;
+        // What waits for a slot begins until the relay is asked to remove it.
         if this.part.sets_up()
+            && this.receiver != Receiver::Queue
             && let Some(stopped) = root.head.stopped
             && now > stopped.0 + self.bounds.landing
         {
@@ -149,18 +172,18 @@ impl Books {
         let (shard, slot) = Shard::of(Unit(this.part.unit));
         let head = heads.get(&shard)?;
         // A relay fences lower tries off; a request to a server that was sent before may still arrive.
-        let later =
-            this.killable && head.head.attempt(slot) > Attempt(this.attempt) && is_done(this.part.unit);
+        let is_earlier = head.head.attempt(slot) > Attempt(this.attempt);
+        let later = this.receiver.kills() && is_earlier && is_done(this.part.unit);
         later.then(|| "although a later try has succeeded".to_owned())
     }
 
     /// Whether whoever asked for a try may have given it up: then what it does is late, and nobody waits for it.
     pub(super) fn is_given_up(&self, this: &Try) -> bool {
-        if this.killable {
+        if this.receiver.kills() {
             return false;
         }
         let now = self.runtime.elapsed();
-        if this.given_up || now >= this.began + this.part.timeout_ms {
+        if this.given_up.is_some() || now >= this.began + this.part.timeout_ms {
             return true;
         }
         let table = self.table.state();
@@ -174,6 +197,21 @@ impl Books {
         let accepted = accepted || table.accepted.contains_key(&key);
         let wait = if accepted { self.bounds.landing } else { self.bounds.sending };
         concluded || stopped.is_some_and(|at| self.runtime.now().0 >= at.0 + wait)
+    }
+
+    /// Returns whether no teardown waits for a try. It waits until a request without an answer has landed.
+    pub(super) fn has_landed(&self, this: &Try) -> bool {
+        match this.given_up {
+            Some(at) => self.runtime.elapsed() >= at + self.bounds.landing,
+            None => self.is_given_up(this),
+        }
+    }
+
+    /// Returns whether the run of a try was stopped.
+    pub(super) fn is_stopped(&self, run: &RunId) -> bool {
+        let table = self.table.state();
+        let root = table.heads.get(run).and_then(|heads| heads.get(&Shard::ROOT));
+        root.is_some_and(|root| root.head.stopped.is_some())
     }
 
     /// Checks that what a try reads is there.
@@ -202,7 +240,7 @@ impl Books {
             let makes = undo.undoes.contains(&one.part.key);
             let of = |id: &String| undo.undoes.iter().any(|key| id.split('.').next() == Some(key));
             let uses = one.part.sets_up() && one.reads.iter().any(of);
-            if (makes || uses) && !self.is_given_up(&one) {
+            if (makes && !self.has_landed(&one)) || (uses && !self.is_given_up(&one)) {
                 let verb = if makes { "makes" } else { "uses" };
                 self.blame(format!(
                     "{} {when} while {} #{} still {verb} what it undoes",
@@ -227,6 +265,27 @@ impl Books {
         for broken in self.state().broken.values_mut() {
             *broken = false;
         }
+    }
+}
+
+/// A request to a server that waits for its answer.
+pub(super) struct Posted(Arc<Books>, String);
+
+impl Posted {
+    /// Notes the request `id`, which no other invocation may have under way. A message that passes a try on and is taken twice
+    /// at the same time posts it twice.
+    pub(super) fn new(books: &Arc<Books>, id: String) -> Self {
+        let is_passed_on = books.state().passed_on.contains(&id);
+        if !books.state().posted.insert(id.clone()) && !is_passed_on {
+            books.blame(format!("{id} is posted while another invocation waits for its answer"));
+        }
+        Self(Arc::clone(books), id)
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        self.0.state().posted.remove(&self.1);
     }
 }
 

@@ -9,7 +9,7 @@ use ebb_wire::sign::WEBHOOK_ID;
 use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 
 use super::super::{Mishap, Mishaps, Runtime};
-use super::books::{Active, Books, Told};
+use super::books::{Active, Books, Posted, Receiver, Told};
 use super::cast::Makes;
 use super::design::Way;
 use super::work::{Ended, Work, callback_of, run_of};
@@ -32,6 +32,8 @@ pub(super) struct Outside {
 
 /// A repeated request for work that runs looks for its end this often.
 const LOOK_MS: u64 = 50;
+/// What gateways answer that have no answer of the server behind them.
+const GATEWAY: [u16; 3] = [502, 503, 504];
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic while it is held")
@@ -87,7 +89,7 @@ impl Outside {
         // Whoever makes a new thing with each try has to say so in the end.
         let forgets = part.makes != Makes::PerTry && self.work.mishaps.strikes(Mishap::CallbackForgotten);
         let tells = way == Way::Later && !forgets;
-        let running = self.work.begin(&part, run, attempt, false, tells, reads);
+        let running = self.work.begin(&part, run, attempt, Receiver::Server, tells, reads);
         let number = running.number();
         lock(&self.stands.0).insert(id.to_owned(), Stand::Running(number));
         let (work, stands, id) = (Arc::clone(&self.work), self.stands.clone(), id.to_owned());
@@ -107,14 +109,25 @@ impl Outside {
         Some(number)
     }
 
+    /// Returns the number of the try that a request asks for. It begins here if it is not known yet.
+    fn number(&self, request: &Request) -> Result<usize, CallError> {
+        let id = header(request, WEBHOOK_ID);
+        let unknown = || CallError::Refused(format!("no such unit: {}", request.url));
+        match self.stand(&id) {
+            Some(Stand::Running(number) | Stand::Ended(_, number)) => Ok(number),
+            None => self.begin(request, &id, Way::of_url(&request.url)).ok_or_else(unknown),
+        }
+    }
+
+    /// Notes that the sender of a try's request gets no answer from its server.
+    fn give_up(&self, number: usize) {
+        self.work.books.state().tries[number].given_up = Some(self.work.runtime.elapsed());
+    }
+
     async fn take(&self, request: &Request) -> Result<(Response, usize), CallError> {
         let id = header(request, WEBHOOK_ID);
         let way = Way::of_url(&request.url);
-        let unknown = || CallError::Refused(format!("no such unit: {}", request.url));
-        let number = match self.stand(&id) {
-            Some(Stand::Running(number) | Stand::Ended(_, number)) => number,
-            None => self.begin(request, &id, way).ok_or_else(unknown)?,
-        };
+        let number = self.number(request)?;
         let again = || Response {
             headers: vec![("retry-after".to_owned(), "2".to_owned())],
             ..response(202, &"".into())
@@ -128,7 +141,7 @@ impl Outside {
                 match self.end_of(&id, self.work.runtime.elapsed() + timeout).await {
                     Some(ended) => answer(&ended),
                     None => {
-                        self.work.books.state().tries[number].given_up = true;
+                        self.give_up(number);
                         return Err(CallError::Timeout(request.timeout));
                     }
                 }
@@ -153,6 +166,14 @@ impl Call for Outside {
             let headers = vec![("retry-after".to_owned(), after.to_string())];
             return Ok(Response { headers, ..response(429, &"".into()) });
         }
+        let _posted = Posted::new(&self.work.books, header(&request, WEBHOOK_ID));
+        if mishaps.strikes(Mishap::GatewayGivesUp) {
+            let status = GATEWAY[mishaps.below(Mishap::GatewayGivesUp, GATEWAY.len() as u64) as usize];
+            let number = self.number(&request)?;
+            self.work.books.tell(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
+            self.give_up(number);
+            return Ok(response(status, &"".into()));
+        }
         let (response, number) = self.take(&request).await?;
         if mishaps.strikes(Mishap::DeathAfterCall) {
             self.work.runtime.die().await;
@@ -160,7 +181,7 @@ impl Call for Outside {
         let per_try = self.work.books.state().tries[number].part.makes == Makes::PerTry;
         if mishaps.strikes(Mishap::ResponseLost) {
             self.work.books.tell(|| format!("the answer of {} is lost", header(&request, WEBHOOK_ID)));
-            self.work.books.state().tries[number].given_up = true;
+            self.give_up(number);
             return Err(CallError::Connect(format!("the answer was lost as planned {per_try}")));
         }
         Ok(response)

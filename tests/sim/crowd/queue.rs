@@ -70,13 +70,18 @@ impl ebb_flow::ports::Queue for Queue {
         if delay > LONGEST {
             self.books.blame(format!("the queue takes delays up to 15 minutes: {delay:?} for {message:?}"));
         }
+        if let Message::Dispatch { run, units, .. } = &message {
+            let tries = units.iter().map(|(unit, attempt)| format!("{run}-{unit}-{attempt}"));
+            self.books.state().passed_on.extend(tries);
+        }
         let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).min(900_000);
         self.books.tell(|| format!("queued {message:?} in {millis} ms"));
         self.counted.sent.fetch_add(1, Ordering::Relaxed);
         *self.counted.last.lock().expect("no panic while it is held") = self.runtime.elapsed();
         let late = |kind| self.mishaps.below(kind, LATE_MS);
         if self.mishaps.strikes(Mishap::MessageDoubled) {
-            self.deliver(message.clone(), millis + late(Mishap::MessageDoubled));
+            let later = self.mishaps.beside_or_below(Mishap::MessageDoubled, LATE_MS);
+            self.deliver(message.clone(), millis + later);
         }
         let lag = if self.mishaps.strikes(Mishap::MessageLate) { late(Mishap::MessageLate) } else { 0 };
         if !self.mishaps.strikes(Mishap::MessageLost) {

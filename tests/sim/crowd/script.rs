@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use axum::http::{HeaderName, HeaderValue};
 use ebb_flow::receive::NotTaken;
-use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::cloudevents::{self, Asked};
+use ebb_wire::lifecycle::{DELETED, Lifecycle};
 
 use super::super::{Mishap, Random};
 use super::books::Active;
@@ -18,6 +19,9 @@ const AGAIN_MS: u64 = 1_000;
 const LATE_MS: u64 = 30_000;
 /// How late a repetition may be.
 const DOUBLED_MS: u64 = 300_000;
+
+/// The status for a body that is not an event in structured mode.
+const UNSUPPORTED: u16 = 415;
 
 /// One life of a target, as the platform wants it.
 #[derive(Clone, Debug)]
@@ -50,13 +54,34 @@ impl Sender {
     /// Sends a webhook, perhaps late, perhaps twice; waits until it is answered, unless it is late.
     async fn send(&self, asked: Asked, event: Lifecycle) {
         let mishaps = &self.0.mishaps;
+        if mishaps.strikes(Mishap::EventBinary) {
+            self.alter(&event).await;
+        }
         if mishaps.strikes(Mishap::EventDoubled) {
-            self.later(asked, event.clone(), mishaps.below(Mishap::EventDoubled, DOUBLED_MS));
+            let later = mishaps.beside_or_below(Mishap::EventDoubled, DOUBLED_MS);
+            self.later(asked, event.clone(), later);
         }
         if mishaps.strikes(Mishap::EventLate) {
             self.later(asked, event, mishaps.below(Mishap::EventLate, LATE_MS));
         } else {
             self.insist(asked, event).await;
+        }
+    }
+
+    /// Sends a captured webhook in binary mode, as an event of another type: its headers are not signed.
+    async fn alter(&self, event: &Lifecycle) {
+        let headers = [("content-type", "application/json"), ("ce-specversion", "1.0"), ("ce-type", DELETED)];
+        let headers =
+            headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let body = serde_json::to_vec(event).expect("events are JSON");
+        match cloudevents::parse(&headers.into_iter().collect(), &body) {
+            Err(refused) if refused.status() == UNSUPPORTED => {}
+            other => {
+                self.0.books.blame(format!("an event in binary mode is read as {other:?}"));
+                if let Ok(event) = other {
+                    self.insist(event.asked, event.data).await;
+                }
+            }
         }
     }
 
@@ -93,6 +118,11 @@ impl Sender {
                 _ => work.runtime.sleep(AGAIN_MS).await,
             }
         }
+    }
+
+    /// Waits.
+    pub(super) async fn pause(&self, millis: u64) {
+        self.0.runtime.sleep(millis).await;
     }
 
     pub(super) async fn create(&self, life: &Life) {

@@ -8,7 +8,7 @@ use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::id::RunId;
 
 use super::super::{Functions, Mishap, Mishaps, Runtime};
-use super::books::{Active, Books, Running, Thing, Try};
+use super::books::{Active, Books, Receiver, Running, Thing, Try};
 use super::cast::{Makes, Part};
 
 /// After this long a callback that was not taken is sent again.
@@ -53,12 +53,12 @@ impl Work {
         part: &Arc<Part>,
         run: RunId,
         attempt: u32,
-        killable: bool,
+        receiver: Receiver,
         tells: bool,
         reads: Vec<String>,
     ) -> Running {
         let (part, began) = (Arc::clone(part), self.runtime.elapsed());
-        let this = Try { part, run, attempt, killable, tells, began, over: false, reads, given_up: false };
+        let this = Try { part, run, attempt, receiver, tells, began, over: false, reads, given_up: None };
         Running::new(&self.books, self.books.begin(this))
     }
 
@@ -77,7 +77,7 @@ impl Work {
             self.make(number, part, part.key.clone());
         }
         // Work that hangs is forgotten by the world: nobody waits for its end.
-        if this.killable && self.mishaps.strikes(Mishap::TryHangs) {
+        if this.receiver.kills() && self.mishaps.strikes(Mishap::TryHangs) {
             self.books.tell(|| format!("hangs {} #{}", part.name, this.attempt));
             std::future::pending::<()>().await;
         }
@@ -107,7 +107,7 @@ impl Work {
     fn make(&self, number: usize, part: &Arc<Part>, id: String) {
         self.books.tell(|| format!("{} makes {id}", part.name));
         let this = self.books.state().tries[number].clone();
-        let untold = !this.tells && self.books.is_given_up(&this);
+        let untold = !this.tells && self.books.has_landed(&this);
         self.books.state().things.insert(id, Thing { part: Arc::clone(part), untold });
     }
 
@@ -143,7 +143,7 @@ impl Work {
         let _active = Active::new(&self.books);
         let body = serde_json::to_vec(&callback).expect("callbacks are JSON");
         if self.mishaps.strikes(Mishap::CallbackDoubled) {
-            let later = self.mishaps.below(Mishap::CallbackDoubled, LATE_MS);
+            let later = self.mishaps.beside_or_below(Mishap::CallbackDoubled, LATE_MS);
             let (again, token, body) = (Arc::clone(&self), token.clone(), body.clone());
             self.runtime.spawn(async move {
                 again.runtime.sleep(later).await;

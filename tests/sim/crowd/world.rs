@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_engine::TargetPhase;
-use ebb_flow::{Env, Warm};
+use ebb_engine::{TargetPhase, Timestamp};
+use ebb_flow::{Env, Settings, Warm};
 use ebb_spec::plan::Plan;
-use ebb_store::{PluginItem, TargetHead};
+use ebb_store::{Due, PluginItem, TargetHead};
 
 use super::super::functions::Hardship;
 use super::super::{Clock, Functions, Mishap, Mishaps, Random, Runtime, Spared, Table, settings};
@@ -15,6 +15,7 @@ use super::books::{Books, Bounds};
 use super::cast::{self, Pace};
 use super::design::Design;
 use super::queue::{Counted, Queue};
+use super::relay::{Clusters, SILENT};
 use super::script::{KIND, Life, Sender};
 use super::work::Work;
 use super::{checks, outside, relay};
@@ -34,8 +35,23 @@ pub(super) const LINGER_MS: u64 = 1_800_000;
 /// A function's timeout; with transport and skew less than [`LANDING_MS`].
 const FUNCTION_MS: u64 = 28_000;
 const LANDING_MS: u64 = 30_000;
+/// A sweep that comes to its end leaves nothing as due as it was that the index names, whatever else hangs. Failing operations
+/// and a lack of time keep it from some things, and from the same thing not so many times.
+const SWEEPS: u32 = 3;
 /// Names of targets in a world.
 const TARGETS: u64 = 5;
+/// Names of targets that wait for a silent cluster begin so.
+const BYSTANDER: &str = "bystander";
+/// How many of them there are at most, and how long after its creation one may be deleted.
+const BYSTANDERS: u64 = 4;
+const BYSTANDER_MS: u64 = 600_000;
+const BYSTANDER_PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: bystander@1.0.0\n\
+    runners:\n  shell: {image: \"busybox:1.37\"}\n\
+    preStart:\n  u0: {pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n  \
+    u1: {pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n\
+    postStop:\n  x0: {undoes: u0, pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n";
+/// Slots of a cluster that has few, and units that an invocation sends that sends few, at most.
+const FEW: u64 = 3;
 
 /// What a world came to.
 #[derive(Clone, Debug)]
@@ -80,6 +96,7 @@ pub(super) struct World {
     plans: Mutex<BTreeMap<String, Arc<Plan>>>,
     pace: Pace,
     work: Arc<Work>,
+    clusters: Clusters,
 }
 
 impl Drop for World {
@@ -95,6 +112,7 @@ pub fn happen(seed: u64, spared: &Spared, trace: Trace) -> Report {
     let designs: Vec<Design> = (0..1 + random.below(2)).map(|_| Design::random(random.bits())).collect();
     let mut world = World::new(designs, Mishaps::new(seed, spared), seed, Pace::Random, trace);
     world.populate(&random, seed);
+    world.populate_silence(&random, seed);
     world.play(&random);
     world.report()
 }
@@ -147,7 +165,9 @@ impl World {
             books: Arc::clone(&books),
             mishaps: Arc::clone(&mishaps),
         });
-        for (name, version, document) in designs.iter().flat_map(|design| &design.plugins) {
+        let bystander = (BYSTANDER.to_owned(), "1.0.0".to_owned(), BYSTANDER_PLUGIN.to_owned());
+        let plugins = designs.iter().flat_map(|design| &design.plugins).chain([&bystander]);
+        for (name, version, document) in plugins {
             let plugin = PluginItem {
                 name: name.clone(),
                 version: version.clone(),
@@ -159,7 +179,10 @@ impl World {
             table.state().plugins.insert((name.clone(), version.clone()), plugin);
         }
         let counted = Arc::<Counted>::default();
-        let (stands, servers) = (relay::Shared::default(), outside::Shared::default());
+        let few = |kind| mishaps.strikes(kind).then(|| 1 + mishaps.below(kind, FEW) as usize);
+        let (slots, sends) = (few(Mishap::SlotsScarce), few(Mishap::SendsScarce));
+        let clusters = Clusters::new(Arc::clone(&work), slots.unwrap_or(usize::MAX));
+        let (relays, servers) = (clusters.clone(), outside::Shared::default());
         let away_until = Arc::<Mutex<u64>>::default();
         let (own, count) = (Arc::clone(&work), Arc::clone(&counted));
         let store = Arc::clone(&table);
@@ -167,7 +190,7 @@ impl World {
             store: store.clone(),
             clock: Arc::new(Clock(own.runtime.clone())),
             random: Arc::new(Random::new(seed ^ own.functions.invocations())),
-            relay: Arc::new(relay::Relay::new(Arc::clone(&own), &stands)),
+            relay: Arc::new(relay::Relay(relays.clone())),
             outside: Arc::new(outside::Outside::new(Arc::clone(&own), &servers)),
             platform: Arc::new(outside::Platform::new(&own, &away_until)),
             queue: Arc::new(Queue {
@@ -177,7 +200,7 @@ impl World {
                 mishaps: Arc::clone(&own.mishaps),
                 counted: Arc::clone(&count),
             }),
-            settings: settings(LANDING_MS),
+            settings: Settings { sends: sends.unwrap_or(settings(LANDING_MS).sends), ..settings(LANDING_MS) },
             warm: Warm::default(),
         };
         functions.endure(Hardship {
@@ -186,7 +209,20 @@ impl World {
             instance: Box::new(instance),
         });
         let (lives, plans) = (Vec::new(), Mutex::default());
-        Self { runtime, table, functions, books, mishaps, counted, lives, designs, plans, pace, work }
+        Self {
+            runtime,
+            table,
+            functions,
+            books,
+            mishaps,
+            counted,
+            lives,
+            designs,
+            plans,
+            pace,
+            work,
+            clusters,
+        }
     }
 
     /// Makes up the lives, and tells the world outside who is who.
@@ -205,6 +241,27 @@ impl World {
                 self.lives.push(Life { name: name.clone(), uid, document, changed, expires });
             }
         }
+    }
+
+    /// Makes up lives of targets that wait for a cluster that gives no answer.
+    fn populate_silence(&mut self, random: &Random, seed: u64) {
+        if !self.mishaps.strikes(Mishap::ClusterSilent) {
+            return;
+        }
+        for number in 0..1 + random.below(BYSTANDERS) {
+            let name = format!("{BYSTANDER}-{number}");
+            let document = format!(
+                "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: {SILENT}\n\
+                 resources: {{r: {{plugin: bystander@1.0.0}}}}\n"
+            );
+            let uid = format!("{name}-0");
+            self.cast(&name, &uid, &document, seed);
+            self.lives.push(Life { name, uid, changed: document.clone(), document, expires: false });
+        }
+    }
+
+    fn bystanders(&self) -> Vec<Life> {
+        self.lives.iter().filter(|life| life.name.starts_with(BYSTANDER)).cloned().collect()
     }
 
     /// Tells the world outside who is who in a life.
@@ -249,7 +306,18 @@ impl World {
             self.table.slow_down(random.bits(), random.below(40));
         }
         let sender = Sender(Arc::clone(&self.work));
-        let names: BTreeSet<String> = self.lives.iter().map(|life| life.name.clone()).collect();
+        for life in self.bystanders() {
+            let (platform, random) = (sender.clone(), Random::new(random.bits()));
+            self.runtime.spawn(async move {
+                platform.create(&life).await;
+                if random.below(2) == 0 {
+                    platform.pause(random.below(BYSTANDER_MS)).await;
+                    platform.delete(&life).await;
+                }
+            });
+        }
+        let names = self.lives.iter().map(|life| life.name.clone());
+        let names: BTreeSet<String> = names.filter(|name| !name.starts_with(BYSTANDER)).collect();
         for name in &names {
             let lives = self.lives.iter().filter(|life| life.name == *name).cloned().collect();
             self.runtime.spawn(sender.clone().play(lives, Random::new(random.bits())));
@@ -306,11 +374,19 @@ impl World {
 
     /// Lets everything come to its end, watches it for a while, and checks it.
     fn end(&self, random: &Random) {
-        self.rest(random, |table, books| is_at_rest(books, table));
+        self.rest(random, |table, books| is_at_rest(books, table, Some(BYSTANDER)));
+        self.clusters.answer();
+        let (sender, bystanders) = (Sender(Arc::clone(&self.work)), self.bystanders());
+        self.runtime.run(async move {
+            for life in &bystanders {
+                sender.delete(life).await;
+            }
+        });
+        self.rest(random, |table, books| is_at_rest(books, table, None));
         let end = self.runtime.elapsed();
         let runtime = self.runtime.clone();
         self.runtime.run(async move { runtime.sleep(LINGER_MS).await });
-        if !is_at_rest(&self.books, &self.table) {
+        if !is_at_rest(&self.books, &self.table, None) {
             self.books.blame("it comes to life again".to_owned());
         }
         checks::all(self, end);
@@ -320,12 +396,26 @@ impl World {
     fn sweep(&self) {
         let (runtime, functions, mishaps) =
             (self.runtime.clone(), Arc::clone(&self.functions), Arc::clone(&self.mishaps));
+        let (table, books) = (Arc::clone(&self.table), Arc::clone(&self.books));
         self.runtime.spawn(async move {
+            let mut passed_over: BTreeMap<(Timestamp, Due), u32> = BTreeMap::new();
             loop {
                 runtime.sleep(SWEEP_MS).await;
+                let begun = runtime.now();
                 // A sweep that died is followed by the next one.
-                if !mishaps.strikes(Mishap::SweepMissed) {
-                    functions.sweep().await.ok();
+                if mishaps.strikes(Mishap::SweepMissed) || functions.sweep().await.is_err() {
+                    continue;
+                }
+                let due = table.due_since(begun);
+                passed_over = due
+                    .into_iter()
+                    .map(|(one, is_indexed)| {
+                        let sweeps = passed_over.get(&one).copied().unwrap_or(0) + u32::from(is_indexed);
+                        (one, sweeps)
+                    })
+                    .collect();
+                for ((since, due), _) in passed_over.iter().filter(|(_, sweeps)| **sweeps == SWEEPS) {
+                    books.blame(format!("{SWEEPS} sweeps have passed over {due:?}, due since {since:?}"));
                 }
             }
         });
@@ -355,14 +445,21 @@ fn stuck(table: &Table) -> Vec<String> {
     stuck.map(|target| target.name.clone()).collect()
 }
 
-fn is_at_rest(books: &Books, table: &Table) -> bool {
+/// Returns whether all lives are over but those of targets whose names begin as `without` says.
+fn is_at_rest(books: &Books, table: &Table, without: Option<&str>) -> bool {
+    let is_without = |target: &TargetHead| without.is_some_and(|name| target.name.starts_with(name));
     let gone = |target: &TargetHead| target.phase == TargetPhase::Gone && target.waiting.is_none();
-    table.state().targets.values().all(gone) && is_quiet(books, table)
+    let is_over = |target: &TargetHead| gone(target) || is_without(target);
+    table.state().targets.values().all(is_over) && is_quiet_without(books, table, without)
 }
 
 /// Whether nothing runs, and the platform knows what it has to.
 fn is_quiet(books: &Books, table: &Table) -> bool {
+    is_quiet_without(books, table, None)
+}
+
+fn is_quiet_without(books: &Books, table: &Table, without: Option<&str>) -> bool {
     // What an open run holds back is told when it is closed.
     let told = |target: &TargetHead| target.tell.as_ref().is_none_or(|tell| tell.held_by.is_some());
-    table.state().targets.values().all(told) && table.is_at_rest() && books.state().active == 0
+    table.state().targets.values().all(told) && table.is_at_rest_without(without) && books.state().active == 0
 }
