@@ -75,6 +75,10 @@ fn write_cause(text: &mut String, cause: &Cause) {
 }
 
 fn write_evidence(text: &mut String, evidence: &Evidence) {
+    if let Some(damaged) = &evidence.damaged {
+        let _ = writeln!(text, "  evidence is damaged: {}", printable(damaged));
+        return;
+    }
     let _ = writeln!(text, "  request  {} {}", printable(&evidence.method), printable(&evidence.url));
     let Some(status) = evidence.status else {
         text.push_str("  no answer came\n");

@@ -69,6 +69,7 @@ impl SentRequest<'_> {
             content_type,
             body,
             truncated,
+            damaged: None,
         }
     }
 

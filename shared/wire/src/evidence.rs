@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 /// A request that failed, and what its server answered. Credentials are masked before it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -23,4 +25,22 @@ pub struct Evidence {
     /// True if the body was longer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// The reason why the stored evidence cannot be read. Method and URL are empty then. It is never stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<String>,
+}
+
+impl Evidence {
+    /// Returns the evidence of a record whose stored evidence cannot be read.
+    pub fn damaged(reason: &str) -> Self {
+        Self {
+            method: String::new(),
+            url: String::new(),
+            status: None,
+            content_type: None,
+            body: None,
+            truncated: false,
+            damaged: Some(limits::message(reason)),
+        }
+    }
 }

@@ -52,6 +52,7 @@ fn evidence() -> Evidence {
         content_type: some("application/json"),
         body: some("{\"error\":\"tier must be gold\"}"),
         truncated: true,
+        damaged: None,
     }
 }
 

@@ -348,6 +348,7 @@ fn records() {
             content_type: Some("application/json".to_owned()),
             body: Some("{\"error\":\"tier must be gold\"}".to_owned()),
             truncated: false,
+            damaged: None,
         })),
         next: Some(1_790_000_005_000),
         log: false,

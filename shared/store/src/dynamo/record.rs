@@ -18,6 +18,7 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_wire::evidence::Evidence;
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
 use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
@@ -82,7 +83,11 @@ fn read_result(reader: &Reader<'_>, item: &Item) -> Stored<Option<TryResult>> {
         took_ms: reader.number_if_any("k")?,
         outputs,
         reason: reader.json_if_any("e")?,
-        evidence: reader.json_if_any("ev")?,
+        // Evidence decides nothing: the rest of the record is of use without it.
+        evidence: reader.json_if_any("ev").unwrap_or_else(|error| {
+            tracing::warn!(%error, "the evidence of a failure cannot be read");
+            Some(Box::new(Evidence::damaged(&error.to_string())))
+        }),
         next: reader.number_if_any("x")?,
         log: item.contains_key("lg"),
         unanswered: item.contains_key("un"),

@@ -147,6 +147,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             heads_are_the_same_through_the_table_as_in_memory;
         record:
             results_are_read_back_as_they_were,
+            damaged_evidence_leaves_its_record_readable,
             the_first_result_stays_and_others_are_kept_beside_it,
             distinct_successes_are_kept_up_to_a_bound_and_counted,
             senders_at_one_time_share_the_places,

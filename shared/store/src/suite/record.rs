@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use aws_sdk_dynamodb::types::AttributeValue;
+
 use crate::{Expiries as _, Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
@@ -8,7 +10,7 @@ use ebb_wire::limits;
 use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
 use ebb_wire::value::Value;
 
-use super::world::{World, new_run, result};
+use super::world::{World, new_run, result, text};
 
 const A1: Attempt = Attempt(1);
 
@@ -29,6 +31,7 @@ fn full() -> TryResult {
             content_type: None,
             body: Some("tier must be gold".into()),
             truncated: false,
+            damaged: None,
         })),
         log: true,
         unanswered: true,
@@ -52,6 +55,30 @@ pub(super) async fn results_are_read_back_as_they_were(world: World) {
     let records = world.store.read_all_records(&run).await.unwrap();
     let read: Vec<_> = records.iter().map(|(.., record)| record.result.clone().unwrap()).collect();
     assert_eq!(read, results);
+}
+
+/// Evidence of another form leaves the rest of its record readable, for one unit and for all.
+pub(super) async fn damaged_evidence_leaves_its_record_readable(world: World) {
+    let run = new_run("a").id;
+    let whole = TryResult { evidence: None, ..full() };
+    for (unit, evidence) in (0..).zip([text("{\"method\": 7}"), text("{"), AttributeValue::Bool(true)]) {
+        world.store.put_result(&run, Unit(unit), A1, &full()).await.unwrap();
+        let mut item = world.item(&format!("r#{run}"), &format!("u#{unit:05}#001")).await.unwrap();
+        assert!(item.insert("ev".to_owned(), evidence).is_some());
+        world.write(vec![item]).await;
+    }
+    for records in [
+        world.store.read_records(&run, &[Unit(0), Unit(1), Unit(2)]).await.unwrap(),
+        world.store.read_all_records(&run).await.unwrap(),
+    ] {
+        assert_eq!(records.len(), 3);
+        for (_, _, record) in records {
+            let mut read = record.result.unwrap();
+            let evidence = read.evidence.take().unwrap();
+            assert!(evidence.damaged.is_some_and(|reason| reason.contains("ev")), "it says what is damaged");
+            assert_eq!(read, whole);
+        }
+    }
 }
 
 pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: World) {
