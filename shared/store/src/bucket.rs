@@ -57,18 +57,34 @@ impl Bucket {
     pub async fn remove_all(&self, prefix: &str) -> Stored<()> {
         let mut from = None;
         loop {
-            let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
-            let page = request.set_continuation_token(from).send().await;
-            let page = page.map_err(|error| failure("ListObjectsV2", &error))?;
-            let keys: Vec<String> =
-                page.contents().iter().filter_map(|object| object.key()).map(str::to_owned).collect();
+            let (keys, next) = self.page(prefix, from).await?;
             let removals = futures::stream::iter(keys).map(|key| async move { self.remove(&key).await });
             removals.buffer_unordered(REMOVALS).try_collect::<()>().await?;
-            from = page.next_continuation_token;
+            from = next;
             if from.is_none() {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns all keys that begin with `prefix`.
+    pub(crate) async fn list(&self, prefix: &str) -> Stored<Vec<String>> {
+        let (mut keys, mut next) = self.page(prefix, None).await?;
+        while next.is_some() {
+            let (more, after) = self.page(prefix, next).await?;
+            keys.extend(more);
+            next = after;
+        }
+        Ok(keys)
+    }
+
+    /// Returns a page of the keys that begin with `prefix`, and where the next one begins.
+    async fn page(&self, prefix: &str, from: Option<String>) -> Stored<(Vec<String>, Option<String>)> {
+        let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
+        let page = request.set_continuation_token(from).send().await;
+        let page = page.map_err(|error| failure("ListObjectsV2", &error))?;
+        let keys = page.contents().iter().filter_map(|object| object.key()).map(str::to_owned).collect();
+        Ok((keys, page.next_continuation_token))
     }
 }
 

@@ -9,7 +9,7 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 
 use crate::bucket::Bucket;
-use crate::dynamo::{Body, Dynamo, pack};
+use crate::dynamo::{Body, Dynamo, Release, pack};
 use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
@@ -55,6 +55,22 @@ impl Store {
         Ok(Body::Object(key))
     }
 
+    /// Removes the objects of a plan that its item does not name.
+    async fn remove_unnamed(&self, digest: &str) -> Stored<()> {
+        let objects = self.bucket.list(&plan_objects(digest)).await?;
+        if objects.is_empty() {
+            return Ok(());
+        }
+        // After the list: an item is written before its object, so this item names each listed object that is in use.
+        let named = self.dynamo.get_plan_item(digest).await?;
+        for key in objects {
+            if named.as_ref() != Some(&Body::Object(key.clone())) {
+                self.bucket.remove(&key).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn fetch(&self, body: Body) -> Stored<Vec<u8>> {
         match body {
             Body::Inline(bytes) => Ok(bytes),
@@ -73,7 +89,12 @@ fn plan_body(digest: &str, json: &[u8]) -> Body {
     if json.len() <= PLAN_INLINE || pack(json).len() <= PLAN_INLINE {
         return Body::Inline(json.to_vec());
     }
-    Body::Object(format!("plans/{digest}-{:016x}", rand::random::<u64>()))
+    Body::Object(format!("{}{:016x}", plan_objects(digest), rand::random::<u64>()))
+}
+
+/// Returns the beginning of the keys of all objects of a plan.
+fn plan_objects(digest: &str) -> String {
+    format!("plans/{digest}-")
 }
 
 #[async_trait]
@@ -89,10 +110,12 @@ impl Plans for Store {
 
     async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
         let body = plan_body(digest, json);
-        if let Body::Object(key) = &body {
-            self.bucket.put_object(key, json.to_vec()).await?;
+        // The item first, as in `put_plan`: an object without an item may be removed.
+        self.dynamo.put_plan_item(digest, &body).await?;
+        match body {
+            Body::Object(key) => self.bucket.put_object(&key, json.to_vec()).await,
+            Body::Inline(_) => Ok(()),
         }
-        self.dynamo.put_plan_item(digest, &body).await
     }
 
     async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>> {
@@ -337,8 +360,9 @@ impl Expiries for Store {
 
     async fn release_plan(&self, digest: &str, life: &str) -> Stored<()> {
         match self.dynamo.release_plan_item(digest, life).await? {
-            Some(Body::Object(key)) => self.bucket.remove(&key).await,
-            Some(Body::Inline(_)) | None => Ok(()),
+            Release::Removed(Body::Object(key)) => self.bucket.remove(&key).await,
+            Release::Missing => self.remove_unnamed(digest).await,
+            Release::Removed(Body::Inline(_)) | Release::Kept => Ok(()),
         }
     }
 }

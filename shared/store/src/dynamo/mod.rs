@@ -45,6 +45,7 @@ pub(crate) use document::Body;
 pub(crate) use failure::failure;
 pub(crate) use mail::Kept;
 pub(crate) use packed::pack;
+pub(crate) use plan::Release;
 
 /// Queries that one operation has under way at most.
 const PARALLEL: usize = 16;

@@ -34,6 +34,17 @@ enum Changed {
     No(Option<Item>),
 }
 
+/// The outcome of a released hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// Others hold the plan, or it stays for good.
+    Kept,
+    /// The plan was removed; its place.
+    Removed(Body),
+    /// There is no such plan. An earlier release may have removed its item and not its object.
+    Missing,
+}
+
 fn one(life: &str) -> AttributeValue {
     AttributeValue::Ss(vec![life.to_owned()])
 }
@@ -107,16 +118,18 @@ impl Dynamo {
         item.map(|item| Body::read(&Reader::new("GetItem", &item))).transpose()
     }
 
-    /// Ends the hold of `life`. Returns where the plan was if that has removed it.
-    pub(crate) async fn release_plan_item(&self, plan: &str, life: &str) -> Stored<Option<Body>> {
+    /// Ends the hold of `life`.
+    pub(crate) async fn release_plan_item(&self, plan: &str, life: &str) -> Stored<Release> {
         for _ in 0..TRIES {
             let item = match self.delete_plan_of(plan, life).await? {
-                Changed::Yes(item) => return Body::read(&Reader::new("DeleteItem", &item)).map(Some),
-                Changed::No(None) => return Ok(None),
+                Changed::Yes(item) => {
+                    return Body::read(&Reader::new("DeleteItem", &item)).map(Release::Removed);
+                }
+                Changed::No(None) => return Ok(Release::Missing),
                 Changed::No(Some(item)) => item,
             };
             if !lives("DeleteItem", &item)?.iter().any(|of| of == life) {
-                return Ok(None);
+                return Ok(Release::Kept);
             }
             let mut release = Expression::default();
             let (held, own, one_life) =
@@ -124,7 +137,7 @@ impl Dynamo {
             release.require(format!("contains({held}, {own}) AND size({held}) > {one_life}"));
             release.delete(LIVES, one(life));
             if let Changed::Yes(_) = self.change_plan(plan, release).await? {
-                return Ok(None);
+                return Ok(Release::Kept);
             }
         }
         Err(contended("DeleteItem"))

@@ -2,6 +2,7 @@ use crate::{Expiries as _, Objects as _, Plans as _, PluginItem, ReadPlugins as 
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id::digest;
 
+use super::proxy::Fault;
 use super::world::World;
 
 pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
@@ -66,6 +67,26 @@ pub(super) async fn a_plan_stays_until_its_last_life_releases_it(world: World) {
             );
         }
     }
+}
+
+/// The item is deleted and the reply lost: the object goes too, and that of a plan which is kept again stays.
+pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: World) {
+    let plan: Vec<u8> = std::iter::repeat_with(rand::random::<u8>).take(2_000).collect();
+    let (proxy, store) = world.proxy().await;
+    let key = digest(&plan);
+    store.put_plan(&key, &plan, "k1").await.unwrap();
+    let former = object(&world, &key).await.unwrap();
+    proxy.plan("DeleteItem", [Fault::LoseReply]);
+    store.release_plan(&key, "k1").await.unwrap();
+    assert_eq!(proxy.hits(), 1);
+    assert_eq!(store.get_object(&former).await.unwrap(), None);
+    // A release that died before it removed the object is repeated.
+    store.put_object(&former, plan.clone()).await.unwrap();
+    store.release_plan(&key, "k1").await.unwrap();
+    assert_eq!(store.get_object(&former).await.unwrap(), None);
+    store.put_plan(&key, &plan, "k2").await.unwrap();
+    store.release_plan(&key, "k1").await.unwrap();
+    assert_eq!(store.get_plan(&key).await.unwrap(), Some(plan));
 }
 
 pub(super) async fn a_plan_of_many_lives_or_that_was_lost_stays(world: World) {

@@ -97,7 +97,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_plan_stays_until_its_last_life_releases_it,
             a_plan_of_many_lives_or_that_was_lost_stays,
             objects_are_replaced,
-            plugin_versions_are_published_once;
+            plugin_versions_are_published_once,
+            an_object_of_a_plan_is_removed_when_a_reply_is_lost;
         faults:
             what_passes_by_itself_is_not_seen,
             what_does_not_pass_is_retryable,
