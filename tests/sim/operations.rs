@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
-    Due, Expiry, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Objects, OpenObject,
-    PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Transition, WritePlugins,
+    Due, Expiry, HolderEntry, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Objects,
+    OpenObject, PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Transition,
+    WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
@@ -380,11 +381,13 @@ impl PluginHolders for Table {
         plugin: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Stored<Vec<PluginHolder>> {
+    ) -> Stored<Vec<HolderEntry>> {
         self.read(|state| {
             let of_plugin = state.holders.iter().filter(|((of, _), _)| of == plugin);
             let later = of_plugin.filter(|((_, life), _)| after.is_none_or(|after| life.as_str() > after));
-            later.map(|(_, holder)| holder.clone()).take(limit).collect()
+            let entries = later
+                .map(|((_, life), holder)| HolderEntry { life: life.clone(), holder: Ok(holder.clone()) });
+            entries.take(limit).collect()
         })
         .await
     }

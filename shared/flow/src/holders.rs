@@ -5,7 +5,7 @@
 
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_spec::plan::Plan;
-use ebb_store::{PluginHolder, TargetHead};
+use ebb_store::{HolderEntry, PluginHolder, StoreError, TargetHead};
 use ebb_wire::id;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
@@ -73,6 +73,8 @@ pub async fn release_life(env: &Env, kind: &str, name: &str, uid: &str, plugins:
 pub struct Holders {
     /// At most [`LISTED`].
     pub list: Vec<PluginHolder>,
+    /// Reasons why entries or their targets cannot be read. Each may hold the version.
+    pub damaged: Vec<String>,
     /// True if there are more entries; those that were not read may be of lives that are over.
     pub more: bool,
 }
@@ -87,16 +89,21 @@ pub async fn of(env: &Env, plugin: &str) -> Result<Holders, FlowError> {
     loop {
         let page = env.store.list_holders(plugin, after.as_deref(), LISTED).await?;
         let is_last = page.len() < LISTED;
-        after = page.last().map(life);
-        let looks: Vec<_> = page.into_iter().map(|holder| look(env, holder).boxed()).collect();
-        let looked: Vec<(PluginHolder, bool)> =
-            futures::stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
-        for (holder, lives) in looked {
-            if lives {
-                found.list.push(holder);
-            } else if holder.since.plus(YOUNG) < env.now() {
-                let PluginHolder { kind, name, uid, .. } = &holder;
-                release_life(env, kind, name, uid, &[plugin.to_owned()]).await;
+        after = page.last().map(|entry| entry.life.clone());
+        let looks: Vec<_> = page.into_iter().map(|entry| look(env, entry).boxed()).collect();
+        let looked: Vec<Looked> = futures::stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        for one in looked {
+            match one {
+                Looked::Living(holder) => found.list.push(holder),
+                Looked::Over(holder) if holder.since.plus(YOUNG) < env.now() => {
+                    let PluginHolder { kind, name, uid, .. } = &holder;
+                    release_life(env, kind, name, uid, &[plugin.to_owned()]).await;
+                }
+                Looked::Over(_) => {}
+                Looked::Damaged(reason) => {
+                    tracing::error!(plugin, reason, "a holder cannot be read");
+                    found.damaged.push(reason);
+                }
             }
         }
         if found.list.len() >= LISTED || is_last {
@@ -107,15 +114,30 @@ pub async fn of(env: &Env, plugin: &str) -> Result<Holders, FlowError> {
     }
 }
 
-/// Returns a holder and whether it lives.
-async fn look(env: &Env, holder: PluginHolder) -> Result<(PluginHolder, bool), FlowError> {
-    let target = env.store.read_target(&holder.kind, &holder.name).await?;
-    let lives = target.is_some_and(|target| holds(&target, &holder.uid));
-    Ok((holder, lives))
+/// An entry, compared with its target.
+enum Looked {
+    /// The life lasts, or waits for its name.
+    Living(PluginHolder),
+    /// The life is over.
+    Over(PluginHolder),
+    /// The entry or its target cannot be read, for this reason.
+    Damaged(String),
 }
 
-fn life(holder: &PluginHolder) -> String {
-    id::life(&holder.kind, &holder.name, &holder.uid)
+async fn look(env: &Env, entry: HolderEntry) -> Result<Looked, FlowError> {
+    let HolderEntry { life, holder } = entry;
+    let holder = match holder {
+        Ok(holder) => holder,
+        Err(reason) => return Ok(Looked::Damaged(format!("the entry of life {life}: {reason}"))),
+    };
+    let target = match env.store.read_target(&holder.kind, &holder.name).await {
+        Err(StoreError::Broken { reason, .. }) => {
+            return Ok(Looked::Damaged(format!("{}/{}: {reason}", holder.kind, holder.name)));
+        }
+        target => target?,
+    };
+    let lives = target.is_some_and(|target| holds(&target, &holder.uid));
+    Ok(if lives { Looked::Living(holder) } else { Looked::Over(holder) })
 }
 
 /// Returns whether the life of `uid` lasts, or waits for the name.

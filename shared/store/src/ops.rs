@@ -229,6 +229,15 @@ pub struct PluginHolder {
     pub since: Timestamp,
 }
 
+/// An entry of a life that holds a plugin version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderEntry {
+    /// The short name of the life.
+    pub life: String,
+    /// The holder, or the reason why the entry cannot be read.
+    pub holder: Result<PluginHolder, String>,
+}
+
 /// Which lives hold a plugin version, `NAME@VERSION` (`PutItem`, `DeleteItem`, `Query`). An entry is written before
 /// its target and removed after the target is gone, so an entry alone does not prove that its life lasts.
 #[async_trait]
@@ -237,13 +246,9 @@ pub trait PluginHolders: Send + Sync {
     async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()>;
     /// Removes the entries of a life. Entries that do not exist are not an error.
     async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()>;
-    /// At most `limit` holders of a version, by life; `after` is the life of the last one of the page before.
-    async fn list_holders(
-        &self,
-        plugin: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Stored<Vec<PluginHolder>>;
+    /// At most `limit` entries of a version, by life; `after` is the life of the last one of the page before.
+    async fn list_holders(&self, plugin: &str, after: Option<&str>, limit: usize)
+    -> Stored<Vec<HolderEntry>>;
 }
 
 /// The time at which the stored data of a life is removed.

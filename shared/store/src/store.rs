@@ -14,10 +14,10 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, Expiries, Expiry, LOGS, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Noted,
-    OUTPUTS, Objects, OpenObject, PatchRun, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult,
-    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList,
-    Transition, WritePlugins,
+    Due, Expiries, Expiry, HolderEntry, LOGS, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry,
+    NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans, PluginHolder, PluginHolders,
+    PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences,
+    Stored, TargetList, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -315,7 +315,7 @@ impl PluginHolders for Store {
         plugin: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Stored<Vec<PluginHolder>> {
+    ) -> Stored<Vec<HolderEntry>> {
         self.dynamo.list_holders(plugin, after, limit).await
     }
 }

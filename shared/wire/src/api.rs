@@ -108,6 +108,9 @@ pub struct PluginDetail {
     /// True if more targets hold it. The list of targets names the plugins of each.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_use_more: bool,
+    /// Reasons why further holders cannot be read: damaged items of the table. Each may hold the version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_use_damaged: Vec<String>,
 }
 
 /// The secrets that sign the requests of a plugin's webhook units.

@@ -126,7 +126,13 @@ fn plugins() {
     };
     golden!(
         "plugin",
-        PluginDetail { info, document: text("kind: Plugin\n"), in_use: vec![in_use], in_use_more: true }
+        PluginDetail {
+            info,
+            document: text("kind: Plugin\n"),
+            in_use: vec![in_use],
+            in_use_more: true,
+            in_use_damaged: vec![text("damaged")]
+        }
     );
 }
 

@@ -49,7 +49,7 @@ fn main() {
             what_is_not_over_keeps_its_records what_cannot_be_looked_at_is_put_off
             objects_without_a_record_are_removed without_a_retention_everything_is_kept;
         many: outputs_that_nothing_refers_to_are_not_read a_plugin_is_read_once_however_many_resources_have_it
-            gone_targets_are_in_nobodys_way an_entry_of_a_life_that_is_over_holds_nothing;
+            gone_targets_are_in_nobodys_way an_entry_of_a_life_that_is_over_holds_nothing damaged_holders_are_in_use;
         large: out_and_in_over_three_hundred out_and_in_over_six_hundred;
     };
     libtest_mimic::run(&arguments, tests).exit();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::Moment;
 use ebb_wire::api::{Phase, PluginDetail, TargetPage};
 use ebb_wire::cloudevents::Asked;
@@ -133,6 +134,32 @@ pub(crate) async fn an_entry_of_a_life_that_is_over_holds_nothing() {
     assert_eq!(targets, ["a"]);
     // The young one may belong to a target that is about to be written.
     let left = store.list_holders("one@1.0.0", None, 10).await.unwrap();
-    let left: BTreeMap<_, _> = left.into_iter().map(|holder| (holder.name, holder.uid)).collect();
+    let left = left.into_iter().map(|entry| entry.holder.unwrap());
+    let left: BTreeMap<_, _> = left.map(|holder| (holder.name, holder.uid)).collect();
     assert_eq!(left, [("a", "a-uid"), ("begins", "now")].map(|(a, b)| (a.to_owned(), b.to_owned())).into());
+}
+
+/// A version whose holders cannot be read counts as held, and the damaged items are named.
+pub(crate) async fn damaged_holders_are_in_use() {
+    let world = World::new().await;
+    world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    for name in ["a", "b"] {
+        world.create(name, "one").await;
+        world.phase(name, Phase::Ready).await;
+    }
+    let (store, version) = (world.stack().store(), "/v1/plugins/one/versions/1.0.0");
+    let life = ebb_wire::id::life("sandbox", "b", "b-uid");
+    for (pk, sk) in [("t#sandbox#a", "h"), ("use#one@1.0.0", life.as_str())] {
+        let key = [("pk", pk), ("sk", sk)];
+        let key = key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
+        let request = store.dynamo.client().update_item().table_name(store.dynamo.table());
+        request.set_key(Some(key)).update_expression("REMOVE uid").send().await.unwrap();
+    }
+    let detail: PluginDetail = world.get(version).await.is(200).json();
+    assert_eq!((detail.in_use.len(), detail.in_use_damaged.len()), (0, 2), "{detail:?}");
+    let answer = world.ask(reqwest::Method::DELETE, version, None).await;
+    let problem = answer.is_problem(409, "in-use");
+    for named in ["sandbox/a", life.as_str()] {
+        assert!(problem.detail.contains(named), "{named}: {}", problem.detail);
+    }
 }

@@ -11,7 +11,7 @@ use ebb_wire::time::rfc3339;
 
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
-use crate::holders;
+use crate::holders::{self, Holders};
 use crate::offload::offload;
 
 /// A version that is published.
@@ -37,8 +37,13 @@ pub enum NotPublished {
 pub enum NotWithdrawn {
     /// There is no such version.
     Unknown,
-    /// Living targets hold it.
-    InUse(Vec<PluginUse>),
+    /// Living targets hold it, or may hold it.
+    InUse {
+        /// The resources that hold it.
+        holders: Vec<PluginUse>,
+        /// Reasons why further holders cannot be read.
+        damaged: Vec<String>,
+    },
 }
 
 /// All published versions, by name, the highest version first.
@@ -158,8 +163,14 @@ pub async fn get(
 ) -> Result<Option<PluginDetail>, FlowError> {
     let Some(version) = exact(store, name, version).await? else { return Ok(None) };
     let Some(item) = store.get_plugin(name, &version).await? else { return Ok(None) };
-    let (in_use, in_use_more) = holders(env, name, &version).await?;
-    Ok(Some(PluginDetail { info: about(&item), document: item.document, in_use, in_use_more }))
+    let holders = holders::of(env, &format!("{name}@{version}")).await?;
+    Ok(Some(PluginDetail {
+        info: about(&item),
+        document: item.document,
+        in_use: uses(holders.list),
+        in_use_more: holders.more,
+        in_use_damaged: holders.damaged,
+    }))
 }
 
 /// Withdraws a version that nobody holds. What living targets need is in their frozen plans anyway; the refusal tells
@@ -177,18 +188,17 @@ pub async fn withdraw(
     if store.get_plugin(name, &version).await?.is_none() {
         return Ok(Err(NotWithdrawn::Unknown));
     }
-    let (holders, _) = holders(env, name, &version).await?;
-    if !holders.is_empty() {
-        return Ok(Err(NotWithdrawn::InUse(holders)));
+    let Holders { list, damaged, .. } = holders::of(env, &format!("{name}@{version}")).await?;
+    if !list.is_empty() || !damaged.is_empty() {
+        return Ok(Err(NotWithdrawn::InUse { holders: uses(list), damaged }));
     }
     store.delete_plugin(name, &version).await?;
     Ok(Ok(()))
 }
 
-/// Returns the resources of living targets that hold a version, and whether there are more than are listed.
-async fn holders(env: &Env, name: &str, version: &str) -> Result<(Vec<PluginUse>, bool), FlowError> {
-    let holders = holders::of(env, &format!("{name}@{version}")).await?;
-    let uses = holders.list.into_iter().flat_map(|holder| {
+/// Returns the resources of holders.
+fn uses(holders: Vec<PluginHolder>) -> Vec<PluginUse> {
+    let uses = holders.into_iter().flat_map(|holder| {
         let PluginHolder { kind, name, cluster, resources, .. } = holder;
         resources.into_iter().map(move |resource| PluginUse {
             kind: kind.clone(),
@@ -197,5 +207,5 @@ async fn holders(env: &Env, name: &str, version: &str) -> Result<(Vec<PluginUse>
             cluster: cluster.clone(),
         })
     });
-    Ok((uses.collect(), holders.more))
+    uses.collect()
 }

@@ -10,7 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, Reader, number, text};
 use super::{Dynamo, PARALLEL, key};
-use crate::ops::{PluginHolder, PluginHolders, Stored};
+use crate::ops::{HolderEntry, PluginHolder, PluginHolders, Stored};
 
 /// The largest sort key that is asked for; keys of lives have 16 characters of `[a-z2-7]`.
 const LAST: &str = "z~";
@@ -41,6 +41,12 @@ fn read_holder(item: &Item) -> Stored<PluginHolder> {
     })
 }
 
+/// Reads an entry. One that is damaged does not hide the others.
+fn read_entry(item: &Item) -> Stored<HolderEntry> {
+    let life = Reader::new("Query", item).text("sk")?.to_owned();
+    Ok(HolderEntry { life, holder: read_holder(item).map_err(|error| error.to_string()) })
+}
+
 #[async_trait]
 impl PluginHolders for Dynamo {
     async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()> {
@@ -64,13 +70,13 @@ impl PluginHolders for Dynamo {
         plugin: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Stored<Vec<PluginHolder>> {
+    ) -> Stored<Vec<HolderEntry>> {
         let least = after.map_or_else(String::new, |life| format!("{life}!"));
         let least = if least.is_empty() { "!" } else { &least };
         let query = self.range_query(&key::holders(plugin), least, LAST);
         let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let mut items = self.pages(query, limit).await?;
         items.truncate(limit);
-        items.iter().map(read_holder).collect()
+        items.iter().map(read_entry).collect()
     }
 }

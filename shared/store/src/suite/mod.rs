@@ -131,7 +131,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             lives_expire_when_they_are_due,
             a_removed_run_leaves_nothing_and_others_stay,
             objects_are_removed_before_the_records_that_name_them,
-            holders_of_a_version_are_listed_by_life;
+            holders_of_a_version_are_listed_by_life,
+            a_damaged_holder_hides_no_other;
         lost:
             an_event_whose_reply_is_lost_has_happened_once,
             results_and_notes_whose_reply_is_lost_are_kept_once,

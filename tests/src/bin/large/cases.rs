@@ -126,7 +126,7 @@ async fn invoke(case: Case, world: &World, resources: usize) -> anyhow::Result<(
             anyhow::ensure!(!page.targets.is_empty(), "no target is listed");
         }
         Case::Withdraw => match ebb_flow::api::plugins::withdraw(env, store, HELD, "1.0.0").await? {
-            Err(NotWithdrawn::InUse(_)) => {}
+            Err(NotWithdrawn::InUse { .. }) => {}
             other => bail!("a version that is held is withdrawn: {other:?}"),
         },
         Case::Create => {

@@ -26,7 +26,7 @@ pub(super) async fn known(later: &Later<'_>) -> anyhow::Result<()> {
     ensure!(created.is_ok(), "{created:?}");
     world.until("new", TargetPhase::Ready).await?;
     let withdrawn = plugins::withdraw(&world.env, store, "wide", "1.0.0").await?;
-    let held = matches!(&withdrawn, Err(NotWithdrawn::InUse(by)) if by.iter().any(|by| by.target == "wide"));
+    let held = matches!(&withdrawn, Err(NotWithdrawn::InUse { holders, .. }) if holders.iter().any(|by| by.target == "wide"));
     ensure!(held, "no target holds wide@1.0.0: {withdrawn:?}");
     ensure!(store.read_rounds().await?.contains_key(FAR), "rounds: that of {FAR} is forgotten");
     let silence = store.read_silences().await?;

@@ -52,7 +52,7 @@ async fn delete(client: &Client, named: &Named) -> Result<(), Trouble> {
         Err(error) if error.refusal().is_some_and(|problem| problem.code == "in-use") => {
             // Asked again: who holds it may have changed since.
             let held = client.plugin(&detail.info.name, &detail.info.version).await?.unwrap_or(detail);
-            return Err(in_use(&full, &held.in_use));
+            return Err(in_use(&full, &held.in_use, &held.in_use_damaged));
         }
         Err(error) => return Err(error.into()),
     }
@@ -66,7 +66,7 @@ async fn delete(client: &Client, named: &Named) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn in_use(full: &str, held: &[PluginUse]) -> Trouble {
+fn in_use(full: &str, held: &[PluginUse], damaged: &[String]) -> Trouble {
     let mut text = format!("{full} is in use");
     for holder in held {
         let cluster = holder.cluster.as_deref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
@@ -75,7 +75,14 @@ fn in_use(full: &str, held: &[PluginUse]) -> Trouble {
             holder.kind, holder.target, holder.resource
         ));
     }
-    Trouble::failed(text).next("delete these first: ebb sandbox delete NAME")
+    for reason in damaged {
+        text.push_str(&format!("\n  a holder cannot be read: {reason}"));
+    }
+    let next = match held.is_empty() {
+        true => "restore the damaged items from a backup of the table; see what works: ebb doctor",
+        false => "delete these first: ebb sandbox delete NAME",
+    };
+    Trouble::failed(text).next(next)
 }
 
 /// The names of the plugins of a file. Nothing else is read of it, so what it embeds need not exist.
@@ -111,10 +118,16 @@ mod tests {
             resource: "users".to_owned(),
             cluster: Some("staging".to_owned()),
         };
-        insta::assert_snapshot!(in_use("db@1.0.0", &[held]).text(output::drawing()), @r"
+        insta::assert_snapshot!(in_use("db@1.0.0", &[held], &[]).text(output::drawing()), @r"
         error: db@1.0.0 is in use
           sandbox/pr-1 holds it as users in staging
           try: delete these first: ebb sandbox delete NAME
+        ");
+        let damaged = ["sandbox/pr-2: item t#sandbox#pr-2 / h: no attribute uid".to_owned()];
+        insta::assert_snapshot!(in_use("db@1.0.0", &[], &damaged).text(output::drawing()), @r"
+        error: db@1.0.0 is in use
+          a holder cannot be read: sandbox/pr-2: item t#sandbox#pr-2 / h: no attribute uid
+          try: restore the damaged items from a backup of the table; see what works: ebb doctor
         ");
     }
 

@@ -62,7 +62,7 @@ fn text(detail: &PluginDetail) -> String {
     );
     let head = head + &interface(&detail.document);
     if detail.in_use.is_empty() {
-        return head;
+        return head + &damaged(detail);
     }
     let rows = detail
         .in_use
@@ -72,7 +72,14 @@ fn text(detail: &PluginDetail) -> String {
         true => "… and more; see: ebb sandbox list\n",
         false => "",
     };
-    format!("{head}\n{}{more}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
+    let damaged = damaged(detail);
+    format!("{head}{damaged}\n{}{more}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
+}
+
+/// Returns a line for each holder that cannot be read.
+fn damaged(detail: &PluginDetail) -> String {
+    let reasons = detail.in_use_damaged.iter();
+    reasons.map(|reason| format!("Damaged:  a holder cannot be read: {}\n", one_line(reason))).collect()
 }
 
 /// The params and outputs of a plugin, with the descriptions of its document.

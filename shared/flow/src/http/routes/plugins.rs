@@ -111,7 +111,7 @@ pub(crate) async fn get(
 /// Withdraws a version that no living target holds. `latest` is the highest one.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
     (status = 204), (status = 401, body = Problem), (status = 404, body = Problem),
-    (status = 409, body = Problem, description = "Living targets hold it."),
+    (status = 409, body = Problem, description = "Living targets hold it, or a holder cannot be read."),
 ))]
 pub(crate) async fn delete(
     State(server): State<Server>,
@@ -124,11 +124,12 @@ pub(crate) async fn delete(
         Err(NotWithdrawn::Unknown) => {
             Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
         }
-        Err(NotWithdrawn::InUse(holders)) => {
-            let list: Vec<String> = holders
+        Err(NotWithdrawn::InUse { holders, damaged }) => {
+            let uses = holders
                 .iter()
-                .map(|holder| format!("{}/{} (resource {})", holder.kind, holder.target, holder.resource))
-                .collect();
+                .map(|holder| format!("{}/{} (resource {})", holder.kind, holder.target, holder.resource));
+            let damaged = damaged.iter().map(|reason| format!("a holder that cannot be read ({reason})"));
+            let list: Vec<String> = uses.chain(damaged).collect();
             let detail = format!("plugin {name}@{version} is in use by {}", list.join(", "));
             Err(HttpProblem::new(StatusCode::CONFLICT, "in-use", detail))
         }
