@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use ebb_engine::{Millis, Moment, RunPhase, TargetPhase, Timestamp};
 use ebb_spec::plan::Work;
-use ebb_store::{Expiries, Expiry, TargetHead, TargetList, Transition, Waiting};
+use ebb_store::{DamagedExpiry, Expiries, Expiry, TargetHead, TargetList, Transition, Waiting};
 use ebb_wire::id::{self, RunId};
+use tokio::time::timeout;
 
 use crate::api::existing;
 use crate::env::{Env, Loaded};
@@ -22,6 +23,12 @@ const LIVES: usize = 50;
 const BEGINS: Duration = Duration::from_secs(5);
 /// A life that cannot be removed yet is looked at again after this long.
 const AGAIN: Millis = Millis(86_400_000);
+/// One look may take so long. A removal that is cut short goes on with the next look.
+const LOOK: Duration = Duration::from_secs(3);
+/// The wait after the first failed look; it doubles with each further one.
+const FIRST_WAIT_MS: u64 = 60 * 60 * 1000;
+/// The longest wait after a failed look.
+const LONGEST_WAIT_MS: u64 = 7 * 86_400_000;
 
 /// Schedules the removal of the stored data of a target, before the target begins to end.
 ///
@@ -54,33 +61,58 @@ async fn write(
         generation,
         plan: plan.to_owned(),
         due: env.now().plus(retention),
+        failures: 0,
     };
     Ok(env.store.put_expiry(&expiry).await?)
 }
 
-/// Removes what is stored of lives whose retention is over at `now`. Returns how many lives were removed. A life that
-/// cannot be looked at is put off, so that it does not keep others from their turn.
+/// Removes what is stored of lives whose retention is over at `now`. Returns how many lives were removed. A failed or
+/// unfinished look is repeated after a wait that grows, so that it does not keep other lives from their turn.
 ///
 /// # Errors
 /// The store's; what is left is due in the next round.
 pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<usize, FlowError> {
     let begun = Instant::now();
     let mut removed = 0;
-    for expiry in store.list_expired(now, LIVES).await? {
+    let due = store.list_expired(now, LIVES).await?;
+    for damaged in due.damaged {
+        let DamagedExpiry { life, failures, reason } = &damaged;
+        tracing::error!(life, reason, "an expiry cannot be read; what is stored of its life stays");
+        let next = now.plus(wait(*failures));
+        let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
+        if let Err(error) = store.postpone_damaged(&damaged, next).await {
+            tracing::warn!(%error, life = damaged.life, "the damaged expiry stays due");
+        }
+    }
+    for expiry in due.lives {
         if begun.elapsed() > BEGINS {
             break;
         }
-        match Box::pin(look(env, store, &expiry, now)).await {
-            Ok(Looked::Removed) => removed += 1,
-            Ok(Looked::Kept) => store.delete_expiry(&life(&expiry)).await?,
-            Ok(Looked::Later(due)) => put_off(env, &expiry, due).await?,
-            Err(error) => {
+        let looked = timeout(LOOK, Box::pin(look(env, store, &expiry, now))).await;
+        match looked {
+            Ok(Ok(Looked::Removed)) => removed += 1,
+            Ok(Ok(Looked::Kept)) => store.delete_expiry(&life(&expiry)).await?,
+            Ok(Ok(Looked::Later(due))) => put_off(env, &expiry, due).await?,
+            Ok(Err(error)) => {
                 tracing::warn!(%error, life = life(&expiry), "what is stored of the life is removed later");
-                put_off(env, &expiry, now.plus(AGAIN)).await?;
+                put_off_failed(env, &expiry, now).await?;
+            }
+            Err(_) => {
+                tracing::warn!(
+                    life = life(&expiry),
+                    "the removal of the life takes too long; it goes on later"
+                );
+                put_off_failed(env, &expiry, now).await?;
             }
         }
     }
     Ok(removed)
+}
+
+/// Returns the wait after a failed look that came after so many others.
+fn wait(failures: u32) -> Millis {
+    let doubled = 1_u64.checked_shl(failures).unwrap_or(u64::MAX);
+    Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(LONGEST_WAIT_MS))
 }
 
 /// The outcome of a look at a life that is due.
@@ -98,7 +130,13 @@ fn life(expiry: &Expiry) -> String {
 }
 
 async fn put_off(env: &Env, expiry: &Expiry, due: Timestamp) -> Result<(), FlowError> {
-    Ok(env.store.put_expiry(&Expiry { due, ..expiry.clone() }).await?)
+    Ok(env.store.put_expiry(&Expiry { due, failures: 0, ..expiry.clone() }).await?)
+}
+
+async fn put_off_failed(env: &Env, expiry: &Expiry, now: Timestamp) -> Result<(), FlowError> {
+    let due = now.plus(wait(expiry.failures));
+    let failures = expiry.failures.saturating_add(1);
+    Ok(env.store.put_expiry(&Expiry { due, failures, ..expiry.clone() }).await?)
 }
 
 async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) -> Result<Looked, FlowError> {

@@ -266,6 +266,28 @@ pub struct Expiry {
     pub plan: String,
     /// When it is looked at.
     pub due: Timestamp,
+    /// Looks in a row that failed.
+    pub failures: u32,
+}
+
+/// An expiry that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedExpiry {
+    /// The short name of the life.
+    pub life: String,
+    /// Looks in a row that failed.
+    pub failures: u32,
+    /// The reason why it cannot be read.
+    pub reason: String,
+}
+
+/// Expiries that are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DueExpiries {
+    /// The readable ones, the oldest first.
+    pub lives: Vec<Expiry>,
+    /// The others.
+    pub damaged: Vec<DamagedExpiry>,
 }
 
 /// Schedules the removal of the stored data of lives (`PutItem`).
@@ -275,12 +297,15 @@ pub trait NoteExpiry: Send + Sync {
     async fn put_expiry(&self, expiry: &Expiry) -> Stored<()>;
 }
 
-/// Removes the stored data of lives (`Query`, `BatchWriteItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
-/// may be repeated.
+/// Removes the stored data of lives (`Query`, `BatchWriteItem`, `DeleteItem`, `UpdateItem`; S3 `ListObjectsV2`,
+/// `DeleteObject`). All may be repeated.
 #[async_trait]
 pub trait Expiries: Send + Sync {
-    /// Expiries that are due at `now`, the oldest first, at most `limit`.
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>>;
+    /// Returns the oldest expiries that are due at `now`, at most `limit`.
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries>;
+    /// Makes an expiry that cannot be read due at `due`, with its count of failures. One that does not exist is not
+    /// created.
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()>;
     /// Removes the expiry of a life.
     async fn delete_expiry(&self, life: &str) -> Stored<()>;
     /// Removes the head items and records of a run, and before them its objects, if an item says that there are any.

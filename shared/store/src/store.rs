@@ -14,10 +14,10 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Due, Expiries, Expiry, HolderEntry, LOGS, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry,
-    NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans, PluginHolder, PluginHolders,
-    PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences,
-    Stored, TargetList, Transition, WritePlugins,
+    DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListTargets, Mark, Marks,
+    MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans,
+    PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun,
+    ReadTarget, Rounds, Silences, Stored, TargetList, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -329,8 +329,12 @@ impl NoteExpiry for Store {
 
 #[async_trait]
 impl Expiries for Store {
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>> {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries> {
         self.dynamo.list_expired(now, limit).await
+    }
+
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
+        self.dynamo.postpone_damaged(damaged, due).await
     }
 
     async fn delete_expiry(&self, life: &str) -> Stored<()> {

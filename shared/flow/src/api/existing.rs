@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Attempt, Moment, Status, Unit};
 use ebb_spec::plan::UnitAt;
-use ebb_store::TargetHead;
+use ebb_store::{StoreError, TargetHead};
 use ebb_wire::api::{Certainty, Existing};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::OutputValue;
@@ -50,21 +50,48 @@ pub(super) struct Left {
     pub(super) exists: Vec<Existing>,
     /// The units of its teardown that were waived.
     pub(super) waivers: Vec<Waiver>,
+    /// A note for each unit whose outputs are lost.
+    pub(super) lost: Vec<String>,
+}
+
+/// A unit of a setup run that may have left something.
+struct Remnant {
+    run: RunId,
+    unit: Unit,
+    /// Its description. Its outputs are not read.
+    existing: Existing,
 }
 
 /// Returns what may exist: units of the setup that were started, minus those whose undo is done, and was not waived.
+/// Their outputs are left out. Reads nothing of the bucket.
 ///
 /// # Errors
 /// The store's.
 pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Vec<Existing>, FlowError> {
-    Ok(left(env, target, loaded).await?.exists)
+    let (remnants, _) = find(env, target, loaded).await?;
+    Ok(remnants.into_iter().map(|remnant| remnant.existing).collect())
 }
 
-/// Returns what is left of a life.
+/// Returns what is left of a life, with the outputs that name it.
 ///
 /// # Errors
 /// The store's.
 pub(super) async fn left(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Left, FlowError> {
+    let (mut remnants, waivers) = find(env, target, loaded).await?;
+    let mut lost = Vec::new();
+    let mut room = ROOM;
+    for of_run in remnants.chunk_by_mut(|one, next| one.run == next.run) {
+        lost.extend(name(env, of_run, &mut room).await?);
+    }
+    let exists = remnants.into_iter().map(|remnant| remnant.existing).collect();
+    Ok(Left { exists, waivers, lost })
+}
+
+async fn find(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &Loaded,
+) -> Result<(Vec<Remnant>, Vec<Waiver>), FlowError> {
     let life = id::life(&target.kind, &target.name, &target.uid);
     let mut undone = BTreeSet::new();
     let mut waivers = Vec::new();
@@ -94,7 +121,6 @@ pub(super) async fn left(env: &Env, target: &TargetHead, loaded: &Loaded) -> Res
         .flat_map(|unit| unit.undoes.clone())
         .collect();
     let mut list = Vec::new();
-    let mut room = ROOM;
     for moment in [Moment::BeforeReady, Moment::AfterReady] {
         let Some((event, graph)) = loaded.event(moment) else { continue };
         let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
@@ -102,10 +128,9 @@ pub(super) async fn left(env: &Env, target: &TargetHead, loaded: &Loaded) -> Res
         };
         let view = run.look(env).await?;
         let all = by_unit(env.store.read_outlines(&run.id).await?);
-        let mut of_run = Vec::new();
         for (plan, unit) in event.units.iter().zip(graph.units()) {
             let at = UnitAt { moment: moment.into(), unit: unit.0 };
-            // What nothing takes away is not ours to account for once the target goes.
+            // A unit that has no undo is not accounted for once the target is gone.
             if undone.contains(&at) || !undoable.contains(&at) {
                 continue;
             }
@@ -124,19 +149,15 @@ pub(super) async fn left(env: &Env, target: &TargetHead, loaded: &Loaded) -> Res
                 _ if made => Certainty::Exists,
                 _ => Certainty::Possible,
             };
-            let outputs = BTreeMap::new();
-            of_run.push((
-                unit,
-                Existing { unit: plan.key.clone(), certainty, outputs, outputs_left_out: made },
-            ));
+            let (key, outputs) = (plan.key.clone(), BTreeMap::new());
+            let existing = Existing { unit: key, certainty, outputs, outputs_left_out: made };
+            list.push(Remnant { run: run.id.clone(), unit, existing });
         }
-        name(env, &run.id, &mut of_run, &mut room).await?;
-        list.extend(of_run.into_iter().map(|(_, existing)| existing));
     }
-    Ok(Left { exists: list, waivers })
+    Ok((list, waivers))
 }
 
-/// The records of each unit, in the order of tries.
+/// Returns the records of each unit, in the order of tries.
 fn by_unit(records: Vec<(Unit, Attempt, Record)>) -> BTreeMap<Unit, Vec<Record>> {
     let mut units: BTreeMap<Unit, Vec<Record>> = BTreeMap::new();
     for (unit, _, record) in records {
@@ -145,21 +166,27 @@ fn by_unit(records: Vec<(Unit, Attempt, Record)>) -> BTreeMap<Unit, Vec<Record>>
     units
 }
 
-/// Reads the outputs that name what exists, for the first [`NAMED`] units and as far as there is room for them.
-async fn name(
-    env: &Env,
-    run: &RunId,
-    list: &mut [(Unit, Existing)],
-    room: &mut usize,
-) -> Result<(), FlowError> {
-    let units: Vec<Unit> =
-        list.iter().filter(|(_, one)| one.outputs_left_out).map(|(unit, _)| *unit).collect();
-    let named = &units[..units.len().min(NAMED)];
-    let records = by_unit(env.store.read_records(run, named).await?);
-    for (unit, existing) in list.iter_mut().filter(|(_, one)| one.outputs_left_out) {
+/// Reads the outputs that name the remnants of one run: those of the first [`NAMED`] units, as far as there is room.
+/// Returns a note for each unit whose outputs are lost.
+async fn name(env: &Env, of_run: &mut [Remnant], room: &mut usize) -> Result<Vec<String>, FlowError> {
+    let Some(run) = of_run.first().map(|remnant| remnant.run.clone()) else { return Ok(Vec::new()) };
+    let made = of_run.iter().filter(|remnant| remnant.existing.outputs_left_out);
+    let units: Vec<Unit> = made.map(|remnant| remnant.unit).take(NAMED).collect();
+    let records = by_unit(env.store.read_records(&run, &units).await?);
+    let mut notes = Vec::new();
+    for Remnant { unit, existing, .. } in of_run.iter_mut() {
         let Some(tries) = records.get(unit) else { continue };
         let tries: Vec<&Record> = tries.iter().collect();
-        let made = inputs::successes(env, &tries).await?.into_iter().next_back().unwrap_or_default();
+        let made = match inputs::successes(env, &tries).await {
+            Ok(all) => all.into_iter().next_back().unwrap_or_default(),
+            // The rest of the answer is of use without them.
+            Err(FlowError::Broken(reason) | FlowError::Store(StoreError::Broken { reason, .. })) => {
+                tracing::error!(%run, unit = existing.unit, reason, "stored outputs are lost");
+                notes.push(format!("the stored outputs of {} are lost: {reason}", existing.unit));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let outputs: BTreeMap<String, OutputValue> =
             made.into_iter().map(|(name, value)| (name, output_value(value))).collect();
         let bytes = limits::in_event_of(&outputs);
@@ -169,5 +196,5 @@ async fn name(
             existing.outputs_left_out = false;
         }
     }
-    Ok(())
+    Ok(notes)
 }

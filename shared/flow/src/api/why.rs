@@ -17,7 +17,6 @@ use crate::cause::{self, FirstCause};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::inputs::{self, Memory};
-
 use crate::run::Run;
 use crate::silence;
 
@@ -66,8 +65,9 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
         }
         latest = Some(run);
     }
-    let Left { exists, waivers } = left(env, &target, &loaded).await?;
+    let Left { exists, waivers, lost } = left(env, &target, &loaded).await?;
     notes.extend(waivers.iter().filter(|waiver| waiver.is_open).map(Waiver::note));
+    notes.extend(lost);
     let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
     let pending = match (&latest, &last, &silence) {
         (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,

@@ -13,11 +13,12 @@ use ebb_wire::id::{self, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, Reader, digest, number, text};
+use super::expression::Expression;
 use super::failure::{failure, pauses};
 use super::{Dynamo, key};
 use crate::error::StoreError;
 use crate::meter::Direction;
-use crate::ops::{Expiry, NoteExpiry, Stored};
+use crate::ops::{DamagedExpiry, DueExpiries, Expiry, NoteExpiry, Stored};
 use crate::table::TableSpec;
 
 /// The shard of the index of due things; those before it are [`key::DUE_SHARDS`].
@@ -29,10 +30,12 @@ const BATCHES: usize = 8;
 /// Items of a run whose keys are read at once.
 const PAGE: i32 = 2_000;
 const WRITE: &str = "BatchWriteItem";
+/// Counts the looks in a row that failed.
+const FAILURES: &str = "fl";
 
 fn expiry_item(expiry: &Expiry) -> Item {
     let life = id::life(&expiry.kind, &expiry.name, &expiry.uid);
-    let attributes = [
+    let mut attributes = vec![
         ("pk", text(key::expiry(&life))),
         ("sk", text(key::HEAD)),
         (TableSpec::DUE_SHARD, number(SHARD)),
@@ -43,6 +46,9 @@ fn expiry_item(expiry: &Expiry) -> Item {
         ("gen", number(expiry.generation)),
         ("plan", digest(&expiry.plan)),
     ];
+    if expiry.failures > 0 {
+        attributes.push((FAILURES, number(expiry.failures)));
+    }
     attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -55,7 +61,17 @@ fn read_expiry(item: &Item) -> Stored<Expiry> {
         generation: reader.number("gen")?,
         plan: reader.digest("plan")?,
         due: reader.time("due")?,
+        failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
     })
+}
+
+fn read_damaged(partition: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
+    let failures = Reader::new("GetItem", item).number_if_any(FAILURES);
+    DamagedExpiry {
+        life: key::expiry_of(partition).unwrap_or(partition).to_owned(),
+        failures: failures.ok().flatten().unwrap_or(0),
+        reason: error.to_string(),
+    }
 }
 
 /// The first items of a run.
@@ -76,7 +92,7 @@ impl NoteExpiry for Dynamo {
 }
 
 impl Dynamo {
-    pub(crate) async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<Vec<Expiry>> {
+    pub(crate) async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries> {
         let query = self
             .client
             .query()
@@ -87,14 +103,34 @@ impl Dynamo {
             .expression_attribute_values(":g", number(SHARD))
             .expression_attribute_values(":now", number(now.0))
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let mut found = Vec::new();
+        let mut found = DueExpiries::default();
         for entry in self.pages(query, limit).await? {
-            // The index may name what was removed since.
-            if let Some(item) = self.get(Reader::new("Query", &entry).text("pk")?, key::HEAD).await? {
-                found.push(read_expiry(&item)?);
+            let partition = Reader::new("Query", &entry).text("pk")?;
+            // The index may name an item that was removed since.
+            let Some(item) = self.get(partition, key::HEAD).await? else { continue };
+            match read_expiry(&item) {
+                Ok(expiry) => found.lives.push(expiry),
+                Err(error) => found.damaged.push(read_damaged(partition, &item, &error)),
             }
         }
         Ok(found)
+    }
+
+    pub(crate) async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
+        let mut expression = Expression::default();
+        expression.require("attribute_exists(pk)");
+        expression.set(TableSpec::DUE, number(due.0));
+        // Set, not added: the count may be the damaged attribute.
+        expression.set(FAILURES, number(damaged.failures));
+        let request = self
+            .client
+            .update_item()
+            .set_condition_expression(expression.condition())
+            .set_update_expression(expression.update())
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values());
+        self.update_if((&key::expiry(&damaged.life), key::HEAD), request).await?;
+        Ok(())
     }
 
     pub(crate) async fn delete_expiry(&self, life: &str) -> Stored<()> {

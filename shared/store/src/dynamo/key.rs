@@ -68,9 +68,11 @@ pub(crate) fn holders(plugin: &str) -> String {
     format!("use#{}", encode(plugin))
 }
 
+const EXPIRY: &str = "end#";
+
 /// The key of the removal time of the stored data of a life.
 pub(crate) fn expiry(life: &str) -> String {
-    format!("end#{life}")
+    format!("{EXPIRY}{life}")
 }
 
 pub(crate) fn mail(cluster: &str) -> String {
@@ -166,6 +168,11 @@ pub(crate) fn due_of(partition: &str) -> Option<Due> {
     }
     let (kind, name) = partition.strip_prefix("t#")?.split_once('#')?;
     Some(Due::Target(decode(kind)?, decode(name)?))
+}
+
+/// Returns the life of an expiry.
+pub(crate) fn expiry_of(partition: &str) -> Option<&str> {
+    partition.strip_prefix(EXPIRY)
 }
 
 pub(crate) fn plugin_of(partition: &str) -> Option<String> {

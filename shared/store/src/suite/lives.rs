@@ -3,7 +3,9 @@ use ebb_wire::engine::Unit;
 use ebb_wire::record::{Kept, TryResult, Verdict};
 
 use super::world::{World, result};
-use crate::{Expiries as _, Expiry, NoteExpiry as _, Objects as _, PutResult as _, QueryDue as _};
+use crate::{
+    DamagedExpiry, Expiries as _, Expiry, NoteExpiry as _, Objects as _, PutResult as _, QueryDue as _,
+};
 use crate::{HolderEntry, PluginHolder, PluginHolders as _, ReadRecords as _, ReadRun as _};
 
 const EVER: Timestamp = Timestamp(9_000_000_000_000);
@@ -16,6 +18,7 @@ fn expiry(name: &str, due: u64) -> Expiry {
         generation: 3,
         plan: "sha256:x".to_owned(),
         due: Timestamp(due),
+        failures: 0,
     }
 }
 
@@ -24,7 +27,11 @@ pub(super) async fn lives_expire_when_they_are_due(world: World) {
     for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
         store.put_expiry(&expiry(name, due)).await.unwrap();
     }
-    let listed = async |now, limit| store.list_expired(Timestamp(now), limit).await.unwrap();
+    let listed = async |now, limit| {
+        let due = store.list_expired(Timestamp(now), limit).await.unwrap();
+        assert_eq!(due.damaged, []);
+        due.lives
+    };
     assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
     assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
     // The query of urgent items does not see them.
@@ -35,6 +42,33 @@ pub(super) async fn lives_expire_when_they_are_due(world: World) {
     store.delete_expiry(&life).await.unwrap();
     store.delete_expiry(&life).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
+}
+
+pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: World) {
+    let store = &world.store;
+    let failed = Expiry { failures: 3, ..expiry("c", 12) };
+    for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
+        store.put_expiry(expiry).await.unwrap();
+    }
+    let life = ebb_wire::id::life("sandbox", "a", "u");
+    let key = format!("end#{life}");
+    let mut item = world.item(&key, "h").await.unwrap();
+    assert!(item.remove("gen").is_some());
+    world.write(vec![item]).await;
+    let listed = async |now| store.list_expired(Timestamp(now), 10).await.unwrap();
+    let due = listed(20).await;
+    assert_eq!(due.lives, [expiry("b", 11), failed.clone()]);
+    let [damaged] = due.damaged.as_slice() else { panic!("{:?}", due.damaged) };
+    assert_eq!((damaged.life.as_str(), damaged.failures), (life.as_str(), 0));
+    assert!(damaged.reason.contains("gen"), "{}", damaged.reason);
+    let postponed = DamagedExpiry { failures: 1, ..damaged.clone() };
+    store.postpone_damaged(&postponed, Timestamp(30)).await.unwrap();
+    assert_eq!(listed(29).await.damaged, []);
+    assert_eq!(listed(30).await.damaged, std::slice::from_ref(&postponed));
+    // One that was removed meanwhile stays removed.
+    store.delete_expiry(&life).await.unwrap();
+    store.postpone_damaged(&postponed, Timestamp(31)).await.unwrap();
+    assert_eq!(world.item(&key, "h").await, None);
 }
 
 pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: World) {

@@ -129,6 +129,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             targets_beyond_one_answer_are_listed;
         lives:
             lives_expire_when_they_are_due,
+            a_damaged_expiry_is_postponed_and_others_are_due,
             a_removed_run_leaves_nothing_and_others_stay,
             objects_are_removed_before_the_records_that_name_them,
             holders_of_a_version_are_listed_by_life,
