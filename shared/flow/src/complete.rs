@@ -21,6 +21,7 @@ use crate::inputs::Memory;
 use crate::observe;
 use crate::outcome::{self, Ended, Failure, Success};
 use crate::results::{self, Late};
+use crate::retention;
 use crate::run::Run;
 use crate::switch::{self, Rule};
 
@@ -96,6 +97,10 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Taken,
     let only = |taken| Ok((taken, FollowUp::default()));
     let ProvenToken { claims, expiry: expired } = token;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(Taken::Gone) };
+    // Another instance may have removed the run since this one remembers it.
+    if retention::is_removed(env, &run).await? {
+        return only(Taken::Gone);
+    }
     let Some(unit) = run.unit(claims.unit) else { return only(Taken::Forbidden) };
     let callback = match read(body) {
         Ok(callback) => callback,

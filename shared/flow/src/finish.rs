@@ -17,6 +17,7 @@ use crate::observe;
 use crate::ports::Message;
 use crate::release;
 use crate::reopen;
+use crate::retention;
 use crate::run::Run;
 use crate::switch::{self, Rule};
 use crate::tell;
@@ -338,6 +339,7 @@ pub async fn promote(env: &Env, kind: &str, name: &str) -> Result<Option<Work>, 
             ..seen.clone()
         };
         let step = target::begin(loaded.moments());
+        retention::note_gone(env, &seen).await?;
         let (transition, begun) = transition(env, &fresh, step, &loaded, None);
         if env.store.move_target(&transition).await? {
             return Box::pin(begin(env, &transition.target, begun, &loaded)).await;

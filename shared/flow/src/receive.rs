@@ -144,6 +144,9 @@ async fn create(
         match (decision, seen) {
             (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
                 hold(env, event, plan).await?;
+                if let Some(seen) = &seen {
+                    retention::note_gone(env, seen).await?;
+                }
                 let target = fresh(env, event, plan, seen.as_ref());
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);

@@ -20,6 +20,7 @@ use crate::finish;
 use crate::outcome::Ended;
 use crate::ports::Message;
 use crate::records;
+use crate::retention;
 use crate::run::{self, Run};
 use crate::switch::{self, Rule};
 
@@ -121,6 +122,10 @@ pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
         let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };
         if seen.uid != facts.uid || seen.generation != facts.generation {
             return Ok(otherwise);
+        }
+        // Its runs are being removed: a target that is stopping would wait for them.
+        if retention::is_forgotten(&seen) {
+            return Ok(Belongs::No);
         }
         let phase = match (seen.phase, run.moment()) {
             (TargetPhase::Stuck | TargetPhase::Gone, Moment::BeforeStop | Moment::AfterStop)

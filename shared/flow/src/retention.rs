@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use ebb_engine::{Millis, Moment, RunPhase, TargetPhase, Timestamp};
 use ebb_spec::plan::Work;
-use ebb_store::{DamagedExpiry, Expiries, Expiry, TargetHead, TargetList, Transition, Waiting};
+use ebb_store::{DamagedExpiry, Expiries, Expiry, RunFacts, TargetHead, TargetList, Transition, Waiting};
 use ebb_wire::id::{self, RunId};
 use tokio::time::timeout;
 
 use crate::api::existing;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
+use crate::run::Run;
 
 /// Lives that one round looks at.
 const LIVES: usize = 50;
@@ -36,7 +37,21 @@ const LONGEST_WAIT_MS: u64 = 7 * 86_400_000;
 /// The store's.
 pub async fn note(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let TargetHead { uid, generation, plan, .. } = target;
-    write(env, target, (uid, *generation, plan)).await
+    write(env, target, (uid, *generation, plan), env.now()).await
+}
+
+/// Notes when what is stored of a gone target is to be removed, before another life takes its name. From then on the
+/// target does not say when it became gone.
+///
+/// # Errors
+/// The store's.
+pub async fn note_gone(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    let TargetHead { uid, generation, plan, since, .. } = target;
+    // Nothing is stored of a target without a plan.
+    if target.phase != TargetPhase::Gone || plan.is_empty() {
+        return Ok(());
+    }
+    write(env, target, (uid, *generation, plan), *since).await
 }
 
 /// Notes that the plan of a life is to be removed that waits for the name of a target and will not begin.
@@ -45,13 +60,14 @@ pub async fn note(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
 /// The store's.
 pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> Result<(), FlowError> {
     let Waiting { uid, generation, plan, .. } = waiting;
-    write(env, target, (uid, *generation, plan)).await
+    write(env, target, (uid, *generation, plan), env.now()).await
 }
 
 async fn write(
     env: &Env,
     named: &TargetHead,
     (uid, generation, plan): (&str, u64, &str),
+    ended: Timestamp,
 ) -> Result<(), FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
     let expiry = Expiry {
@@ -60,7 +76,7 @@ async fn write(
         uid: uid.to_owned(),
         generation,
         plan: plan.to_owned(),
-        due: env.now().plus(retention),
+        due: ended.plus(retention),
         failures: 0,
     };
     Ok(env.store.put_expiry(&expiry).await?)
@@ -137,6 +153,33 @@ async fn put_off_failed(env: &Env, expiry: &Expiry, now: Timestamp) -> Result<()
     let due = now.plus(wait(expiry.failures));
     let failures = expiry.failures.saturating_add(1);
     Ok(env.store.put_expiry(&Expiry { due, failures, ..expiry.clone() }).await?)
+}
+
+/// Returns whether the run of `facts` may have been removed, by this instance or another one.
+pub(crate) fn is_due(env: &Env, facts: &RunFacts) -> bool {
+    env.settings.retention.is_some_and(|retention| facts.started.plus(retention) <= env.now())
+}
+
+/// Returns whether `run` was removed, or its removal has begun.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn is_removed(env: &Env, run: &Run) -> Result<bool, FlowError> {
+    let facts = &run.facts;
+    if !is_due(env, facts) {
+        return Ok(false);
+    }
+    if env.store.read_root(&run.id).await?.is_none() {
+        env.forget_run(&run.id);
+        return Ok(true);
+    }
+    let target = env.store.read_target(&facts.kind, &facts.name).await?;
+    Ok(target.is_some_and(|target| target.uid == facts.uid && is_forgotten(&target)))
+}
+
+/// Returns whether what is stored of the life of a gone target is being removed, or was. Such a target has no plan.
+pub(crate) fn is_forgotten(target: &TargetHead) -> bool {
+    target.phase == TargetPhase::Gone && target.plan.is_empty()
 }
 
 async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) -> Result<Looked, FlowError> {
@@ -216,6 +259,14 @@ async fn remove(
     plan: Option<&Loaded>,
 ) -> Result<Looked, FlowError> {
     let life = life(expiry);
+    // The target first: from then on no late success gives it back to a run, whose items may be gone.
+    if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
+        let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
+        let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+        if !env.store.move_target(&transition).await? {
+            return Ok(Looked::Later(env.now().plus(AGAIN)));
+        }
+    }
     // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
     for moment in Moment::ALL {
         let run = RunId::new(&life, expiry.generation, moment);
@@ -225,13 +276,6 @@ async fn remove(
         }
         store.delete_run(&run).await?;
         env.forget_run(&run);
-    }
-    if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
-        let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
-        let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
-        if !env.store.move_target(&transition).await? {
-            return Ok(Looked::Later(env.now().plus(AGAIN)));
-        }
     }
     if !expiry.plan.is_empty() {
         store.release_plan(&expiry.plan, &life).await?;

@@ -49,7 +49,8 @@ fn main() {
         retention: lives_are_removed_after_their_retention what_may_exist_keeps_its_records
             what_is_not_over_keeps_its_records what_cannot_be_looked_at_is_put_off
             objects_without_a_record_are_removed without_a_retention_everything_is_kept;
-        removal: damaged_items_keep_no_other_life
+        removal: a_run_that_another_instance_removed_is_gone a_target_is_forgotten_before_its_runs
+            a_name_that_is_taken_again_keeps_the_former_life damaged_items_keep_no_other_life
             a_removal_that_hangs_keeps_no_other_life lost_outputs_are_named;
         many: outputs_that_nothing_refers_to_are_not_read a_plugin_is_read_once_however_many_resources_have_it
             gone_targets_are_in_nobodys_way an_entry_of_a_life_that_is_over_holds_nothing damaged_holders_are_in_use;

@@ -1,18 +1,28 @@
-//! Removals that meet a store that hangs, or damaged state.
+//! Removals that meet another instance, a crash, a store that hangs, or damaged state.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_engine::{Millis, Moment, Timestamp};
-use ebb_store::{DamagedExpiry, DueExpiries, Expiries, ReadRecords as _, Store, StoreError};
+use ebb_engine::{Millis, Moment, TargetPhase, Timestamp, Unit};
+use ebb_flow::{Env, Warm};
+use ebb_store::{
+    DamagedExpiry, DueExpiries, Expiries, Expiry, ReadRecords as _, ReadTarget as _, Store, StoreError,
+};
+use ebb_tests::surroundings;
 use ebb_wire::api::Phase;
+use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::RunId;
 use ebb_wire::record::Kept;
 use serde_json::json;
 
 use crate::retention::{KEPT, objects, round_at, stored, world};
-use crate::world::{Reply, World, now, run_id};
+use crate::world::{Reply, World, now, run_id, sandbox};
+
+/// So short that a life is due as soon as it is gone. The first round of the stack comes a minute after its start.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Leaves a life that is gone and was told.
 async fn gone(world: &World, name: &str, plugin: &str) {
@@ -21,6 +31,40 @@ async fn gone(world: &World, name: &str, plugin: &str) {
     world.delete(name).await;
     world.phase(name, Phase::Gone).await;
     world.told(name, &["ready", "gone"]).await;
+}
+
+/// An instance of a function with a memory of its own, over the table of the stack.
+fn other_instance(world: &World) -> Env {
+    let env = world.stack().env();
+    let mut settings = surroundings::settings("http://functions.test", None, Millis(1_000)).unwrap();
+    settings.retention = env.settings.retention;
+    Env {
+        store: Arc::clone(&env.store),
+        clock: Arc::clone(&env.clock),
+        random: Arc::clone(&env.random),
+        relay: Arc::clone(&env.relay),
+        outside: Arc::clone(&env.outside),
+        platform: Arc::clone(&env.platform),
+        queue: Arc::clone(&env.queue),
+        settings,
+        warm: Warm::default(),
+    }
+}
+
+/// A run is removed by one instance while another one remembers it.
+pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
+    let world = world(Some(AT_ONCE)).await;
+    gone(&world, "a", "long").await;
+    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
+    let (stack, other) = (world.stack(), other_instance(&world));
+    let run = run_id("a", Moment::BeforeReady);
+    assert!(stack.env().facts(&run).await.unwrap().is_some());
+    let then = now().plus(Millis(1_000));
+    assert_eq!(ebb_flow::retention::round(&other, stack.store().as_ref(), then).await.unwrap(), 1);
+    assert!(stack.env().facts(&run).await.unwrap().is_some(), "the instance remembers the run");
+    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    answer.is_problem(410, "gone");
+    assert_eq!(stored(&world, "a").await, 0);
 }
 
 /// A store whose removals of runs fail or hang.
@@ -74,6 +118,49 @@ impl Expiries for Failing<'_> {
     async fn release_plan(&self, digest: &str, life: &str) -> Result<(), StoreError> {
         self.store.release_plan(digest, life).await
     }
+}
+
+/// A removal that dies after its first step: a late success finds no target that takes it.
+pub(crate) async fn a_target_is_forgotten_before_its_runs() {
+    let world = world(Some(AT_ONCE)).await;
+    gone(&world, "a", "long").await;
+    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
+    let before = stored(&world, "a").await;
+    let (stack, failing) = (world.stack(), Failing::new(&world, "a", false));
+    let then = now().plus(Millis(1_000));
+    assert_eq!(ebb_flow::retention::round(stack.env(), &failing, then).await.unwrap(), 0);
+    assert_eq!(failing.hits(), 1);
+    let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
+    assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
+    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    answer.is_problem(410, "gone");
+    // A success that was taken just before finds its undo, and gives the target back to no run.
+    let (undo, units) = (run_id("a", Moment::AfterStop), [Unit(0)]);
+    assert!(!ebb_flow::reopen::reopen(stack.env(), &undo, &units).await.unwrap());
+    assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
+    assert_eq!(stored(&world, "a").await, before);
+    assert_eq!(round_at(&world, KEPT).await, 1);
+    assert_eq!((stored(&world, "a").await, objects(&world)), (0, 0));
+}
+
+/// A life whose teardown took long is kept for the whole retention, also when another life takes the name.
+pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
+    let world = world(Some(KEPT)).await;
+    gone(&world, "a", "long").await;
+    let store = world.stack().store();
+    // The teardown began that much earlier.
+    let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
+    let [expiry] =
+        store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().lives.try_into().unwrap();
+    world.stack().env().store.put_expiry(&Expiry { due: began, ..expiry }).await.unwrap();
+    let before = stored(&world, "a").await;
+    world.lifecycle(Asked::Created, &sandbox("a", "another-uid", "long")).await.is(202);
+    world.phase("a", Phase::Ready).await;
+    assert_eq!(round_at(&world, KEPT / 2).await, 0);
+    assert_eq!(stored(&world, "a").await, before);
+    assert_eq!(round_at(&world, KEPT * 2).await, 1);
+    assert_eq!(stored(&world, "a").await, 0);
+    assert_eq!(objects(&world), 1, "that of the present life");
 }
 
 /// An expiry that cannot be read is postponed for ever longer; the lives beside it are removed.
