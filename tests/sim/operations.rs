@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
-    Due, Expiry, HolderEntry, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Objects,
-    OpenObject, PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Transition,
-    WritePlugins,
+    Due, Expiry, HolderEntry, ListPage, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord,
+    Objects, OpenObject, PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult,
+    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList,
+    Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
@@ -413,13 +413,13 @@ impl WritePlugins for Table {
 
 #[async_trait]
 impl ListTargets for Table {
-    async fn list_targets(
+    async fn list_page(
         &self,
         list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<Vec<TargetHead>> {
+    ) -> Stored<ListPage> {
         self.read(|state| {
             let later = |key: &(String, String)| {
                 after.is_none_or(|(kind, name)| (key.0.as_str(), key.1.as_str()) > (kind, name))
@@ -427,7 +427,8 @@ impl ListTargets for Table {
             let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
             let of_list = state.targets.iter().filter(|(_, target)| target.list() == list);
             let found = of_list.filter(|(key, target)| later(key) && of_kind(target));
-            found.map(|(_, target)| target.clone()).take(limit).collect()
+            let targets = found.map(|(_, target)| target.clone()).take(limit).collect();
+            ListPage { targets, misplaced: Vec::new() }
         })
         .await
     }

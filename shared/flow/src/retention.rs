@@ -63,6 +63,19 @@ pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> 
     write(env, target, (uid, *generation, plan), env.now()).await
 }
 
+/// Gives a gone target that an earlier version stored an expiry, and moves it to the list of gone ones.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn adopt(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    note_gone(env, target).await?;
+    let seen = Some(target.version);
+    let target = TargetHead { version: target.version + 1, ..target.clone() };
+    // Refused: another write has moved it.
+    env.store.move_target(&Transition { target, seen, run: None, tombstone: None }).await?;
+    Ok(())
+}
+
 async fn write(
     env: &Env,
     named: &TargetHead,

@@ -325,17 +325,36 @@ pub enum TargetList {
     Gone,
 }
 
+/// A page of a list of targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// The targets, by kind and name.
+    pub targets: Vec<TargetHead>,
+    /// Targets that were met and belong to the other list. An earlier version stored them, or the index is stale.
+    pub misplaced: Vec<TargetHead>,
+}
+
 /// Lists targets (`Query` on the list index, then `BatchGetItem`).
 #[async_trait]
 pub trait ListTargets: Send + Sync {
-    /// Targets of a kind, or of all kinds, by kind and name; `after` is the last one of the page before.
+    /// Returns targets of a kind, or of all kinds; `after` is the last one of the page before.
+    async fn list_page(
+        &self,
+        list: TargetList,
+        kind: Option<&str>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Stored<ListPage>;
+    /// Returns the targets of [`Self::list_page`].
     async fn list_targets(
         &self,
         list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<Vec<TargetHead>>;
+    ) -> Stored<Vec<TargetHead>> {
+        Ok(self.list_page(list, kind, after, limit).await?.targets)
+    }
 }
 
 /// Keeps large things (S3 `PutObject`, `GetObject`).

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListTargets, Mark, Marks,
+    DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListPage, ListTargets, Mark, Marks,
     MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans,
     PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun,
     ReadTarget, Rounds, Silences, Stored, TargetList, Transition, WritePlugins,
@@ -373,13 +373,13 @@ impl Expiries for Store {
 
 #[async_trait]
 impl ListTargets for Store {
-    async fn list_targets(
+    async fn list_page(
         &self,
         list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<Vec<TargetHead>> {
-        self.dynamo.list_targets(list, kind, after, limit).await
+    ) -> Stored<ListPage> {
+        self.dynamo.list_page(list, kind, after, limit).await
     }
 }

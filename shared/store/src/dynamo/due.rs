@@ -14,13 +14,14 @@ use super::failure::{failure, pauses};
 use super::target::read_target;
 use super::{Dynamo, PARALLEL, key};
 use crate::error::StoreError;
-use crate::items::TargetHead;
 use crate::meter::Direction;
-use crate::ops::{Due, ListTargets, QueryDue, Stored, TargetList};
+use crate::ops::{Due, ListPage, ListTargets, QueryDue, Stored, TargetList};
 use crate::table::TableSpec;
 
 /// Keys that one `BatchGetItem` may name.
 const BATCH: usize = 100;
+/// Keys that one query of an index asks for at most; they take less than the 1 MB of an answer.
+const LARGEST_PAGE: usize = 1_000;
 
 /// What an entry of the index says.
 fn read_due(entry: &Item) -> Stored<(Timestamp, Due)> {
@@ -32,7 +33,7 @@ fn read_due(entry: &Item) -> Stored<(Timestamp, Due)> {
 #[async_trait]
 impl QueryDue for Dynamo {
     async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
-        let page = i32::try_from(limit.clamp(1, 1000)).unwrap_or(1000);
+        let page = i32::try_from(limit.clamp(1, LARGEST_PAGE)).unwrap_or(i32::MAX);
         let shards = (0..key::DUE_SHARDS).map(|shard| {
             let query = self
                 .client
@@ -57,47 +58,48 @@ impl QueryDue for Dynamo {
 
 #[async_trait]
 impl ListTargets for Dynamo {
-    async fn list_targets(
+    async fn list_page(
         &self,
         list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<Vec<TargetHead>> {
+    ) -> Stored<ListPage> {
         let (mut least, greatest) = key::targets(kind, after);
-        let mut targets = Vec::new();
+        let mut found = ListPage::default();
         let name = match list {
             TargetList::Living => TableSpec::LIST_TARGETS,
             TargetList::Gone => TableSpec::LIST_GONE,
         };
         // The index is a hint: an entry may name an item that has left the list or the table since.
-        while targets.len() < limit {
-            let missing = limit - targets.len();
+        let mut page = limit.min(LARGEST_PAGE);
+        while found.targets.len() < limit {
             let query = self
                 .list_query(name)
                 .key_condition_expression("#l = :l AND pk BETWEEN :a AND :b")
                 .expression_attribute_values(":a", text(&least))
                 .expression_attribute_values(":b", text(&greatest))
-                .limit(i32::try_from(missing.min(1000)).unwrap_or(1000));
-            let mut keys = self.pages(query, missing).await?;
-            let exhausted = keys.len() < missing;
-            keys.truncate(missing);
+                .limit(i32::try_from(page).unwrap_or(i32::MAX));
+            let (keys, next) = self.page(query).await?;
             let Some(last) = keys.last() else { break };
             least = format!("{}!", Reader::new("Query", last).text("pk")?);
-            let mut found = HashMap::new();
+            let mut items = HashMap::new();
             for item in self.batch_get(&keys, None).await? {
-                found.insert(Reader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
+                items.insert(Reader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
             }
             for key in &keys {
-                let Some(item) = found.get(Reader::new("Query", key).text("pk")?) else { continue };
-                targets
-                    .extend(Some(read_target("BatchGetItem", item)?).filter(|target| target.list() == list));
+                let Some(item) = items.get(Reader::new("Query", key).text("pk")?) else { continue };
+                let target = read_target("BatchGetItem", item)?;
+                if target.list() == list { &mut found.targets } else { &mut found.misplaced }.push(target);
             }
-            if exhausted {
+            if next.is_none() {
                 break;
             }
+            // A page for the few that are missing would ask once for each stale entry.
+            page = page.max(BATCH);
         }
-        Ok(targets)
+        found.targets.truncate(limit);
+        Ok(found)
     }
 }
 

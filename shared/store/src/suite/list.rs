@@ -2,6 +2,7 @@ use crate::{
     Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, TargetList, TellState,
     Transition, Waiting,
 };
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_wire::engine::target::Tell;
 use ebb_wire::engine::{Event, Moment, TargetPhase, Timestamp, accept};
 
@@ -131,6 +132,49 @@ pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: World
     assert_eq!(names.len(), 130);
     assert!(names.is_sorted());
     assert_eq!(world.names(None, None, 120).await, names[..120]);
+}
+
+/// Entries of targets that have left the list are passed over by the page, not one by one.
+pub(super) async fn stale_entries_cost_no_request_each(world: World) {
+    const STALE: usize = 1_000;
+    let name = |n: usize| match n {
+        0..99 => format!("a-{n:04}"),
+        _ if n == 99 + STALE => "z".to_owned(),
+        _ => format!("b-{n:04}"),
+    };
+    world.put(target("sandbox", "a-0000")).await;
+    let first = world.item("t#sandbox#a-0000", "h").await.unwrap();
+    let items = (1..100 + STALE).map(|n| {
+        let mut item = first.clone();
+        item.insert("pk".into(), text(&format!("t#sandbox#{}", name(n))));
+        item.insert("n".into(), text(&name(n)));
+        if name(n).starts_with('b') {
+            item.insert("ph".into(), text("gone"));
+        }
+        item
+    });
+    world.write(items.collect()).await;
+    world.meter.take();
+    let names = world.names(None, None, 100).await;
+    assert_eq!((names.len(), names[0].as_str(), names[99].as_str()), (100, "sandbox/a-0000", "sandbox/z"));
+    let requests = world.meter.take().requests;
+    assert_eq!((requests["Query"], requests["BatchGetItem"]), (11, 11));
+}
+
+pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: World) {
+    world.put(TargetHead { due: Some(Timestamp(1)), ..target("sandbox", "0000") }).await;
+    let first = world.item("t#sandbox#0000", "h").await.unwrap();
+    let items = (1..1_000).map(|n| {
+        let mut item = first.clone();
+        item.insert("pk".into(), text(&format!("t#sandbox#{n:04}")));
+        item.insert("n".into(), text(&format!("{n:04}")));
+        item.insert("g".into(), AttributeValue::N((n % 16).to_string()));
+        item
+    });
+    world.write(items.collect()).await;
+    world.meter.take();
+    assert_eq!(world.store.query_due(Timestamp(2), 2_000).await.unwrap().len(), 1_000);
+    assert_eq!(world.meter.take().requests, [("Query", 16)].into());
 }
 
 /// One answer of the table holds at most 16 MB.

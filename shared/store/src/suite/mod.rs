@@ -126,6 +126,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             targets_that_are_gone_have_a_list_of_their_own,
             a_gone_target_in_the_list_of_the_living_is_passed_over,
             more_targets_than_one_batch_are_listed_in_order,
+            stale_entries_cost_no_request_each,
+            a_thousand_due_things_are_one_query_per_shard,
             targets_beyond_one_answer_are_listed;
         lives:
             lives_expire_when_they_are_due,

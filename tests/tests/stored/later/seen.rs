@@ -41,7 +41,7 @@ const TARGETS: [(&str, &str); 23] = [
 pub(super) async fn by_people(later: &Later<'_>) -> anyhow::Result<()> {
     let mut listed = Vec::new();
     for list in [TargetList::Living, TargetList::Gone] {
-        let page = targets::list(later.world.store.as_ref(), list, None, None).await?;
+        let page = targets::list(&later.world.env, later.world.store.as_ref(), list, None, None).await?;
         listed.extend(page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?.targets);
     }
     listed.sort_by(|a, b| a.name.cmp(&b.name));
