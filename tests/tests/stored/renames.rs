@@ -11,7 +11,7 @@ const AT_ONCE: usize = 8;
 
 /// What may be called otherwise, with the reason.
 const UNREAD: &[(&str, &str, &str)] = &[
-    ("check", "at", "it is written anew before it is read"),
+    ("check", "at", "it is written again before it is read"),
     ("mail", "ttl", "the table alone reads it"),
     ("p", "lv", "a plan whose lives are not known stays, and no life here is removed"),
     (
@@ -21,7 +21,10 @@ const UNREAD: &[(&str, &str, &str)] = &[
     ),
     ("r u", "ds", "it bounds how many distinct results are kept, and no life here has more than one"),
     ("r u", "ev", "it is evidence for people, and no decision reads it"),
+    ("r u", "ev.method", "as `ev`"),
     ("r u", "ev.status", "as `ev`"),
+    ("r u", "ev.url", "as `ev`"),
+    ("r u", "le", "it keeps two senders of one request apart, and the lives that go on have one sender each"),
     (
         "r u",
         "un",
