@@ -260,7 +260,7 @@ impl World {
             let event = Lifecycle {
                 name: BYSTANDER.to_owned(),
                 document: Some(document),
-                ..self.event(Asked::Created, "uid-1")
+                ..self.event(Asked::Created, "uid-2")
             };
             wrong.extend(self.runtime.run(self.send(Asked::Created, event)).flatten());
         }
