@@ -14,6 +14,8 @@ use nix::unistd::{Pid, getpgid, getpid};
 
 /// The longest time that a process may take to end after `SIGKILL`. It takes longer only in uninterruptible sleep.
 pub const DEATH: Duration = Duration::from_secs(10);
+/// The exit code of shells for a process that a signal has ended, less the number of the signal.
+const SIGNALED: i32 = 128;
 /// The pause between two rounds of `SIGKILL`.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -69,9 +71,35 @@ pub(crate) fn reap(script: Pid) -> Option<WaitStatus> {
                 let _ = waitpid(status.pid()?, Some(WaitPidFlag::WNOHANG));
             }
             Err(Errno::EINTR) => {}
+            // `nix` has no name for the real-time signal that has ended a child.
+            Err(Errno::EINVAL) if waitid(Id::Pid(script), look) == Err(Errno::EINVAL) => {
+                return Some(WaitStatus::Exited(
+                    script,
+                    SIGNALED + ending_signal(script).unwrap_or_default(),
+                ));
+            }
+            Err(Errno::EINVAL) if reap_others(script) => {}
             Err(_) => return None,
         }
     }
+}
+
+/// Reaps the children that have ended, but not the script. Returns whether there was one.
+fn reap_others(script: Pid) -> bool {
+    let others = descendants().into_iter().filter(|&pid| pid != script);
+    let ended = others.map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
+    // All of them, each once. `EINVAL`: it is reaped, and `nix` has no name for its signal.
+    let ended: Vec<_> =
+        ended.filter(|ended| !matches!(ended, Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD))).collect();
+    !ended.is_empty()
+}
+
+/// Returns the number of the signal that has ended a child that is not reaped yet; `None` without `/proc`.
+fn ending_signal(pid: Pid) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The last field is the status as `waitpid` gives it: the signal is in its lowest seven bits.
+    let status: i32 = stat.split_ascii_whitespace().next_back()?.parse().ok()?;
+    Some(status & 0x7f)
 }
 
 /// Returns the pids of all processes of this machine or container; none without `/proc`.

@@ -35,6 +35,16 @@ fn deadlines() {
     }
 }
 
+/// The library of signals has no name for these.
+#[test]
+fn a_real_time_signal_ends_a_script() {
+    let world = World::new();
+    let begun = Instant::now();
+    let done = world.run(&Spec { deadline_ms: 60_000, ..world.sh("kill -34 $$", &[]) });
+    assert_eq!((done.code, done.reason()), (Some(128 + 34), Some(ReasonCode::Exit)), "{done:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
 #[test]
 fn who_asks_us_to_end_asks_the_script() {
     let trap = |what: &str| format!("trap '{what}' TERM INT; {STAY}");
@@ -130,12 +140,13 @@ fn first(world: &World, spec: &Spec) -> Done {
 fn as_first_process_it_reaps_whoever_has_no_parent() {
     let world = World::new();
     let text = "cat /proc/1/comm >$W/first
+        (sh -c 'kill -34 $$' & echo $! >>$W/pids)
         for i in $(seq 100); do (sleep 0.1 & echo $! >>$W/pids); done
         left() { while read pid; do [ ! -e /proc/$pid ] || echo $pid; done <$W/pids; }
         until [ -z \"$(left)\" ]; do sleep 0.05; done
         setsid sleep 1000 & wc -l <$W/pids >$W/count";
     let done = first(&world, &Spec { deadline_ms: 30_000, ..world.sh(text, &["first", "count"]) });
-    assert_eq!((done.code, done.output("first"), done.output("count")), (Some(0), "ebb-runner\n", "100\n"));
+    assert_eq!((done.code, done.output("first"), done.output("count")), (Some(0), "ebb-runner\n", "101\n"));
 }
 
 #[test]
