@@ -66,14 +66,16 @@ impl Circuit {
 
     fn answer(&mut self, now: Timestamp) {
         self.failures = 0;
+        self.retry = None;
         self.answered = Some(now);
     }
 
     /// Counts an answer "not now". It closes the circuit; a slow one makes looks wait as for a silent cluster.
     fn postpone(&mut self, begun: Timestamp, now: Timestamp) {
         let has_hung = now.since(begun).0 >= HUNG_MS;
-        let helped_since = self.answered.is_some_and(|answered| answered >= begun);
+        let helped_since = self.has_answered_since(begun);
         self.failures = 0;
+        self.retry = None;
         if !has_hung {
             self.answered = Some(now);
         } else if !helped_since {
@@ -81,9 +83,13 @@ impl Circuit {
         }
     }
 
-    /// Counts a request without an answer.
+    fn has_answered_since(&self, begun: Timestamp) -> bool {
+        self.answered.is_some_and(|answered| answered >= begun)
+    }
+
+    /// Counts a request without an answer, unless the cluster has answered others since it began.
     fn fail(&mut self, begun: Timestamp, now: Timestamp) {
-        if self.failed.is_some_and(|failed| failed > begun) {
+        if self.has_answered_since(begun) || self.failed.is_some_and(|failed| failed > begun) {
             return;
         }
         let hung = now.since(begun).0 >= HUNG_MS;
@@ -298,6 +304,13 @@ mod tests {
         let mut hung = Circuit::default();
         hung.fail(at(0), at(15));
         assert!(hung.is_open(at(24)) && !hung.is_open(at(25)));
+        // An answer ends the wait, too.
+        hung.answer(at(25));
+        assert_eq!(hung.retry, None);
+        // It answered another request meanwhile.
+        let mut slow = Circuit { answered: Some(at(10)), ..Circuit::default() };
+        slow.fail(at(0), at(15));
+        assert!(!slow.is_open(at(15)));
     }
 
     #[test]
