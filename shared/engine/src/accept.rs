@@ -115,6 +115,11 @@ pub enum Event {
         /// The new wake-up time.
         next: Timestamp,
     },
+    /// A look whose time was put off by another one wants the next one at `due`.
+    Advanced {
+        /// The earlier wake-up time.
+        due: Timestamp,
+    },
     /// Nothing moves any more. A wake-up that was only put off since is no reason to stay open.
     Closed {
         /// The version that was seen.
@@ -204,6 +209,11 @@ pub fn accept(event: Event) -> Patch {
             shard: Shard::ROOT,
             conditions: vec![Condition::DueIs(seen)],
             changes: vec![Change::SetDue(next)],
+        },
+        Event::Advanced { due } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![Condition::DueAfter(due)],
+            changes: vec![Change::SetDue(due)],
         },
         Event::Closed { version } => Patch {
             shard: Shard::ROOT,

@@ -1,14 +1,26 @@
-//! Looks that find no time for the cluster of their run.
+//! Looks at one run that come together, and looks that find no time for the cluster of their run.
 
-use std::sync::Arc;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
+use ebb_engine::{Millis, Shard, Timestamp};
 use ebb_flow::ports::Message;
-use ebb_tests::sim::{Faults, Kind, Scenario, SetupUnit, World};
+use ebb_tests::sim::{
+    Access, Blow, Faults, Gate, Kind, QueueFaults, Runtime, Scenario, SetupUnit, TaskId, World,
+};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::RunId;
 use ebb_wire::lifecycle::Lifecycle;
 
 const SECOND: u64 = 1_000;
+const LOOK_MS: u64 = 10;
+/// Longer than a look takes.
+const PATIENCE_MS: u64 = 10 * SECOND;
+
+fn due(world: &World, run: &RunId) -> Option<Timestamp> {
+    world.table.state().heads.get(run)?.get(&Shard::ROOT)?.head.due
+}
 
 fn runs(world: &World) -> Vec<RunId> {
     world.table.state().heads.keys().cloned().collect()
@@ -17,6 +29,77 @@ fn runs(world: &World) -> Vec<RunId> {
 fn pass(world: &World, millis: u64) {
     let runtime = world.runtime.clone();
     world.runtime.run(async move { runtime.sleep(millis).await });
+}
+
+/// The writes of a look at a script that waits for its turn: when it is asked again, and when its run is due.
+const WRITES: usize = 2;
+
+/// Holds back the writes of the first task until another one has made all of its writes.
+struct Overtaken {
+    runtime: Runtime,
+    writers: Mutex<Vec<TaskId>>,
+}
+
+impl Overtaken {
+    fn is_overtaken(&self) -> bool {
+        let writers = self.writers.lock().unwrap();
+        writers.iter().filter(|writer| Some(*writer) != writers.first()).count() >= WRITES
+    }
+}
+
+#[async_trait]
+impl Gate for Overtaken {
+    async fn pass(&self, access: Access, _: &'static str) -> Blow {
+        let this = self.runtime.current();
+        if access == Access::Read {
+            return Blow::Go;
+        }
+        let is_first = {
+            let mut writers = self.writers.lock().unwrap();
+            writers.push(this);
+            writers.first() == Some(&this)
+        };
+        let end = self.runtime.elapsed() + PATIENCE_MS;
+        while is_first && !self.is_overtaken() && self.runtime.elapsed() < end {
+            self.runtime.sleep(LOOK_MS).await;
+        }
+        Blow::Go
+    }
+
+    fn saw(&self, _: &dyn Debug) {}
+}
+
+/// Each look wants the next one a minute later. The second one knows nothing of the time that the first one wants.
+#[test]
+fn a_run_is_due_when_the_first_of_two_looks_wants_it() {
+    let unit = SetupUnit::plain(Kind::Pod, SECOND, &[]);
+    let faults = Faults {
+        turn_ms: 30 * 60 * SECOND,
+        queue: QueueFaults { lost: 100, ..QueueFaults::default() },
+        ..Faults::default()
+    };
+    let world = Arc::new(World::new(&Scenario::of(vec![unit]), faults));
+    world.runtime.run(world.ask(Asked::Created));
+    let run = runs(&world).remove(0);
+    let wait = due(&world, &run).unwrap().since(world.runtime.now()).0;
+    pass(&world, wait + 1);
+    let gate = Arc::new(Overtaken { runtime: world.runtime.clone(), writers: Mutex::default() });
+    world.table.guard(gate.clone());
+    let begun = world.runtime.now();
+    let looks = [0, SECOND].map(|wait| {
+        let (runtime, functions) = (world.runtime.clone(), Arc::clone(&world.functions));
+        world.runtime.spawn(async move {
+            runtime.sleep(wait).await;
+            functions.sweep().await.ok()
+        })
+    });
+    world.runtime.run(async move {
+        for look in looks {
+            look.await;
+        }
+    });
+    assert!(gate.is_overtaken());
+    assert_eq!(due(&world, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", world.story());
 }
 
 /// Two looks at a time wait for a silent cluster. The third one comes too late to ask it.

@@ -58,6 +58,7 @@ fn of_root() -> Vec<Event> {
             Event::Reawoken { due, version, epoch: OLD },
             Event::Rearmed { seen, version, next },
             Event::Postponed { seen, next },
+            Event::Advanced { due },
             Event::Closed { version },
         ]
     });
@@ -85,7 +86,7 @@ fn restated(event: Event, shard: Shard, image: Option<&Head>) -> Option<Head> {
         Event::Cancelled { epoch, .. } | Event::Stopped { epoch, .. } | Event::Outdated { epoch } => {
             head.epoch == epoch
         }
-        Event::Hastened { due } => head.due > Some(due),
+        Event::Hastened { due } | Event::Advanced { due } => head.due > Some(due),
         Event::Reawoken { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
         Event::Rearmed { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
         Event::Postponed { seen, .. } => head.due == Some(seen),
@@ -116,7 +117,7 @@ fn restated(event: Event, shard: Shard, image: Option<&Head>) -> Option<Head> {
         }
         Event::Stopped { now, .. } => head.stopped = Some(now),
         Event::Outdated { .. } => head.epoch = Epoch(2),
-        Event::Hastened { due } => head.due = Some(due),
+        Event::Hastened { due } | Event::Advanced { due } => head.due = Some(due),
         Event::Reawoken { due, .. } => (head.phase, head.due) = (RunPhase::Running, Some(due)),
         Event::Rearmed { next, .. } | Event::Postponed { next, .. } => head.due = Some(next),
         Event::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),

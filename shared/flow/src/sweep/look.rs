@@ -245,6 +245,14 @@ fn interval(env: &Env, run: &Run, view: &View) -> Millis {
     shortest.min(env.settings.horizon)
 }
 
+/// Makes a run due at `next` that is due later. It changes only the due time, so that a run that is over may be closed.
+async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
+    if let Patched::Written(_) = env.store.patch_run(id, &accept(Event::Advanced { due: next })).await? {
+        dispatch::hint(env, id, next).await;
+    }
+    Ok(())
+}
+
 /// Makes the run due at `next`, unless its due time has changed since it was read.
 async fn rearm(env: &Env, id: &RunId, seen: &Head, next: Timestamp) -> Result<Looked, FlowError> {
     let Some(due) = seen.due else { return Ok(Looked::Done) };
@@ -259,6 +267,8 @@ async fn rearm(env: &Env, id: &RunId, seen: &Head, next: Timestamp) -> Result<Lo
         // Written before, and its answer was lost.
         Patched::Refused(Some(image)) if image.head.due == Some(next) => dispatch::hint(env, id, next).await,
         Patched::Refused(Some(image)) if image.head.due == Some(due) => return Ok(Looked::Acted),
+        // Another look has put it off, and does not know of what this one has begun.
+        Patched::Refused(Some(image)) if image.head.due > Some(next) => advance(env, id, next).await?,
         Patched::Refused(_) => {}
     }
     Ok(Looked::Done)
