@@ -281,7 +281,7 @@ async fn again_for_more(env: &Env, run: &Run, this: Try) -> Result<Progress, Flo
         }
         // Written before, and its answer was lost, or its writer died before it sent the try.
         Err(Some(head)) if refusal(unit, to, epoch, Some(&head.head)) == Refusal::StillOpen => {
-            let ready = claim::claim(env, run, vec![(unit, to)]).await?;
+            let ready = claim::leave(env, run, vec![(unit, to)]).await?;
             Ok(Progress { ready, ..Progress::default() })
         }
         Err(_) => Ok(Progress::default()),
@@ -363,6 +363,8 @@ async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, F
 /// Moves the unit to its next try, which starts at `due`.
 async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
+    // A result that is taken up again may name a time that is over.
+    let due = due.max(env.now());
     let event = Event::Retried { unit, attempt, epoch, to: attempt.next() };
     if !switch::holds(Rule::RetryIsDue) {
         run.patch(env, &accept(event)).await?.ok();
