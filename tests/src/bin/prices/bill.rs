@@ -102,6 +102,15 @@ impl Bill<'_> {
         self.lines(machine, entry).into_iter().map(|line| self.list.cost(line.price, line.amount)).sum()
     }
 
+    /// Dollars of a life until it is gone: without the removal of what is stored of it.
+    ///
+    /// # Errors
+    /// A price is missing.
+    pub(crate) fn kept_life(&self, machine: Machine, entry: EntryPoint) -> anyhow::Result<f64> {
+        let lines = self.lines(machine, entry).into_iter().filter(|line| line.of != RETENTION);
+        lines.map(|line| self.list.cost(line.price, line.amount)).sum()
+    }
+
     /// Dollars of 30 days, and those of it which are due even without sandboxes. Sandboxes come so often that
     /// each figure is told in each hour.
     ///

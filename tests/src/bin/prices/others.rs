@@ -28,10 +28,13 @@ pub(crate) fn beside(bill: &Bill<'_>) -> anyhow::Result<String> {
     };
     let units = bill.life.units as f64;
     for (machine, name) in [(Machine::X86, "x86"), (Machine::Arm64, "arm64")] {
-        for (entry, by) in
-            [(EntryPoint::HttpApi, "as above"), (EntryPoint::FunctionUrl, "EntryPoint=FunctionUrl")]
-        {
-            row(&format!("Ebb, {name}"), by, bill.life(machine, entry)? / units * MILLION);
+        let entries =
+            [(EntryPoint::HttpApi, "as above"), (EntryPoint::FunctionUrl, "EntryPoint=FunctionUrl")];
+        for (entry, by) in entries {
+            let name = format!("Ebb, {name}");
+            row(&name, by, bill.life(machine, entry)? / units * MILLION);
+            let kept = bill.kept_life(machine, entry)? / units * MILLION;
+            row(&name, &format!("{by}, without (retention)"), kept);
         }
     }
     let transitions = list.cost("step-functions-standard", MILLION + TRANSITIONS_OF_A_RUN * runs)?;
