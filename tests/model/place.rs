@@ -14,7 +14,7 @@ use ebb_flow::sweep::{self, When};
 use ebb_flow::{Env, FlowError, Settings, Warm, complete, finish, receive};
 use ebb_spec::compile::{self, Bound};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_store::{Due, MoveTarget as _, RunHead, TargetHead};
+use ebb_store::{Due, MoveTarget as _, RunHead, StopCause, TargetHead};
 use ebb_wire::id::RunId;
 
 use super::choice::Budget;
@@ -367,7 +367,7 @@ impl Place {
                 }
             }
             Invocation::Delete => self.spawn(invocation, async move {
-                receive::delete(&env, KIND, NAME, UID).await.map(|()| Ended::Answered)
+                receive::delete(&env, KIND, NAME, UID, StopCause::Deleted).await.map(|()| Ended::Answered)
             }),
             Invocation::Sweep(run) => self.spawn(invocation, async move {
                 sweep::sweep_run(&env, &run, When::Due).await.map(|()| Ended::Answered)

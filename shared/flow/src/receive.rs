@@ -10,7 +10,7 @@ use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin, ResourceDoc, RouteGroup, Sandbox};
 use ebb_spec::plan::Plan;
-use ebb_store::{PluginItem, ReadPlugins, StoreError, TargetHead, Transition, Waiting};
+use ebb_store::{PluginItem, ReadPlugins, StopCause, StoreError, TargetHead, Transition, Waiting};
 use ebb_wire::api::DocumentChange;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
@@ -77,7 +77,8 @@ pub async fn begin(
         match asked {
             Asked::Created | Asked::Updated => create(env, plugins, asked, event).await,
             Asked::Deleted => {
-                let follow_up = begin_delete(env, &event.kind, &event.name, &event.uid).await?;
+                let follow_up =
+                    begin_delete(env, (&event.kind, &event.name, &event.uid), StopCause::Deleted).await?;
                 Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
             }
         }
@@ -481,16 +482,20 @@ async fn list_versions<'a>(
     futures::stream::iter(lists).buffer_unordered(PLUGIN_READS).try_collect().await
 }
 
-/// Ends a life: by a webhook, by its time to live. Safe to repeat.
+/// Ends a life for `cause`. Safe to repeat.
 ///
 /// # Errors
 /// The store's: the caller has to come again.
-pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<(), FlowError> {
-    begin_delete(env, kind, name, uid).await?.finish(env).await
+pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: StopCause) -> Result<(), FlowError> {
+    begin_delete(env, (kind, name, uid), cause).await?.finish(env).await
 }
 
-/// Ends a life. No unit of its setup starts after this returns; what runs is killed by what follows.
-async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<FollowUp, FlowError> {
+/// Ends a life for `cause`. No unit of its setup starts after this returns; what runs is killed by what follows.
+async fn begin_delete(
+    env: &Env,
+    (kind, name, uid): (&str, &str, &str),
+    cause: StopCause,
+) -> Result<FollowUp, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
         let known = seen.as_ref().map(finish::engine_target);
@@ -529,6 +534,7 @@ async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<Fo
                 retention::note(env, &target).await?;
                 let (mut transition, _) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
+                transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
                     return see_through(env, &transition.target).await;
                 }
@@ -537,6 +543,7 @@ async fn begin_delete(env: &Env, kind: &str, name: &str, uid: &str) -> Result<Fo
                 retention::note(env, &target).await?;
                 let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
                 transition.tombstone = Some(uid.to_owned());
+                transition.target.stop_cause = cause;
                 if finish::write(env, &transition).await? {
                     let work = finish::begin(env, &transition.target, begun, &loaded).await?;
                     return Ok(FollowUp::drive(work));

@@ -58,7 +58,7 @@ pub async fn waive(
     units: &[Unit],
     reason: &Reason,
 ) -> Result<bool, FlowError> {
-    if give_back(env, run).await? == Belongs::No {
+    if move_back(env, run, Waives::Yes).await? == Belongs::No {
         return Ok(false);
     }
     let epoch = run::epoch(view);
@@ -115,6 +115,17 @@ pub enum Belongs {
 /// # Errors
 /// The store's.
 pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
+    move_back(env, run, Waives::No).await
+}
+
+/// True if an operator waives units of the run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waives {
+    Yes,
+    No,
+}
+
+async fn move_back(env: &Env, run: &Run, waives: Waives) -> Result<Belongs, FlowError> {
     let facts = &run.facts;
     let takes_away = matches!(run.moment(), Moment::BeforeStop | Moment::AfterStop);
     let otherwise = if takes_away { Belongs::Yes } else { Belongs::No };
@@ -149,6 +160,7 @@ pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
         let tell = ready.then_some(TellState { what: Tell::Ready, tries: 0, held_by: None, reason: None });
         let version = seen.version + 1;
         let mut target = TargetHead { phase, since: env.now(), tell, version, ..seen.clone() };
+        target.is_waived |= waives == Waives::Yes;
         target.due = finish::due(env, &target);
         let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {

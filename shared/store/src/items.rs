@@ -34,6 +34,10 @@ pub struct TargetHead {
     pub since: Timestamp,
     /// When its time to live ends.
     pub expires: Option<Timestamp>,
+    /// Why it stops, or has stopped.
+    pub stop_cause: StopCause,
+    /// True if an operator waived units of its teardown.
+    pub is_waived: bool,
     /// What the platform has not accepted yet.
     pub tell: Option<TellState>,
     /// What waits for the name.
@@ -44,6 +48,15 @@ pub struct TargetHead {
     pub due: Option<Timestamp>,
     /// Counts the writes.
     pub version: u64,
+}
+
+/// The reason why a target stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StopCause {
+    /// It was deleted. A target that does not stop has this, too.
+    Deleted,
+    /// Its time to live ended.
+    Expired,
 }
 
 impl TargetHead {
@@ -62,6 +75,8 @@ impl TargetHead {
             created: now,
             since: now,
             expires: None,
+            stop_cause: StopCause::Deleted,
+            is_waived: false,
             tell: None,
             waiting: None,
             release: Vec::new(),

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::callback::Reason;
 use crate::evidence::Evidence;
-use crate::lifecycle::OutputValue;
+use crate::lifecycle::{OutputValue, StopCause};
 
 pub use checks::{Check, CheckList};
 pub use clusters::{
@@ -166,6 +166,12 @@ pub struct TargetInfo {
     /// When its time to live ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
+    /// Why it stops, or has stopped. With `stopping`, `stuck` and `gone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_cause: Option<StopCause>,
+    /// True if an operator skipped or abandoned units of its teardown. What they remove may still exist.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waived: bool,
     /// Exact plugin versions that it holds.
     pub plugins: Vec<String>,
     /// The reason why it, or the next life of its name, waits; for people.

@@ -75,6 +75,22 @@ pub struct OutcomeData {
     /// Why. With `failed` and `stuck`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// Why it has stopped. With `gone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_cause: Option<StopCause>,
+    /// True if an operator skipped or abandoned units of its teardown: what they remove may still exist. With `gone`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waived: bool,
+}
+
+/// The reason why a target stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum StopCause {
+    /// It was deleted.
+    Deleted,
+    /// Its time to live ended.
+    Expired,
 }
 
 /// A value handed to the platform: `{"value": …}`, `{"base64": "…"}` or `{"secret": {…}}`.

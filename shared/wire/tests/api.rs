@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_wire::api::*;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::evidence::Evidence;
-use ebb_wire::lifecycle::OutputValue;
+use ebb_wire::lifecycle::{OutputValue, StopCause};
 use serde_json::json;
 
 #[macro_use]
@@ -39,6 +39,8 @@ fn target() -> TargetInfo {
         since: text(AT),
         created: text(AT),
         expires: some(AT),
+        stop_cause: Some(StopCause::Expired),
+        waived: true,
         plugins: vec![text("tenant-db@2.1.0")],
         waits_for: some("its preStart units"),
     }

@@ -9,7 +9,7 @@ use ebb_wire::callback::{Callback, CallbackStatus, Reason, ReasonCode};
 use ebb_wire::engine::Moment;
 use ebb_wire::evidence::Evidence;
 use ebb_wire::id::{RunId, life, unit_key};
-use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue};
+use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue, StopCause};
 use ebb_wire::listing::{About, Listed, Listing, Object, Stranger};
 use ebb_wire::mail::{Mail, Outcome, Poll, Post, Reply};
 use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
@@ -310,6 +310,8 @@ fn lifecycle_messages() {
         env: BTreeMap::from([("PORT".to_owned(), OutputValue::Value(json!("5432")))]),
         unit: None,
         reason: None,
+        stop_cause: None,
+        waived: false,
     };
     ignores_unknown_fields(&outcome);
     golden!("outcome-ready", outcome.clone());
@@ -318,9 +320,17 @@ fn lifecycle_messages() {
         env: BTreeMap::new(),
         unit: Some("users/database".to_owned()),
         reason: Some(reason()),
-        ..outcome
+        ..outcome.clone()
     };
     golden!("outcome-failed", failed);
+    let gone = OutcomeData {
+        outputs: BTreeMap::new(),
+        env: BTreeMap::new(),
+        stop_cause: Some(StopCause::Expired),
+        waived: true,
+        ..outcome
+    };
+    golden!("outcome-gone", gone);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use ebb_wire::api::{Phase, UnitState};
 use ebb_wire::cloudevents::Asked;
-use serde_json::json;
+use ebb_wire::lifecycle::StopCause;
+use serde_json::{Value, json};
 
 use crate::world::{Reply, World, plugin, sandbox, word};
 
@@ -24,7 +25,10 @@ pub(crate) async fn time_to_live() {
     let target = world.target("a").await.unwrap();
     assert!(target.info.expires.is_some());
     world.phase("a", Phase::Gone).await;
-    world.told("a", &["ready", "gone"]).await;
+    let told = world.told("a", &["ready", "gone"]).await;
+    assert_eq!((&told[0]["stopCause"], &told[1]["stopCause"]), (&Value::Null, &json!("expired")));
+    let info = world.target("a").await.unwrap().info;
+    assert_eq!((info.stop_cause, info.waived), (Some(StopCause::Expired), false));
     let why = world.why("a").await;
     assert!(why.summary.contains("its time to live ended at"), "{why:?}");
     assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);

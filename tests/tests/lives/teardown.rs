@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use ebb_wire::api::{Certainty, Phase, UnitState};
+use ebb_wire::lifecycle::StopCause;
 use serde_json::{Value, json};
 
 use crate::world::{Reply, World, find, plugin};
@@ -244,7 +245,12 @@ pub(crate) async fn gives_up_and_is_abandoned() {
     let summary = world.why("a").await.summary;
     let end = "some of it may be left; r/drop, r/unmark: waived by an operator: the cluster is no more";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
-    world.told("a", &["ready", "stuck", "gone"]).await;
+    let told = world.told("a", &["ready", "stuck", "gone"]).await;
+    let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["waived"])).collect();
+    let nothing = (&Value::Null, &Value::Null);
+    assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
+    let info = world.target("a").await.unwrap().info;
+    assert_eq!((info.stop_cause, info.waived), (Some(StopCause::Deleted), true));
     world.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
 }
 

@@ -459,17 +459,18 @@ impl World {
 
     /// Waits until the stack itself was sent these outcomes of a sandbox, in this order; one that came once more, as the
     /// same event, counts once.
-    pub(crate) async fn told(&self, name: &str, expected: &[&str]) {
+    pub(crate) async fn told(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
             let events = self.stack().outcomes().events();
             let mut known = BTreeSet::new();
             let of_it = events.iter().filter(|event| event["data"]["name"] == name);
             let of_it = of_it.filter(|event| known.insert(event["id"].to_string()));
-            let told: Vec<String> =
-                of_it.map(|event| word(event["type"].as_str().unwrap_or_default())).collect();
+            let (told, data): (Vec<String>, Vec<Value>) = of_it
+                .map(|event| (word(event["type"].as_str().unwrap_or_default()), event["data"].clone()))
+                .unzip();
             if told == expected {
-                return;
+                return data;
             }
             // The target is moved before the platform is told.
             assert!(told.len() < expected.len() && begun.elapsed() < PATIENCE, "{told:?}, not {expected:?}");

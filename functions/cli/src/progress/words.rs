@@ -1,7 +1,8 @@
 //! States in words.
 
-use ebb_wire::api::{Phase, RunState, UnitDetail, UnitState};
+use ebb_wire::api::{Phase, RunState, TargetInfo, UnitDetail, UnitState};
 use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::lifecycle::StopCause;
 use jiff::Timestamp;
 
 use crate::timing;
@@ -15,6 +16,17 @@ pub(crate) fn phase(phase: Phase) -> &'static str {
         Phase::Stopping => "stopping",
         Phase::Stuck => "stuck",
         Phase::Gone => "gone",
+    }
+}
+
+/// Returns the phase of a target, with what is special about its end.
+pub(crate) fn stand(target: &TargetInfo) -> String {
+    let expired = (target.stop_cause == Some(StopCause::Expired)).then_some("expired");
+    let waived = target.waived.then_some("waived");
+    let notes: Vec<&str> = expired.into_iter().chain(waived).collect();
+    match notes.is_empty() {
+        true => phase(target.phase).to_owned(),
+        false => format!("{} ({})", phase(target.phase), notes.join(", ")),
     }
 }
 

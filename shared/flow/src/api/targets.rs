@@ -80,6 +80,7 @@ fn cursor(text: &str) -> Result<(&str, &str), Invalid> {
 
 /// What a list shows of a target.
 pub fn about(target: &TargetHead) -> TargetInfo {
+    let stops = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     TargetInfo {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -89,6 +90,8 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         since: rfc3339(target.since),
         created: rfc3339(target.created),
         expires: target.expires.map(rfc3339),
+        stop_cause: stops.then(|| tell::stop_cause(target)),
+        waived: target.is_waived,
         plugins: target.plugins.clone(),
         waits_for: waits::reason(target),
     }

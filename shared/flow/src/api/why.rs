@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_engine::{Moment, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
-use ebb_store::{Silences, TargetHead};
+use ebb_store::{Silences, StopCause, TargetHead};
 use ebb_wire::api::{Cause, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why};
 use ebb_wire::id::event_name;
 use ebb_wire::limits;
@@ -40,7 +40,6 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
         loaded => loaded?,
     };
     let mut failures = Vec::new();
-    let mut stopped = target.since;
     let mut cause = None;
     let mut last: Option<RunDetail> = None;
     let mut notes = Vec::new();
@@ -57,7 +56,6 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
             continue;
         }
         last = detail;
-        stopped = stopped.min(run.facts.started);
         let found = cause::current(env, &run).await?;
         if let Some(first) = found.first() {
             cause = Some(explain(env, &run, first.clone()).await?);
@@ -75,8 +73,7 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     };
     let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
     let mut summary = summary(&target, waits, &failures, (&exists, &waivers), silence.as_ref());
-    let is_over = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
-    if let Some(expired) = target.expires.filter(|&at| is_over && at <= stopped) {
+    if let Some(expired) = target.expires.filter(|_| target.stop_cause == StopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
     if let Some(waits) = undelivered(&target) {

@@ -21,7 +21,7 @@ use super::failure::{failure, past_conflicts, pauses};
 use super::run::new_run;
 use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
-use crate::items::TargetHead;
+use crate::items::{StopCause, TargetHead};
 use crate::meter::Direction;
 use crate::ops::{MoveTarget, ReadTarget, Stored, TargetList, Transition};
 use crate::table::TableSpec;
@@ -37,6 +37,9 @@ const PHASES: [(TargetPhase, &str); 6] = [
 const TRANSACT: &str = "TransactWriteItems";
 /// The mark of the write that an item is of.
 const BY: &str = "by";
+
+/// The stored cause of the stop of a target whose time to live ended.
+const EXPIRED: &str = "expired";
 
 /// A mark that no other write has; in a transaction it is the token as well, by which the table answers a second sending
 /// with the first one's result. A token belongs to the account, for ten minutes.
@@ -78,6 +81,12 @@ fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
     if let Some(expires) = target.expires {
         attributes.push(("ex", number(expires.0)));
     }
+    if target.stop_cause == StopCause::Expired {
+        attributes.push(("sc", text(EXPIRED)));
+    }
+    if target.is_waived {
+        attributes.push(("wv", AttributeValue::Bool(true)));
+    }
     if let Some(tell) = &target.tell {
         attributes.push(("tell", json(tell)?));
     }
@@ -116,6 +125,12 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
         created: reader.time("cr")?,
         since: reader.time("si")?,
         expires: reader.time_if_any("ex")?,
+        stop_cause: match reader.text_if_any("sc")? {
+            None => StopCause::Deleted,
+            Some(EXPIRED) => StopCause::Expired,
+            Some(word) => return Err(reader.broken(format!("unknown cause {word:?}"))),
+        },
+        is_waived: item.contains_key("wv"),
         tell: reader.json_if_any("tell")?,
         waiting: reader.json_if_any("next")?,
         release: reader.json_if_any("rel")?.unwrap_or_default(),

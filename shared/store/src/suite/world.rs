@@ -17,7 +17,9 @@ use tokio::runtime::Runtime;
 
 use super::proxy::Proxy;
 use super::{Differences, Table};
-use crate::{Bucket, Dynamo, Meter, MoveTarget as _, NewRun, PatchRun as _, Patched, RunFacts, RunHead};
+use crate::{
+    Bucket, Dynamo, Meter, MoveTarget as _, NewRun, PatchRun as _, Patched, RunFacts, RunHead, StopCause,
+};
 use crate::{Store, TargetHead, Transition, table};
 
 /// Tells the tables of a test program apart.
@@ -172,6 +174,8 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         created: Timestamp(1_800_000_000_000),
         since: Timestamp(1_800_000_000_000),
         expires: None,
+        stop_cause: StopCause::Expired,
+        is_waived: true,
         tell: None,
         waiting: None,
         release: Vec::new(),

@@ -228,6 +228,8 @@ fn outcomes() {
         env: Default::default(),
         unit: Some("users/database".to_owned()),
         reason: Some(Reason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
+        stop_cause: None,
+        waived: false,
     };
     let (content_type, body) =
         outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);

@@ -39,7 +39,7 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
     let _ = writeln!(text, "Generation:  {}", info.generation);
-    let _ = writeln!(text, "Phase:       {} since {}", words::phase(info.phase), timing::clock(&info.since));
+    let _ = writeln!(text, "Phase:       {} since {}", words::stand(info), timing::clock(&info.since));
     let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
     if let Some(expires) = &info.expires {
         let _ = writeln!(text, "Expires:     {}", timing::clock(expires));

@@ -47,7 +47,7 @@ fn text(targets: &[TargetInfo]) -> String {
         [
             target.kind.clone(),
             target.name.clone(),
-            words::phase(target.phase).to_owned(),
+            words::stand(target),
             timing::clock(&target.since),
             target.plugins.iter().map(|plugin| output::plugin_name(plugin)).collect::<Vec<_>>().join(", "),
             target.expires.as_deref().map(timing::clock).unwrap_or_default(),
@@ -74,6 +74,8 @@ mod tests {
             since: "2026-11-21T09:00:00.123Z".to_owned(),
             created: "2026-11-21T09:00:00.123Z".to_owned(),
             expires: None,
+            stop_cause: None,
+            waived: false,
             plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
             waits_for: None,
         };
