@@ -14,6 +14,7 @@ use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use ebb_wire::unit::IDEMPOTENCY_KEY;
 
 use super::{Clock, Functions, Ledger, Platform, Queue, QueueFaults, Random, Runtime, Table, settings};
 
@@ -42,8 +43,10 @@ const LANDING_MS: u64 = 30_000;
 /// The documents of the targets, and the behavior of the cluster that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
-    /// Units of each target.
+    /// Scripts of each target.
     pub units: usize,
+    /// Webhooks of each target. Their server refuses connections.
+    pub webhooks: usize,
     /// How long a script runs, in milliseconds.
     pub millis: u64,
     /// First tries that fail.
@@ -79,6 +82,8 @@ pub struct Works {
     pub waits: u32,
     /// When a cluster that gives no answer, or none that helps, was asked.
     pub unanswered: Vec<u64>,
+    /// How often each webhook was called, by its idempotency key.
+    pub calls: BTreeMap<String, u32>,
 }
 
 /// The relays of all clusters.
@@ -218,12 +223,15 @@ impl ebb_flow::ports::Relay for Relays {
     }
 }
 
-/// No unit is a webhook.
-struct Nowhere;
+/// The server of all webhooks, which refuses connections.
+struct Nowhere(Arc<Mutex<Works>>);
 
 #[async_trait]
 impl Call for Nowhere {
-    async fn call(&self, _: Request) -> Result<Response, CallError> {
+    async fn call(&self, request: Request) -> Result<Response, CallError> {
+        let key = request.headers.iter().find(|(name, _)| name == IDEMPOTENCY_KEY);
+        let key = key.map(|(_, value)| value.clone()).unwrap_or_default();
+        *self.0.lock().expect("no panic while it is held").calls.entry(key).or_default() += 1;
         Err(CallError::Connect("as designed".to_owned()))
     }
 }
@@ -251,7 +259,10 @@ fn plugin(design: &Design) -> String {
                 defaults: {timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}\npreStart:\n";
     let unit =
         |number: usize| format!("  u{number}: {{pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}}}\n");
-    head.to_owned() + &(0..design.units).map(unit).collect::<String>()
+    let webhook =
+        |number: usize| format!("  w{number}: {{webhook: {{url: \"https://nowhere.example.org/\"}}}}\n");
+    let scripts = (0..design.units).map(unit);
+    head.to_owned() + &scripts.chain((0..design.webhooks).map(webhook)).collect::<String>()
 }
 
 impl Fleet {
@@ -276,7 +287,7 @@ impl Fleet {
             clock: Arc::new(Clock(runtime.clone())),
             random: Arc::new(Random::new(1)),
             relay: Arc::new(relay),
-            outside: Arc::new(Nowhere),
+            outside: Arc::new(Nowhere(Arc::clone(&works))),
             platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
             queue: Arc::new(Queue::new(runtime.clone(), Arc::clone(&functions), 1, faults)),
             settings: settings(LANDING_MS),

@@ -14,6 +14,7 @@ const PROMISE: u64 = 2 * MINUTE;
 
 const CALM: Design = Design {
     units: 1,
+    webhooks: 0,
     millis: SECOND,
     fails: 0,
     slots: usize::MAX,
@@ -74,6 +75,19 @@ fn a_cluster_that_refuses_delays_nothing_else() {
 #[test]
 fn a_cluster_that_is_slow_to_say_not_now_delays_nothing_else() {
     others_are_served_beside(BUSY, 200);
+}
+
+/// The runs wait for a cluster that is down, and have something else to do. No hint of the queue arrives.
+#[test]
+fn other_units_of_a_run_do_not_wait_for_a_silent_cluster() {
+    const TARGETS: usize = 20;
+    const TRIES: u32 = 3;
+    let fleet = Fleet::new(Design { webhooks: 1, lost: 100, ..CALM });
+    fleet.create(HANGS, TARGETS, 24 * 60);
+    fleet.pass(15 * MINUTE);
+    let calls: Vec<u32> = fleet.works().calls.values().copied().collect();
+    assert_eq!((calls, fleet.broken()), (vec![TRIES; TARGETS], vec![]));
+    assert!(fleet.works().unanswered.iter().any(|&at| at >= 10 * MINUTE));
 }
 
 /// Three times as many units as one invocation sends; each script takes more than half of its time.

@@ -122,7 +122,12 @@ async fn once<'a>(env: &'a Env, id: &RunId, when: When, place: &mut Place<'a>) -
         return Ok(Looked::Changed);
     }
     if place.is_late(env) {
-        return later(env, id, &root, &clusters, when).await;
+        let is_relayed = |unit| run.unit(unit).is_some_and(|unit| unit.work.is_relayed());
+        let waits = match open.iter().all(|(unit, _)| is_relayed(*unit)) {
+            true => silent_until(env, &clusters),
+            false => None,
+        };
+        return later(env, id, &root, waits, when).await;
     }
     if stops {
         if let Some(work) = settle::settle(env, &run, &view).await? {
@@ -178,15 +183,21 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
     named.into_iter().map(|cluster| breaker::name(env, cluster)).collect()
 }
 
-/// Leaves a run to a later look, because too little time is left to wait for its clusters.
+/// Returns when the first of `clusters` is asked again; `None` if one of them may be asked now.
+fn silent_until(env: &Env, clusters: &BTreeSet<String>) -> Option<Timestamp> {
+    let times: Option<Vec<_>> = clusters.iter().map(|cluster| breaker::open_until(env, cluster)).collect();
+    times?.into_iter().min()
+}
+
+/// Leaves a run to a later look, because too little time is left to wait for its clusters. `asked`: nothing of the run can
+/// be done before that.
 async fn later(
     env: &Env,
     id: &RunId,
     root: &Head,
-    clusters: &BTreeSet<String>,
+    asked: Option<Timestamp>,
     when: When,
 ) -> Result<Looked, FlowError> {
-    let asked = clusters.iter().filter_map(|cluster| breaker::open_until(env, cluster)).min();
     let soonest = env.now().plus(BUSY_WAIT);
     let next = asked.map_or(soonest, |at| at.max(soonest));
     if when == When::Anyway {
