@@ -27,6 +27,9 @@ const IDLE_READS: u64 = 4;
 const SLICE_READS: u64 = 4;
 /// Units that one invocation sends; the rest is passed on, which makes the run due.
 const SLICE: u64 = 50;
+/// Writes of an invocation that completes a join and has no sends left: it makes the run due and passes the unit behind the
+/// join on, whose invocation claims the delivery.
+const JOIN_WRITES: u64 = 2;
 /// Units per head item; whoever completes the last one of an item looks at the others.
 const ITEM: u64 = 256;
 /// *State*: the head of a run stays below 1 KB, and so its update at one write unit.
@@ -92,17 +95,15 @@ impl Row {
         let pages = units.div_ceil(PAGE);
         // Of the writers that complete a join over several items, each may see that it is complete, and go on.
         let twice = if shape.joins() { items - 1 } else { 0 };
-        let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1) + IDLE_READS;
+        let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
+        let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
+        let passes = invocations + JOIN_WRITES * late;
         // A join reads what it waits for, and whoever tells the outcome reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
-            ("write units", self.write_units.ceil() as u64, of_units + RUN_UNITS + invocations),
-            (
-                "sized write units",
-                self.sized_write_units,
-                of_units + RUN_UNITS + UNKNOWN_ENTRIES + invocations,
-            ),
-            ("writes", self.writes, of_units + RUN_WRITES + invocations),
+            ("write units", self.write_units.ceil() as u64, of_units + RUN_UNITS + passes),
+            ("sized write units", self.sized_write_units, of_units + RUN_UNITS + UNKNOWN_ENTRIES + passes),
+            ("writes", self.writes, of_units + RUN_WRITES + passes),
             ("reads", self.reads, most_reads + 2 * items + queries),
             ("bytes of the largest head", self.largest_head as u64, HEAD_BYTES),
             ("webhooks", self.webhooks as u64, units + twice),
