@@ -16,7 +16,9 @@ use tokio::sync::Notify;
 use crate::env::Env;
 use crate::ports::{Relay, RelayError};
 
-/// The wait after the first request in a row that was not answered; it doubles with each further one.
+/// A silent cluster is asked again after this part of its silence: an outage delays work by a quarter more at most.
+const WAIT_PART: u64 = 4;
+/// The shortest wait.
 const FIRST_WAIT_MS: u64 = 5_000;
 /// The longest wait.
 const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
@@ -43,6 +45,8 @@ pub(crate) struct Breakers {
 struct Circuit {
     /// Requests in a row that were not answered. Those that were under way together count as one.
     failures: u32,
+    /// When the first of them began.
+    silent: Option<Timestamp>,
     /// When the last of them ended.
     failed: Option<Timestamp>,
     /// The cluster is asked again then.
@@ -64,9 +68,14 @@ impl Circuit {
         self.failures == 0 && self.answered.is_some_and(|at| now.since(at).0 < FRESH_MS)
     }
 
-    fn answer(&mut self, now: Timestamp) {
+    fn close(&mut self) {
         self.failures = 0;
+        self.silent = None;
         self.retry = None;
+    }
+
+    fn answer(&mut self, now: Timestamp) {
+        self.close();
         self.answered = Some(now);
     }
 
@@ -74,8 +83,7 @@ impl Circuit {
     fn postpone(&mut self, begun: Timestamp, now: Timestamp) {
         let has_hung = now.since(begun).0 >= HUNG_MS;
         let helped_since = self.has_answered_since(begun);
-        self.failures = 0;
-        self.retry = None;
+        self.close();
         if !has_hung {
             self.answered = Some(now);
         } else if !helped_since {
@@ -95,13 +103,14 @@ impl Circuit {
         let hung = now.since(begun).0 >= HUNG_MS;
         self.failures = self.failures.saturating_add(1).max(if hung { OPENS_AT } else { 1 });
         self.failed = Some(now);
-        self.retry = Some(now.plus(wait(self.failures)));
+        let silent = *self.silent.get_or_insert(begun);
+        self.retry = Some(now.plus(wait(now.since(silent))));
     }
 }
 
-fn wait(failures: u32) -> Millis {
-    let doubled = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
-    Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(LONGEST_WAIT_MS))
+/// Returns the wait after a request without an answer at the end of a silence.
+fn wait(silence: Millis) -> Millis {
+    Millis((silence.0 / WAIT_PART).clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS))
 }
 
 impl Breakers {
@@ -285,9 +294,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_minutes() {
-        let waits = [1, 2, 3, 7, 8, u32::MAX].map(|failures| wait(failures).0 / 1000);
-        assert_eq!(waits, [5, 10, 20, 300, 300, 300]);
+    fn waits_grow_with_the_silence_up_to_minutes() {
+        let waits = [0, 15, 40, 600, 1_200, 86_400].map(|silence: u64| wait(Millis(silence * 1000)).0 / 1000);
+        assert_eq!(waits, [5, 5, 10, 150, 300, 300]);
+        let at = |seconds: u64| Timestamp(seconds * 1000);
+        let mut circuit = Circuit::default();
+        let mut asked = 0;
+        let mut requests = 0;
+        // A cluster that is away for ten minutes, and hangs.
+        while asked < 600 {
+            circuit.fail(at(asked), at(asked + 15));
+            asked = circuit.retry.unwrap().0 / 1000;
+            requests += 1;
+        }
+        assert!(asked <= 600 * 5 / 4 + 15, "asked after {asked} s");
+        assert!(requests <= 15, "{requests} requests");
+        circuit.answer(at(asked));
+        circuit.fail(at(asked + 1), at(asked + 2));
+        assert_eq!(circuit.retry, Some(at(asked + 7)));
     }
 
     #[test]
@@ -300,10 +324,10 @@ mod tests {
         lost.fail(at(0), at(2));
         assert!(!lost.is_open(at(2)));
         lost.fail(at(3), at(3));
-        assert!(lost.is_open(at(12)) && !lost.is_open(at(13)));
+        assert!(lost.is_open(at(7)) && !lost.is_open(at(8)));
         let mut hung = Circuit::default();
         hung.fail(at(0), at(15));
-        assert!(hung.is_open(at(24)) && !hung.is_open(at(25)));
+        assert!(hung.is_open(at(19)) && !hung.is_open(at(20)));
         // An answer ends the wait, too.
         hung.answer(at(25));
         assert_eq!(hung.retry, None);
