@@ -22,7 +22,7 @@ use crate::{kubectl, program};
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(25);
+pub(crate) const LOOK: Duration = Duration::from_millis(25);
 
 /// Looks until there is something to see.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {

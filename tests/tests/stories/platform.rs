@@ -1,6 +1,6 @@
 //! A sandbox platform that asks for one life of one sandbox, as persistently as platforms do.
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ebb_wire::api::{Phase, TargetDetail};
 use ebb_wire::cloudevents::{self, Asked};
@@ -9,7 +9,7 @@ use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::sign::{self, MessageId, Secret};
 use reqwest::StatusCode;
 
-use crate::place::{Dev, until};
+use crate::place::{Dev, LOOK, PATIENCE};
 
 /// What the platform does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,13 +91,19 @@ impl Platform {
 
     /// Waits until the sandbox is there and the platform was told so: who deletes earlier is told only that it is gone.
     async fn reach(&self, dev: &Dev, phase: Phase) -> Result<(), reqwest::Error> {
-        until(&format!("{phase:?}"), async || match self.look(dev).await {
-            Ok(Some(seen)) if seen.info.phase == phase && seen.telling.is_none() => Some(Ok(())),
-            Ok(Some(seen)) if matches!(seen.info.phase, Phase::Failed | Phase::Stuck) => panic!("{seen:#?}"),
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
-        })
-        .await
+        let since = Instant::now();
+        loop {
+            let seen = self.look(dev).await?;
+            let is_reached = |seen: &TargetDetail| seen.info.phase == phase && seen.telling.is_none();
+            if seen.as_ref().is_some_and(is_reached) {
+                return Ok(());
+            }
+            let is_stuck =
+                seen.as_ref().is_some_and(|seen| matches!(seen.info.phase, Phase::Failed | Phase::Stuck));
+            let waited = since.elapsed();
+            assert!(!is_stuck && waited < PATIENCE, "{phase:?} is awaited for {waited:?}: {seen:#?}");
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// What the server knows of the sandbox.
