@@ -118,8 +118,8 @@ pub async fn send(
                 put_off(env, run, this, at).await?;
                 return Ok(Sent::later(Some(Wake::Recorded(at))));
             }
-            Undo::Something { known: undone, more: further, possible: until } => {
-                known.extend(undone);
+            Undo::Something { made, more: further, possible: until } => {
+                known.extend(undo::known(env, unit, made).await?);
                 // A skipped unit has no outputs. The undo removes what the other units made all the same.
                 let skipped = known.values_mut().filter(|produced| **produced == Produced::Skipped);
                 skipped.for_each(|produced| *produced = Produced::Absent);
@@ -130,6 +130,8 @@ pub async fn send(
     }
     let at = ebb_spec::plan::UnitAt { moment: run.moment().into(), unit: this.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
+    // The request may take long, and so may many others at the same time.
+    drop(known);
     let sent = match rendered {
         Err(error) => Sent::failed(ReasonCode::Render, &error.to_string()),
         Ok(Rendered::Skipped(reason)) => Sent::ended(Ended::Skipped(skip_text(&reason))),

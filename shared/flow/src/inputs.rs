@@ -1,12 +1,12 @@
 //! What a unit reads: outputs of its own run and of earlier ones, from memory or the table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ebb_engine::{Attempt, Moment, Unit};
-use ebb_spec::plan::{UnitAt, UnitPlan};
+use ebb_spec::plan::{Read, UnitAt, UnitPlan};
 use ebb_spec::render::{Known, Produced};
-use ebb_wire::record::{Record, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::value::Outputs;
 
 use crate::env::Env;
@@ -24,9 +24,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Keeps what a unit of `run` has just made.
-    pub fn learn(&self, run: &Run, unit: Unit, produced: Produced) {
+    /// Keeps what a unit of `run` has just made, without outputs that no unit of `run` reads.
+    pub fn learn(&self, run: &Run, unit: Unit, mut produced: Produced) {
         let at = UnitAt { moment: run.moment().into(), unit: unit.0 };
+        if let Produced::Outputs(outputs) = &mut produced
+            && !outputs.is_empty()
+        {
+            let read: HashSet<&str> =
+                reads(run).filter(|read| read.at == at).map(|read| &*read.output).collect();
+            outputs.retain(|name, _| read.contains(&**name));
+        }
         self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
     }
 
@@ -77,7 +84,12 @@ impl Memory {
 /// # Errors
 /// The store's.
 pub async fn known(env: &Env, run: &Run, unit: &UnitPlan, memory: &Memory) -> Result<Known, FlowError> {
-    read(env, run, unit.reads.iter().map(|read| read.at).collect(), memory).await
+    read(env, run, sources(unit).collect(), memory).await
+}
+
+/// Returns the units that `unit` reads, without those that it undoes.
+fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitAt> {
+    unit.reads.iter().map(|read| read.at).filter(|at| !unit.undoes.contains(at))
 }
 
 /// Reads what any of `units` reads, all at once: those that are sent side by side would each read the same.
@@ -86,7 +98,7 @@ pub async fn known(env: &Env, run: &Run, unit: &UnitPlan, memory: &Memory) -> Re
 /// The store's.
 pub async fn prepare(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Result<(), FlowError> {
     let plans = units.iter().filter_map(|&unit| run.unit(unit));
-    let wanted = plans.flat_map(|unit| unit.reads.iter().map(|read| read.at)).collect();
+    let wanted = plans.flat_map(sources).collect();
     read(env, run, wanted, memory).await.map(drop)
 }
 
@@ -104,7 +116,7 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -
     for (moment, units) in missing {
         let found = if moment == run.moment() {
             let records = env.store.read_records(&run.id, &units).await?;
-            current(env, &units, &records).await?
+            current(env, run, moment, &units, &records).await?
         } else {
             let earlier = memory.earlier(env, run, moment).await?;
             let wanted: Vec<Unit> =
@@ -113,7 +125,7 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -
                 true => Vec::new(),
                 false => env.store.read_records(&earlier.id, &wanted).await?,
             };
-            let mut found = current(env, &wanted, &records).await?;
+            let mut found = current(env, run, moment, &wanted, &records).await?;
             for &unit in &units {
                 found.entry(unit).or_insert(Produced::Absent);
             }
@@ -130,10 +142,12 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -
     Ok(known)
 }
 
-/// What done units made: the success of the highest try is the one that counts, because a unit that is done gets no
-/// further try. A done unit without a record has no outputs.
+/// Returns what done units of `moment` made, without outputs that no unit of `run` reads. The success of the highest try
+/// is the one that counts, because a unit that is done gets no further try. A done unit without a record has no outputs.
 async fn current(
     env: &Env,
+    run: &Run,
+    moment: Moment,
     units: &[Unit],
     found: &[(Unit, Attempt, Record)],
 ) -> Result<BTreeMap<Unit, Produced>, FlowError> {
@@ -158,25 +172,31 @@ async fn current(
             }
         }
     }
-    produced.extend(records::all_outputs(env, made, |_, outputs| records::produced(outputs)).await?);
+    let of_moment = reads(run).filter(|read| Moment::from(read.at.moment) == moment);
+    let read: HashSet<(Unit, &str)> =
+        of_moment.map(|read| (Unit(read.at.unit), read.output.as_str())).collect();
+    let keep = |unit: &Unit, mut outputs: Outputs| {
+        outputs.retain(|name, _| read.contains(&(*unit, name.as_str())));
+        records::produced(outputs)
+    };
+    produced.extend(records::all_outputs(env, made, keep).await?);
     Ok(produced)
 }
 
-/// All distinct outputs with which any try of a unit has succeeded, in the order in which they came to light: what
+/// Returns what the units of `run` read.
+fn reads(run: &Run) -> impl Iterator<Item = &Read> {
+    run.event().units.iter().flat_map(|unit| &unit.reads)
+}
+
+/// Returns all distinct outputs with which any try of a unit has succeeded, in the order in which they came to light: what
 /// comes later does not change the places of the others.
-///
-/// # Errors
-/// The store's.
-pub async fn successes(env: &Env, tries: &[&Record]) -> Result<Vec<Outputs>, FlowError> {
+pub fn successes(tries: &[&Record]) -> Vec<Kept> {
     let mut results: Vec<&TryResult> =
         tries.iter().flat_map(|record| record.result.iter().chain(&record.others)).collect();
     results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
-    let mut all = Vec::new();
-    for result in results.into_iter().filter(|result| result.verdict == Verdict::Succeeded) {
-        let outputs = records::outputs(env, result).await?;
-        if !all.contains(&outputs) {
-            all.push(outputs);
-        }
-    }
-    Ok(all)
+    // The digest of a success is that of its outputs.
+    let mut digests = HashSet::new();
+    let successes = results.into_iter().filter(|result| result.verdict == Verdict::Succeeded);
+    let distinct = successes.filter(|result| digests.insert(&result.digest));
+    distinct.map(|result| result.outputs.clone()).collect()
 }

@@ -163,12 +163,12 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// Returns the outputs that a result kept.
+/// Returns outputs that were kept.
 ///
 /// # Errors
 /// The store's; [`FlowError::Broken`] when the bucket lost them.
-pub async fn outputs(env: &Env, result: &TryResult) -> Result<Outputs, FlowError> {
-    some_outputs(env, &result.outputs, |outputs| outputs).await
+pub async fn outputs(env: &Env, kept: &Kept) -> Result<Outputs, FlowError> {
+    some_outputs(env, kept, |outputs| outputs).await
 }
 
 /// Reads the outputs of many results, 32 at once, and returns `keep` of each, in no order.

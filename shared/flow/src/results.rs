@@ -331,7 +331,7 @@ pub async fn resume(
         }
         Verdict::Succeeded if result.next.is_some() => again_for_more(env, run, this).await,
         Verdict::Succeeded => {
-            memory.learn(run, this.unit, records::produced(records::outputs(env, result).await?));
+            memory.learn(run, this.unit, records::produced(records::outputs(env, &result.outputs).await?));
             done_as_recorded(env, run, this).await
         }
         Verdict::Failed => match result.next {

@@ -10,7 +10,7 @@ use ebb_spec::plan::{UnitAt, UnitPlan, Work};
 use ebb_spec::render::{Known, Produced};
 use ebb_wire::callback::ReasonCode;
 use ebb_wire::id::RunId;
-use ebb_wire::record::{Record, TryResult, Verdict};
+use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::value::Outputs;
 
 use crate::env::Env;
@@ -29,8 +29,8 @@ pub enum Undo {
     Later(Timestamp),
     /// This.
     Something {
-        /// Outputs of the undone units, for rendering.
-        known: Known,
+        /// The outputs of the undone units; `None` for a unit that has not succeeded.
+        made: BTreeMap<UnitAt, Option<Kept>>,
         /// How many further things it has to take away after this one: successes of other tries with other outputs.
         more: u32,
         /// Until when a receiver that gave no answer may still act. Before, an answer that there is nothing is not final.
@@ -104,7 +104,7 @@ pub async fn decide(
     let mut started = false;
     let mut landed = Timestamp(0);
     let mut possible = Timestamp(0);
-    let mut variants: BTreeMap<UnitAt, Vec<Outputs>> = BTreeMap::new();
+    let mut variants: BTreeMap<UnitAt, Vec<Kept>> = BTreeMap::new();
     for (moment, units) in by_moment {
         let earlier = memory.earlier(env, run, moment).await?;
         if earlier.view.is_none() {
@@ -142,7 +142,7 @@ pub async fn decide(
                 let acts = tries.iter().filter_map(|record| acts_until(env, undone, record));
                 possible = acts.fold(possible, Ord::max);
             }
-            variants.insert(at, inputs::successes(env, &tries).await?);
+            variants.insert(at, inputs::successes(&tries));
         }
     }
     if !started {
@@ -158,19 +158,39 @@ pub async fn decide(
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
     };
     let index = if count > 1 { taken_away(env, run, position).await? } else { 0 };
-    let known = variants
+    let made = variants
         .into_iter()
         .map(|(at, mut list)| {
             let last = list.len().saturating_sub(1);
-            let produced = match list.is_empty() {
-                true => Produced::Absent,
-                false => records::produced(list.swap_remove(index.min(last))),
-            };
-            (at, produced)
+            (at, (!list.is_empty()).then(|| list.swap_remove(index.min(last))))
         })
         .collect();
     let more = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(Undo::Something { known, more, possible })
+    Ok(Undo::Something { made, more, possible })
+}
+
+/// Reads what the undo `unit` reads of the outputs that were `made`.
+///
+/// # Errors
+/// The store's; [`FlowError::Broken`] when the bucket lost some.
+pub async fn known(
+    env: &Env,
+    unit: &UnitPlan,
+    made: BTreeMap<UnitAt, Option<Kept>>,
+) -> Result<Known, FlowError> {
+    let mut known: Known = unit.undoes.iter().map(|&at| (at, Produced::Absent)).collect();
+    let is_read = |at: UnitAt, name: &str| unit.reads.iter().any(|read| read.at == at && read.output == name);
+    let keep = |at: &UnitAt, mut outputs: Outputs| {
+        outputs.retain(|name, _| is_read(*at, name));
+        records::produced(outputs)
+    };
+    let made = made.into_iter().filter_map(|(at, kept)| Some((at, kept?)));
+    // A unit of which nothing is read needs no request to the bucket.
+    let (read, other): (Vec<_>, Vec<_>) =
+        made.partition(|(at, _)| unit.reads.iter().any(|read| read.at == *at));
+    known.extend(other.into_iter().map(|(at, _)| (at, Produced::Outputs(BTreeMap::new()))));
+    known.extend(records::all_outputs(env, read, keep).await?);
+    Ok(known)
 }
 
 /// Whether a try surely did nothing: skipped, or never sent because it could not be. What a sweep has sent may have been

@@ -33,18 +33,41 @@ pub(crate) async fn outputs_that_nothing_refers_to_are_not_read() {
     world.create("a", "two").await;
     world.phase("a", Phase::Ready).await;
     world.told("a", &["ready"]).await;
-    let stored = world.state("a", Moment::BeforeReady).await;
-    let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {
-        Kept::Bucket(key) => Some(key.clone()),
-        _ => None,
-    });
-    let kept: Vec<String> = kept.collect();
+    let kept = kept(&world, "a").await;
     assert_eq!(kept.len(), 1, "what is kept is in the bucket");
     remove(&world, &kept[0]);
     let target = world.target("a").await.unwrap();
     let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
     assert_eq!(outputs, json!({"id": {"value": "the-id"}}));
     assert_eq!(target.runs[0].units.len(), 2);
+}
+
+/// An undo that reads nothing of what its unit made needs no object of the bucket.
+pub(crate) async fn an_undo_reads_only_what_it_uses() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::ok(json!({"text": "x".repeat(10_000)})));
+    let text = "preStart:\n  make:\n    webhook: {url: \"RECEIVER/make\"}\n    outputs: {text: {value: \"${response.body.text}\"}}\n\
+                postStop:\n  drop: {undoes: make, webhook: {url: \"RECEIVER/drop\"}}\n";
+    world.publish(&plugin("big@1.0.0", text)).await;
+    world.create("a", "big").await;
+    world.phase("a", Phase::Ready).await;
+    world.told("a", &["ready"]).await;
+    let kept = kept(&world, "a").await;
+    assert_eq!(kept.len(), 1, "what is kept is in the bucket");
+    remove(&world, &kept[0]);
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /drop").len(), 1);
+}
+
+/// The objects of the bucket in which outputs of `preStart` are.
+async fn kept(world: &World, name: &str) -> Vec<String> {
+    let stored = world.state(name, Moment::BeforeReady).await;
+    let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {
+        Kept::Bucket(key) => Some(key.clone()),
+        _ => None,
+    });
+    kept.collect()
 }
 
 /// Removes an object of the bucket behind the server's back.

@@ -9,12 +9,13 @@ use ebb_wire::api::{Certainty, Existing};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::OutputValue;
 use ebb_wire::limits;
-use ebb_wire::record::{Record, Verdict};
+use ebb_wire::record::{Kept, Record, Verdict};
 
 use crate::api::waive;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::inputs;
+use crate::records;
 use crate::run::Run;
 use crate::tell::output_value;
 use crate::undo;
@@ -177,8 +178,9 @@ async fn name(env: &Env, of_run: &mut [Remnant], room: &mut usize) -> Result<Vec
     for Remnant { unit, existing, .. } in of_run.iter_mut() {
         let Some(tries) = records.get(unit) else { continue };
         let tries: Vec<&Record> = tries.iter().collect();
-        let made = match inputs::successes(env, &tries).await {
-            Ok(all) => all.into_iter().next_back().unwrap_or_default(),
+        let last = inputs::successes(&tries).pop().unwrap_or(Kept::Nothing);
+        let made = match records::outputs(env, &last).await {
+            Ok(made) => made,
             // The rest of the answer is of use without them.
             Err(FlowError::Broken(reason) | FlowError::Store(StoreError::Broken { reason, .. })) => {
                 tracing::error!(%run, unit = existing.unit, reason, "stored outputs are lost");
