@@ -219,11 +219,12 @@ impl Look {
     }
 }
 
-/// Returns when a try may start that follows a failed one.
+/// Returns when a try may start that follows a failed one. A success has a next try, too, if an undo has more to remove, but
+/// the invocation that recorded the success sends it.
 fn waits_until(this: Try, records: &Records) -> Option<Timestamp> {
     let before = Attempt(this.attempt.0.checked_sub(1)?);
-    let next = records.get(&(this.unit, before))?.result.as_ref()?.next?;
-    Some(Timestamp(next))
+    let result = records.get(&(this.unit, before))?.result.as_ref()?;
+    Some(Timestamp(result.next?)).filter(|_| result.verdict == Verdict::Failed)
 }
 
 /// Returns whether the try is the first one since its unit was reopened. The next try of an undo that has more to remove has
