@@ -365,7 +365,7 @@ impl Expiries for Store {
     async fn release_plan(&self, digest: &str, life: &str) -> Stored<()> {
         match self.dynamo.release_plan_item(digest, life).await? {
             Release::Removed(Body::Object(key)) => self.bucket.remove(&key).await,
-            Release::Missing => self.remove_unnamed(digest).await,
+            Release::Missing | Release::Foreign => self.remove_unnamed(digest).await,
             Release::Removed(Body::Inline(_)) | Release::Kept => Ok(()),
         }
     }

@@ -37,8 +37,11 @@ enum Changed {
 /// The outcome of a released hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// Others hold the plan, or it stays for good.
+    /// Others held the plan beside the life and still do, or it stays for good.
     Kept,
+    /// Others hold the plan, and the life does not. They may have stored it after an earlier release had removed its item
+    /// and not its object.
+    Foreign,
     /// The plan was removed; its place.
     Removed(Body),
     /// There is no such plan. An earlier release may have removed its item and not its object.
@@ -128,8 +131,9 @@ impl Dynamo {
                 Changed::No(None) => return Ok(Release::Missing),
                 Changed::No(Some(item)) => item,
             };
-            if !lives("DeleteItem", &item)?.iter().any(|of| of == life) {
-                return Ok(Release::Kept);
+            let holders = lives("DeleteItem", &item)?;
+            if !holders.iter().any(|of| of == life) {
+                return Ok(if holders.is_empty() { Release::Kept } else { Release::Foreign });
             }
             let mut release = Expression::default();
             let (held, own, one_life) =

@@ -84,8 +84,11 @@ pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: W
     store.put_object(&former, plan.clone()).await.unwrap();
     store.release_plan(&key, "k1").await.unwrap();
     assert_eq!(store.get_object(&former).await.unwrap(), None);
+    // Another life keeps the plan before the repetition.
+    store.put_object(&former, plan.clone()).await.unwrap();
     store.put_plan(&key, &plan, "k2").await.unwrap();
     store.release_plan(&key, "k1").await.unwrap();
+    assert_eq!(store.get_object(&former).await.unwrap(), None);
     assert_eq!(store.get_plan(&key).await.unwrap(), Some(plan));
 }
 
