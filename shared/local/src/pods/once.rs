@@ -55,8 +55,13 @@ pub async fn run_once(
     };
     folder::write_json(&run.work.request(), &Received { at_ms: supervisor::now_ms(), request })?;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
-    let around =
-        Surroundings { state, path, extra_env: once.extra_env, life: Life::OfStarter, containers: None };
+    let around = Surroundings {
+        state,
+        path,
+        extra_env: once.extra_env,
+        life: Life::OfStarter { starter: std::process::id() },
+        containers: None,
+    };
     let child = start::start(&run.work, &around, once.program.as_deref()).await?;
     if let Some(mut child) = child {
         if let Some(mut output) = child.stdout.take() {

@@ -41,7 +41,7 @@ pub(super) async fn start(
         .stdin(Stdio::from(lock))
         .stdout(match around.life {
             Life::Own => Stdio::null(),
-            Life::OfStarter => Stdio::piped(),
+            Life::OfStarter { .. } => Stdio::piped(),
         })
         .stderr(Stdio::from(errors));
     tokio::process::Command::from(command).spawn().map(Some).map_err(PodsError::Spawn)

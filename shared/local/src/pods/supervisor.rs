@@ -169,7 +169,7 @@ fn carry(from: PipeReader, mut log: LogWriter, life: Life, watch: &ScriptWatch) 
     stream::carry(from, &watch.sender(), move |bytes| {
         // A full disk must not stop the script.
         let _ = log.push(bytes);
-        if life == Life::OfStarter {
+        if matches!(life, Life::OfStarter { .. }) {
             let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
         }
     });
@@ -178,13 +178,13 @@ fn carry(from: PipeReader, mut log: LogWriter, life: Life, watch: &ScriptWatch) 
 /// Starts a thread that looks for the request to cancel the script, and for the end of a starter that it must not
 /// outlive.
 fn look_for_cancellation(work: &Work, life: Life, watch: &ScriptWatch) {
-    let (work, events, starter) = (work.clone(), watch.sender(), getppid());
+    let (work, events) = (work.clone(), watch.sender());
     std::thread::spawn(move || {
         loop {
             let asked: Option<Cancel> = folder::read_json(&work.cancel()).unwrap_or(None);
             let grace = match asked {
                 Some(asked) => Some(Duration::from_millis(asked.grace_ms)),
-                None => (life == Life::OfStarter && getppid() != starter).then_some(GRACE),
+                None => has_outlived(life).then_some(GRACE),
             };
             if let Some(grace) = grace {
                 // The supervisor no longer listens only when it is about to exit.
@@ -196,8 +196,31 @@ fn look_for_cancellation(work: &Work, life: Life, watch: &ScriptWatch) {
     });
 }
 
+/// Returns whether the starter has ended that the script must not outlive. Its number was noted before this process was
+/// started: a starter that ended since then is not the parent any more.
+fn has_outlived(life: Life) -> bool {
+    match life {
+        Life::Own => false,
+        Life::OfStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
+    }
+}
+
 /// Milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_starter_that_ended_before_the_script_began_is_missed() {
+        let parent = u32::try_from(getppid().as_raw()).unwrap();
+        assert!(!has_outlived(Life::OfStarter { starter: parent }));
+        // This process is not its own parent, as any other that is none.
+        assert!(has_outlived(Life::OfStarter { starter: std::process::id() }));
+        assert!(!has_outlived(Life::Own));
+    }
 }

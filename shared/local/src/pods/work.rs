@@ -42,8 +42,8 @@ pub(super) struct Surroundings {
 pub(super) enum Life {
     /// It goes on, for whoever opens the relay next.
     Own,
-    /// It is killed, and until then it prints to the supervisor's standard output too.
-    OfStarter,
+    /// It is killed when the process `starter` has ended, and until then it prints to the supervisor's standard output too.
+    OfStarter { starter: u32 },
 }
 
 /// Asks a supervisor to end the script.
