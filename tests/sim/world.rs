@@ -1,6 +1,7 @@
 //! Everything together, and the life of one target in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +24,7 @@ const SWEEP_MS: u64 = 60_000;
 const LOOK_MS: u64 = 1_000;
 /// After this much virtual time a life that has not come to rest is given up.
 const PATIENCE_MS: u64 = 6 * 3_600_000;
-/// Nothing is due for longer, whatever else hangs or dies.
+/// Nothing is due for longer, whatever else hangs. The time of sweeps that died does not count.
 const LATEST_MS: u64 = 5 * 60_000;
 /// How long the world is watched after the end: longer than the queue can hold a message.
 const LINGER_MS: u64 = 1_200_000;
@@ -239,11 +240,22 @@ impl World {
     pub fn sweep(self: &Arc<Self>) {
         let sweeper = Arc::clone(self);
         self.runtime.spawn(async move {
+            // Since when there has been no sweep that came to its end.
+            let mut lost: Vec<Range<u64>> = Vec::new();
             loop {
+                let began = sweeper.runtime.elapsed();
                 sweeper.runtime.sleep(SWEEP_MS).await;
                 // A sweep that died is followed by the next one.
-                sweeper.functions.sweep().await.ok();
-                sweeper.overdue.fetch_max(sweeper.table.overdue(), Ordering::Relaxed);
+                let died = sweeper.functions.sweep().await.is_err();
+                let now = sweeper.runtime.elapsed();
+                if died {
+                    lost.push(began..now);
+                }
+                let overdue = sweeper.table.overdue();
+                let due = now.saturating_sub(overdue);
+                let of_dead =
+                    lost.iter().map(|lost| lost.end.saturating_sub(lost.start.max(due))).sum::<u64>();
+                sweeper.overdue.fetch_max(overdue.saturating_sub(of_dead), Ordering::Relaxed);
             }
         });
     }
