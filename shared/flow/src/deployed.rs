@@ -12,7 +12,7 @@ mod variables;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use aws_types::SdkConfig;
+use aws_config::SdkConfig;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -90,7 +90,7 @@ impl PartialEq for Source {
 impl Source {
     /// Reads the environment. One request is sent, if a secret is named.
     async fn read(host: Option<String>) -> Result<Self, DeployedError> {
-        let config = aws::config()?;
+        let config = aws::config().await?;
         let variables = Variables::read(&config).await?;
         Ok(Self { config, variables, host })
     }

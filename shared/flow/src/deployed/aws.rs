@@ -1,21 +1,17 @@
-//! How AWS is reached from within Lambda: where, as whom, and by one HTTP client for all services.
+//! How functions reach AWS: the settings of all clients, which share one HTTP client.
 //!
-//! Lambda says all of it in the environment, so nothing is looked for in files, in the metadata of a machine, or by
-//! requests: what would look there is not linked.
+//! Lambda sets region and credentials in the environment and never changes them while an instance lives. Nothing else is
+//! asked: neither the metadata service of a machine nor STS, whose answers would delay the first event.
 
-use std::env::var;
 use std::time::Duration;
 
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::SharedCredentialsProvider;
-use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
-use aws_sdk_dynamodb::config::{BehaviorVersion, StalledStreamProtectionConfig};
+use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, ConfigLoader, SdkConfig};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_types::SdkConfig;
-use aws_types::region::Region;
-use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 
 use super::DeployedError;
 
@@ -29,32 +25,19 @@ const OPERATION: Duration = Duration::from_secs(8);
 /// A connection that was idle for longer is not used again.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Returns the settings of the clients of the table and the queue; [`patient`] makes those of the others. They come from
-/// `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, which Lambda sets and never changes
-/// while a function lives, and `AWS_ENDPOINT_URL` or `AWS_ENDPOINT_URL_SERVICE`, which it does not set. Sends no request.
+/// Returns the settings of the clients of the table and the queue. [`patient`] makes those of the others.
+///
+/// The region is `AWS_REGION`. Credentials are `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
+/// `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_SERVICE` name other endpoints, if they are set. Sends no request.
 ///
 /// # Errors
 /// [`DeployedError::Missing`].
-pub(super) fn config() -> Result<SdkConfig, DeployedError> {
-    let required = |name| var(name).map_err(|_| DeployedError::Missing(name));
-    let (id, secret) = (required("AWS_ACCESS_KEY_ID")?, required("AWS_SECRET_ACCESS_KEY")?);
-    let token = var("AWS_SESSION_TOKEN").ok().filter(|token| !token.is_empty());
-    let credentials = Credentials::new(id, secret, token, None, "environment");
-    let config = SdkConfig::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(required("AWS_REGION")?))
-        .credentials_provider(SharedCredentialsProvider::new(credentials))
-        .service_config(Places);
-    Ok(bounded(config).build())
-}
-
-/// Bounds how long requests take, and how long connections are kept.
-fn bounded(config: aws_types::sdk_config::Builder) -> aws_types::sdk_config::Builder {
-    let client = Builder::new().pool_idle_timeout(IDLE);
-    config
-        .timeout_config(timeouts(ATTEMPT))
-        // Each service would make its own, and read the certificates of authorities for itself.
-        .http_client(client.tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https())
+pub(super) async fn config() -> Result<SdkConfig, DeployedError> {
+    let config = loader().load().await;
+    match config.region() {
+        Some(_) => Ok(config),
+        None => Err(DeployedError::Missing("AWS_REGION")),
+    }
 }
 
 /// Returns `config` with the time that the bucket and the secret may take.
@@ -69,19 +52,22 @@ pub(super) fn patient(config: &SdkConfig) -> SdkConfig {
         .build()
 }
 
-fn timeouts(attempt: Duration) -> TimeoutConfig {
-    TimeoutConfig::builder().operation_attempt_timeout(attempt).operation_timeout(OPERATION).build()
+fn loader() -> ConfigLoader {
+    aws_config::defaults(BehaviorVersion::latest())
+        .region(EnvironmentVariableRegionProvider::new())
+        .credentials_provider(EnvironmentVariableCredentialsProvider::new())
+        .timeout_config(timeouts(ATTEMPT))
+        // Each service would make a client of its own, and read the certificates of authorities again.
+        .http_client(
+            Builder::new()
+                .pool_idle_timeout(IDLE)
+                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+                .build_https(),
+        )
 }
 
-/// Where services are, if not at AWS.
-#[derive(Debug)]
-struct Places;
-
-impl LoadServiceConfig for Places {
-    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
-        let service = key.service_id().to_uppercase().replace(' ', "_");
-        var(format!("{}_{service}", key.env())).or_else(|_| var(key.env())).ok()
-    }
+fn timeouts(attempt: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(attempt).operation_timeout(OPERATION).build()
 }
 
 #[cfg(test)]
@@ -99,16 +85,9 @@ mod tests {
     use super::*;
 
     /// The settings of a function whose services are all at one address.
-    fn towards(listener: &TcpListener) -> SdkConfig {
+    async fn towards(listener: &TcpListener) -> SdkConfig {
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
-                "id", "key", None, None, "test",
-            )))
-            .endpoint_url(url);
-        bounded(config).build()
+        loader().test_credentials().region("us-east-1").endpoint_url(url).load().await
     }
 
     async fn listener() -> TcpListener {
@@ -140,7 +119,7 @@ mod tests {
     #[tokio::test]
     async fn a_service_that_never_answers_is_given_up() {
         let listener = listener().await;
-        let config = towards(&listener);
+        let config = towards(&listener).await;
         let accepted = never_answers(listener);
         let slow = patient(&config);
         let (sqs, s3) = (aws_sdk_sqs::Client::new(&config), aws_sdk_s3::Client::new(&slow));
@@ -164,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_service_is_waited_for() {
         let listener = listener().await;
-        let config = towards(&listener);
+        let config = towards(&listener).await;
         let router = Router::new().fallback(|| async {
             tokio::time::sleep(ATTEMPT / 2).await;
             ([("content-type", "application/x-amz-json-1.0")], "{}")
@@ -179,7 +158,7 @@ mod tests {
     #[tokio::test]
     async fn an_object_that_stops_in_between_is_given_up() {
         let listener = listener().await;
-        let config = towards(&listener);
+        let config = towards(&listener).await;
         let router = Router::new().fallback(|| async {
             let begins = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"begins"))]);
             ([("content-length", "1000")], Body::from_stream(begins.chain(futures::stream::pending())))

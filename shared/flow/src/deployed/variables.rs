@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::error::DisplayErrorContext;
-use aws_types::SdkConfig;
 use serde_json::Value;
 
 use super::DeployedError;
