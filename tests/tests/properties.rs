@@ -292,6 +292,28 @@ fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
     check_starts(&world).expect("the third unit starts when the second one has ended");
 }
 
+/// The sender of a webhook dies, and the callback that it worked for comes again. The request is repeated before its
+/// deadline, so that what the first one has made becomes known.
+#[test]
+fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
+    let mut units = vec![
+        SetupUnit::plain(Kind::Pod, 1_000, &[]),
+        SetupUnit::plain(Kind::AtOnce, 1_000, &[0]),
+        SetupUnit::plain(Kind::AtOnce, 1_000, &[0]),
+    ];
+    units[0].fate = Fate::Fails(1);
+    units[2].makes = Makes::PerTry;
+    let mut deadly = 0;
+    for write in 1..40 {
+        let world = Arc::new(World::new(&Scenario::of(units.clone()), Faults::default()));
+        points::disturb(&world, None, [write].into());
+        let end = world.live();
+        assert_eq!(end.left, BTreeSet::new(), "the sender died at write {write}\n{}", world.story());
+        deadly += usize::from(facts(&world).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));
+    }
+    assert!(deadly > 0, "no sender of the webhook died");
+}
+
 /// The deadline of a unit is five minutes.
 #[test]
 fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {

@@ -54,12 +54,14 @@ pub async fn leave(
     if !switch::holds(Rule::RepetitionsWait) {
         return claim(env, run, units).await;
     }
-    let mine = note_starts(env, run, unsent(env, run, units).await?).await?;
-    let (left, relayed): (Vec<_>, Vec<_>) = mine.into_iter().partition(|one| one.is_posted);
-    if !left.is_empty() {
+    let open = unsent(env, run, units).await?;
+    // The first sender may have died, also one that had claimed them.
+    let is_left = open.iter().any(|one| one.is_posted && !one.is_put_off);
+    let mine = note_starts(env, run, open).await?;
+    if is_left {
         dispatch::hasten(env, &run.id, env.now().plus(env.settings.sending())).await?;
     }
-    Ok(relayed.into_iter().map(|one| one.try_of).collect())
+    Ok(mine.into_iter().filter(|one| !one.is_posted).map(|one| one.try_of).collect())
 }
 
 /// Takes the lease of a webhook's try that may have been posted before. One of the callers that saw the same record gets it.
