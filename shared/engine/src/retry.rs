@@ -42,6 +42,17 @@ pub fn next_block(attempt: Attempt, tries: u32) -> Attempt {
     Attempt(attempt.0.div_ceil(tries).saturating_mul(tries).saturating_add(1))
 }
 
+/// Returns the number of the block of `tries` in which `attempt` is, from 0.
+pub fn block(attempt: Attempt, tries: u32) -> u32 {
+    attempt.0.saturating_sub(1) / tries.max(1)
+}
+
+/// Returns the first try of an undo that is reopened after `attempt`. It leaves out one block, so that a pass over the results
+/// that an undo takes away is a sequence of blocks without a gap, and ends before the pass that follows.
+pub fn next_pass(attempt: Attempt, tries: u32) -> Attempt {
+    next_block(next_block(attempt, tries), tries)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +79,14 @@ mod tests {
         let blocks: Vec<u32> = [1, 2, 3, 4].map(|n| next_block(Attempt(n), 3).0).to_vec();
         assert_eq!(blocks, [4, 4, 4, 7]);
         assert_eq!(next_block(Attempt(1), 1), Attempt(2));
+    }
+
+    #[test]
+    fn two_passes_have_a_block_between_them() {
+        let blocks: Vec<u32> = (1..=7).map(|n| block(Attempt(n), 3)).collect();
+        assert_eq!(blocks, [0, 0, 0, 1, 1, 1, 2]);
+        let passes: Vec<u32> = [1, 2, 3, 4].map(|n| next_pass(Attempt(n), 3).0).to_vec();
+        assert_eq!(passes, [7, 7, 7, 10]);
+        assert_eq!(next_pass(Attempt(1), 1), Attempt(3));
     }
 }

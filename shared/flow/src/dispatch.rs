@@ -112,7 +112,7 @@ pub async fn send(
     let mut more = 0;
     let mut possible = Timestamp(0);
     if !unit.undoes.is_empty() {
-        match undo::decide(env, run, unit, this.unit, memory).await? {
+        match undo::decide(env, run, unit, this, memory).await? {
             Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
             Undo::Later(at) => {
                 put_off(env, run, this, at).await?;
@@ -130,7 +130,7 @@ pub async fn send(
     }
     let at = ebb_spec::plan::UnitAt { moment: run.moment().into(), unit: this.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
-    // The request may take long, and so may many others at the same time.
+    // Many requests may be under way at a time, and each may take long.
     drop(known);
     let sent = match rendered {
         Err(error) => Sent::failed(ReasonCode::Render, &error.to_string()),

@@ -30,9 +30,8 @@ impl Memory {
         if let Produced::Outputs(outputs) = &mut produced
             && !outputs.is_empty()
         {
-            let read: HashSet<&str> =
-                reads(run).filter(|read| read.at == at).map(|read| &*read.output).collect();
-            outputs.retain(|name, _| read.contains(&**name));
+            let read: ReadOutputs = reads(run).filter(|read| read.at == at).collect();
+            read.retain(at, outputs);
         }
         self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
     }
@@ -172,15 +171,29 @@ async fn current(
             }
         }
     }
-    let of_moment = reads(run).filter(|read| Moment::from(read.at.moment) == moment);
-    let read: HashSet<(Unit, &str)> =
-        of_moment.map(|read| (Unit(read.at.unit), read.output.as_str())).collect();
+    let read: ReadOutputs = reads(run).collect();
     let keep = |unit: &Unit, mut outputs: Outputs| {
-        outputs.retain(|name, _| read.contains(&(*unit, name.as_str())));
+        read.retain(UnitAt { moment: moment.into(), unit: unit.0 }, &mut outputs);
         records::produced(outputs)
     };
     produced.extend(records::all_outputs(env, made, keep).await?);
     Ok(produced)
+}
+
+/// The outputs that some units read, by their producers.
+pub(crate) struct ReadOutputs<'a>(HashSet<(UnitAt, &'a str)>);
+
+impl<'a> FromIterator<&'a Read> for ReadOutputs<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a Read>>(reads: I) -> Self {
+        Self(reads.into_iter().map(|read| (read.at, read.output.as_str())).collect())
+    }
+}
+
+impl ReadOutputs<'_> {
+    /// Removes the outputs of the unit `at` that are not read.
+    pub(crate) fn retain<V>(&self, at: UnitAt, outputs: &mut BTreeMap<String, V>) {
+        outputs.retain(|name, _| self.0.contains(&(at, name.as_str())));
+    }
 }
 
 /// Returns what the units of `run` read.

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use ebb_engine::retry::next_block;
+use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Tell;
-use ebb_engine::{Change, Event, Moment, RunPhase, Status, TargetPhase, Unit, View, accept};
+use ebb_engine::{Attempt, Change, Event, Moment, RunPhase, Status, TargetPhase, Unit, View, accept};
 use ebb_store::{TargetHead, TellState, Transition};
 use ebb_wire::callback::Reason;
 use ebb_wire::id::RunId;
@@ -39,7 +39,7 @@ pub async fn reopen(env: &Env, id: &RunId, units: &[Unit]) -> Result<bool, FlowE
     let epoch = run::epoch(&view);
     for &unit in units {
         let attempt = run::attempt(&view, unit);
-        let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
+        let to = after(&run, unit, attempt);
         run.patch(env, &accept(Event::Reopened { unit, attempt, epoch, to })).await?.ok();
     }
     wake(env, &run, epoch).await?;
@@ -64,9 +64,8 @@ pub async fn waive(
     let epoch = run::epoch(view);
     for &unit in units {
         let seen = run::attempt(view, unit);
-        let tries = run.unit(unit).map_or(1, |unit| unit.retry.attempts);
         let failed = view.status(unit) == Status::Failed;
-        let attempt = if failed { next_block(seen, tries) } else { seen };
+        let attempt = if failed { after(run, unit, seen) } else { seen };
         if failed {
             // Not before this is it recorded: what died here and is retried is tried, and not over.
             run.patch(env, &accept(Event::Reopened { unit, attempt: seen, epoch, to: attempt })).await?.ok();
@@ -79,6 +78,13 @@ pub async fn waive(
     }
     wake(env, run, epoch).await?;
     Ok(true)
+}
+
+/// Returns the try at which a reopened unit goes on. An undo begins a new pass over what it takes away.
+fn after(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
+    let Some(plan) = run.unit(unit) else { return next_block(attempt, 1) };
+    let next = if plan.undoes.is_empty() { next_block } else { next_pass };
+    next(attempt, plan.retry.attempts)
 }
 
 /// Has the run looked at now; a closed one is opened for it. Whoever is about to close it or to put it off has not

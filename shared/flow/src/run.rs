@@ -24,7 +24,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run of an id; `None`: there is none.
+    /// Returns the run of an id; `None`: there is none, or it was removed.
     ///
     /// # Errors
     /// The store's; a plan that cannot be read.
@@ -73,6 +73,11 @@ impl Run {
     /// The cluster where a unit's pods and objects go; `None`: the control plane's default.
     pub fn cluster(&self, unit: Unit) -> Option<&str> {
         self.unit(unit).and_then(|unit| self.loaded.plan.cluster(unit))
+    }
+
+    /// Returns whether a relay runs the unit.
+    pub fn is_relayed(&self, unit: Unit) -> bool {
+        self.unit(unit).is_some_and(|unit| unit.work.is_relayed())
     }
 
     /// The name of the plugin that a unit is of, without its version; `None` for a plan that lacks the unit's resource.

@@ -3,9 +3,9 @@
 //! Flow: read the earlier run's state, seal the undone units there, then read all their tries' records. A success that
 //! arrives after the seal sees it and reopens the undo; one that arrived before is in the records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Change, Moment, Patch, Shard, Timestamp, Unit};
+use ebb_engine::{Change, Moment, Patch, Shard, Timestamp, Unit, retry};
 use ebb_spec::plan::{UnitAt, UnitPlan, Work};
 use ebb_spec::render::{Known, Produced};
 use ebb_wire::callback::ReasonCode;
@@ -13,9 +13,10 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::{Kept, Record, TryResult, Verdict};
 use ebb_wire::value::Outputs;
 
+use crate::dispatch::Try;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::inputs::{self, Memory};
+use crate::inputs::{self, Memory, ReadOutputs};
 use crate::records;
 use crate::run::Run;
 use crate::switch::{self, Rule};
@@ -86,7 +87,8 @@ async fn tries_of(env: &Env, run: &RunId, units: &[Unit]) -> Result<BTreeMap<Uni
     Ok(tries)
 }
 
-/// What the undo `unit` (at `position` of `run`) has to do. Its undone units are sealed already.
+/// Returns what the try `this` of the undo `unit` has to do. Its undone units are sealed already. A try that is sent again has
+/// to do the same, also when its result is recorded.
 ///
 /// # Errors
 /// The store's.
@@ -94,7 +96,7 @@ pub async fn decide(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
-    position: Unit,
+    this: Try,
     memory: &Memory,
 ) -> Result<Undo, FlowError> {
     let mut by_moment: BTreeMap<Moment, Vec<Unit>> = BTreeMap::new();
@@ -157,7 +159,7 @@ pub async fn decide(
         Work::Removal => 1,
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
     };
-    let index = if count > 1 { taken_away(env, run, position).await? } else { 0 };
+    let index = if count > 1 { taken_away(env, run, unit, this).await? } else { 0 };
     let made = variants
         .into_iter()
         .map(|(at, mut list)| {
@@ -179,17 +181,18 @@ pub async fn known(
     made: BTreeMap<UnitAt, Option<Kept>>,
 ) -> Result<Known, FlowError> {
     let mut known: Known = unit.undoes.iter().map(|&at| (at, Produced::Absent)).collect();
-    let is_read = |at: UnitAt, name: &str| unit.reads.iter().any(|read| read.at == at && read.output == name);
+    let read: ReadOutputs = unit.reads.iter().collect();
     let keep = |at: &UnitAt, mut outputs: Outputs| {
-        outputs.retain(|name, _| is_read(*at, name));
+        read.retain(*at, &mut outputs);
         records::produced(outputs)
     };
-    let made = made.into_iter().filter_map(|(at, kept)| Some((at, kept?)));
-    // A unit of which nothing is read needs no request to the bucket.
-    let (read, other): (Vec<_>, Vec<_>) =
-        made.partition(|(at, _)| unit.reads.iter().any(|read| read.at == *at));
-    known.extend(other.into_iter().map(|(at, _)| (at, Produced::Outputs(BTreeMap::new()))));
-    known.extend(records::all_outputs(env, read, keep).await?);
+    let is_read = |at: UnitAt| unit.reads.iter().any(|read| read.at == at);
+    // The undo gets no object from the bucket whose outputs it does not read.
+    let made = made.into_iter().filter_map(|(at, kept)| {
+        let kept = kept?;
+        Some((at, if is_read(at) { kept } else { Kept::Nothing }))
+    });
+    known.extend(records::all_outputs(env, made, keep).await?);
     Ok(known)
 }
 
@@ -231,7 +234,7 @@ fn acts_until(env: &Env, unit: &UnitPlan, record: &Record) -> Option<Timestamp> 
     Some(landed.plus(ebb_engine::Millis(webhook.acts_within_ms.unwrap_or(unit.timeout_ms))))
 }
 
-/// How many further things the undo has to take away after its present try. What it undoes is sealed already.
+/// Returns how many further things the undo has to take away after the try `this`. What it undoes is sealed already.
 ///
 /// # Errors
 /// The store's.
@@ -239,10 +242,10 @@ pub async fn more(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
-    position: Unit,
+    this: Try,
     memory: &Memory,
 ) -> Result<u32, FlowError> {
-    Ok(match decide(env, run, unit, position, memory).await? {
+    Ok(match decide(env, run, unit, this, memory).await? {
         Undo::Something { more, .. } => more,
         Undo::Nothing(_) | Undo::Later(_) => 0,
     })
@@ -252,13 +255,18 @@ fn key(run: &Run, at: UnitAt) -> Option<&str> {
     Some(run.loaded.plan.unit(at)?.key.as_str())
 }
 
-/// How many things the undo has taken away in this pass: the successes since the last one that had nothing after it. A
-/// reopened undo begins a new pass, for more may have come to light.
-async fn taken_away(env: &Env, run: &Run, position: Unit) -> Result<usize, FlowError> {
-    let tries = env.store.read_records(&run.id, &[position]).await?;
-    let results = tries.iter().rev().filter_map(|(_, _, record)| record.result.as_ref());
-    let successes = results.filter(|result| result.verdict == Verdict::Succeeded);
-    Ok(successes.take_while(|result| result.next.is_some()).count())
+/// Returns how many things the undo has taken away in this pass before the try `this`: one in each block of tries before that
+/// of `this`, back to the last block without a success. A reopened undo leaves a block out: a try of the pass before whose
+/// success is recorded late does not count.
+async fn taken_away(env: &Env, run: &Run, unit: &UnitPlan, this: Try) -> Result<usize, FlowError> {
+    let block = |attempt| retry::block(attempt, unit.retry.attempts);
+    let tries = env.store.read_records(&run.id, &[this.unit]).await?;
+    let succeeded = |record: &Record| {
+        record.result.as_ref().is_some_and(|it| it.verdict == Verdict::Succeeded && it.next.is_some())
+    };
+    let successes = tries.iter().filter(|(_, _, record)| succeeded(record));
+    let blocks: BTreeSet<u32> = successes.map(|(_, attempt, _)| block(*attempt)).collect();
+    Ok((0..block(this.attempt)).rev().take_while(|block| blocks.contains(block)).count())
 }
 
 /// The undo units of `undone`, as far as they belong to the run of `moment`.

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use ebb_engine::Moment;
+use ebb_flow::dispatch::{Sender, Try};
+use ebb_flow::inputs::Memory;
+use ebb_flow::run::Run;
 use ebb_wire::api::{Certainty, Phase, UnitState};
 use serde_json::{Value, json};
 
-use crate::world::{Call, Reply, World, eventually, find, plugin};
+use crate::world::{Call, Reply, World, eventually, find, plugin, run_id};
 
 fn made(id: &str) -> Value {
     json!({"status": "succeeded", "outputs": {"id": id}})
@@ -70,6 +74,85 @@ pub(crate) async fn after_the_teardown() {
     assert_eq!(find(&target, "preStart", "make").unwrap().state, UnitState::Cancelled);
     assert!(world.why("a").await.exists.is_empty());
     world.told("a", &["gone", "gone"]).await;
+}
+
+/// A try of an undo is sent again after its result was recorded.
+pub(crate) async fn a_repeated_try_undoes_the_same() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.receiver.on("POST /undo", |_, _| Reply::status(202));
+    world.publish(&document("timeout: 5m")).await;
+    world.create("a", "makes").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    for id in ["x", "y", "z"] {
+        world.callback(call.token(), &made(id)).await;
+    }
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    let done = json!({"status": "succeeded"});
+    for number in 1..3 {
+        let call = world.receiver.call("POST /undo", number).await;
+        world.callback(call.token(), &done).await.is(204);
+    }
+    let last = world.receiver.call("POST /undo", 3).await;
+    let state = world.state("a", Moment::AfterStop).await;
+    let (unit, attempt, _) = state.records[1];
+    send_again(&world, Try { unit, attempt, epoch: state.heads[0].head.epoch }).await;
+    let again = world.receiver.call("POST /undo", 4).await;
+    let second = &world.receiver.calls("POST /undo")[1];
+    assert_eq!((again.header("webhook-id"), &again.body), (second.header("webhook-id"), &second.body));
+    world.callback(again.token(), &done).await;
+    world.callback(last.token(), &done).await.is(204);
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(undone(&world), ids(["x", "y", "z"]));
+}
+
+/// The undo of a late result begins at the first result again. A try of the pass before is sent again, and does not count.
+pub(crate) async fn a_new_pass_undoes_everything() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.receiver.on("POST /undo", |_, _| Reply::status(202));
+    world.publish(&document("timeout: 5m")).await;
+    world.create("a", "makes").await;
+    let make = world.receiver.call("POST /make", 1).await;
+    world.callback(make.token(), &made("x")).await.is(204);
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    let done = json!({"status": "succeeded"});
+    let first = world.receiver.call("POST /undo", 1).await;
+    let before = last_try(&world).await;
+    world.callback(first.token(), &done).await.is(204);
+    world.phase("a", Phase::Gone).await;
+    world.callback(make.token(), &made("y")).await.is(204);
+    let second = world.receiver.call("POST /undo", 2).await;
+    assert_eq!(second.body["id"], "x");
+    world.callback(make.token(), &made("z")).await.is(204);
+    send_again(&world, before).await;
+    let again = world.receiver.call("POST /undo", 3).await;
+    assert_eq!((again.header("webhook-id"), &again.body), (first.header("webhook-id"), &first.body));
+    world.callback(again.token(), &done).await;
+    world.callback(second.token(), &done).await;
+    for (number, id) in [(4, "x"), (5, "y"), (6, "z")] {
+        let call = world.receiver.call("POST /undo", number).await;
+        assert_eq!(call.body["id"], id);
+        world.callback(call.token(), &done).await.is(204);
+    }
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(world.receiver.calls("POST /undo").len(), 6);
+}
+
+/// Returns the last try of the undo of the sandbox `a` that has a record.
+async fn last_try(world: &World) -> Try {
+    let state = world.state("a", Moment::AfterStop).await;
+    let (unit, attempt, _) = *state.records.last().unwrap();
+    Try { unit, attempt, epoch: state.heads[0].head.epoch }
+}
+
+/// Sends a try of the undo of the sandbox `a` again.
+async fn send_again(world: &World, this: Try) {
+    let env = world.stack().env();
+    let run = Run::load(env, &run_id("a", Moment::AfterStop)).await.unwrap().unwrap();
+    ebb_flow::dispatch::send(env, &run, this, &Memory::default(), Sender::Result).await.unwrap();
 }
 
 /// Both tries were given up, and both had succeeded. Their successes come at the same time.
@@ -157,7 +240,7 @@ outputs:"#;
     let run = crate::world::run_id("a", ebb_engine::Moment::AfterStop);
     eventually("both undos", async || {
         let mut said = BTreeSet::new();
-        for attempt in 1..40 {
+        for attempt in 1..100 {
             let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/undo&attempt={attempt}")).await;
             if log.status == 200 {
                 said.extend(log.body.lines().map(str::to_owned));

@@ -207,7 +207,7 @@ impl Look {
         let mut open: BTreeMap<Option<&str>, Option<Timestamp>> = BTreeMap::new();
         let mut sends = Vec::new();
         for (_, Try { unit, attempt, .. }) in work {
-            let relayed = run.unit(unit).is_some_and(|unit| unit.work.is_relayed());
+            let relayed = run.is_relayed(unit);
             let cluster = run.cluster(unit).filter(|_| relayed);
             let until = || breaker::open_until(env, &breaker::name(env, cluster));
             match relayed.then(|| *open.entry(cluster).or_insert_with(until)).flatten() {
@@ -268,7 +268,7 @@ pub(super) async fn expire(
         let ended = complete::checked(run, unit, ended);
         let more = match unit.undoes.is_empty() {
             true => 0,
-            false => undo::more(env, run, unit, this.unit, memory).await?,
+            false => undo::more(env, run, unit, this, memory).await?,
         };
         let progress = results::conclude(env, run, this, &ended, more, memory).await?;
         all.ready.extend(progress.ready);
