@@ -11,11 +11,16 @@ use ebb_flow::drive::drive;
 use ebb_flow::env::Loaded;
 use ebb_flow::ports::Message;
 use ebb_flow::sweep::{self, When};
-use ebb_flow::{Env, FlowError, Settings, Warm, complete, finish, receive};
+use ebb_flow::{
+    Env, FlowError, Settings, Warm, complete,
+    finish::{self, Teller},
+    receive,
+};
 use ebb_spec::compile::{self, Bound};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_store::{Due, MoveTarget as _, RunHead, StopCause, TargetHead};
+use ebb_store::{Due, MoveTarget as _, RunHead, TargetHead};
 use ebb_wire::id::RunId;
+use ebb_wire::lifecycle::TargetStopCause;
 
 use super::choice::Budget;
 use super::gates::Gates;
@@ -258,7 +263,7 @@ impl Place {
         place.table.guard(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
         place.spawn(Invocation::Begin, async move {
-            if let Some(work) = finish::begin(&env, &target, begun, &loaded).await? {
+            if let Some(work) = finish::begin(&env, &target, begun, &loaded, Teller::Queue).await? {
                 drive(&env, work).await?;
             }
             Ok(Ended::Answered)
@@ -367,7 +372,9 @@ impl Place {
                 }
             }
             Invocation::Delete => self.spawn(invocation, async move {
-                receive::delete(&env, KIND, NAME, UID, StopCause::Deleted).await.map(|()| Ended::Answered)
+                receive::delete(&env, KIND, NAME, UID, TargetStopCause::Deleted)
+                    .await
+                    .map(|()| Ended::Answered)
             }),
             Invocation::Sweep(run) => self.spawn(invocation, async move {
                 sweep::sweep_run(&env, &run, When::Due).await.map(|()| Ended::Answered)

@@ -9,7 +9,7 @@ use ebb_store::{
     Due, Expiry, HolderEntry, ListPage, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord,
     Objects, OpenObject, PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult,
     QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList,
-    Transition, WritePlugins,
+    Tombstone, Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
@@ -211,8 +211,8 @@ impl ReadTarget for Table {
         self.read(|state| state.targets.get(&key).cloned()).await
     }
 
-    async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
-        self.read(|state| state.tombstones.contains(uid)).await
+    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>> {
+        self.read(|state| state.tombstones.get(uid).copied()).await
     }
 }
 
@@ -226,8 +226,8 @@ impl MoveTarget for Table {
             let written = seen == transition.seen;
             if written {
                 state.targets.insert(key, target.clone());
-                if let Some(uid) = &transition.tombstone {
-                    state.tombstones.insert(uid.clone());
+                if let Some(tombstone) = &transition.tombstone {
+                    state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
                 }
                 if let Some(new) = &transition.run {
                     let mut head = Head::new(Epoch::FIRST);
@@ -246,10 +246,10 @@ impl MoveTarget for Table {
         .await
     }
 
-    async fn put_tombstone(&self, uid: &str, _: Timestamp) -> Stored<()> {
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
         self.write("PutItem", |state| {
-            state.tombstones.insert(uid.to_owned());
-            ((), move || format!("tombstone {uid}"))
+            state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
+            ((), move || format!("tombstone {}", tombstone.uid))
         })
         .await
     }
@@ -427,8 +427,10 @@ impl ListTargets for Table {
             let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
             let of_list = state.targets.iter().filter(|(_, target)| target.list() == list);
             let found = of_list.filter(|(key, target)| later(key) && of_kind(target));
-            let targets = found.map(|(_, target)| target.clone()).take(limit).collect();
-            ListPage { targets, misplaced: Vec::new() }
+            let targets: Vec<_> = found.map(|(_, target)| target.clone()).take(limit).collect();
+            let last = targets.last().filter(|_| targets.len() == limit);
+            let next = last.map(|last| (last.kind.clone(), last.name.clone()));
+            ListPage { targets, next, ..ListPage::default() }
         })
         .await
     }

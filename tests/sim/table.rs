@@ -1,6 +1,6 @@
 //! The table and the bucket in memory, with every write numbered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -50,7 +50,7 @@ pub struct State {
     /// Targets by kind and name.
     pub targets: BTreeMap<(String, String), TargetHead>,
     /// Uids that have ended.
-    pub tombstones: BTreeSet<String>,
+    pub tombstones: BTreeMap<String, Timestamp>,
     /// Marks of what works.
     pub marks: BTreeMap<Mark, Timestamp>,
     /// Plans by digest.

@@ -240,7 +240,7 @@ impl World {
     pub fn sweep(self: &Arc<Self>) {
         let sweeper = Arc::clone(self);
         self.runtime.spawn(async move {
-            // Since when there has been no sweep that came to its end.
+            // The times of sweeps that died, with the pauses before them.
             let mut lost: Vec<Range<u64>> = Vec::new();
             loop {
                 let began = sweeper.runtime.elapsed();

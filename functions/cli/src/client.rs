@@ -1,5 +1,6 @@
 //! The server's api, as the commands use it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_wire::api::{
@@ -197,13 +198,14 @@ impl Client {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
-    /// All targets of a kind, or of every kind: those that are `gone`, or the others.
+    /// Returns all targets of a kind, or of every kind: those that are `gone`, or the others. Returns beside them why further
+    /// ones cannot be read.
     pub(crate) async fn targets(
         &self,
         kind: Option<&str>,
         gone: bool,
-    ) -> Result<Vec<TargetInfo>, ClientError> {
-        let mut targets = Vec::new();
+    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), ClientError> {
+        let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         let mut after: Option<String> = None;
         loop {
             let mut url = self.url(&["targets"]);
@@ -218,8 +220,9 @@ impl Client {
             }
             let page: TargetPage = self.read(self.authorized(self.http.get(url))).await?;
             targets.extend(page.targets);
+            damaged.extend(page.damaged);
             if page.next.is_none() || page.next == after {
-                return Ok(targets);
+                return Ok((targets, damaged));
             }
             after = page.next;
         }

@@ -19,7 +19,7 @@ use crate::ports::{Relay, RelayError};
 /// A silent cluster is asked again after this part of its silence: an outage delays work by a quarter more at most.
 const WAIT_PART: u64 = 4;
 /// The shortest wait.
-const FIRST_WAIT_MS: u64 = 5_000;
+const SHORTEST_WAIT_MS: u64 = 5_000;
 /// The longest wait.
 const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
 /// Unanswered requests in a row that open a circuit: a single one may have been lost on its way.
@@ -110,7 +110,7 @@ impl Circuit {
 
 /// Returns the wait after a request without an answer at the end of a silence.
 fn wait(silence: Millis) -> Millis {
-    Millis((silence.0 / WAIT_PART).clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS))
+    Millis((silence.0 / WAIT_PART).clamp(SHORTEST_WAIT_MS, LONGEST_WAIT_MS))
 }
 
 impl Breakers {
@@ -233,7 +233,7 @@ pub(crate) fn open_until(env: &Env, cluster: &str) -> Option<Timestamp> {
 /// Returns when `cluster`, which has just given no answer, is to be asked again.
 pub(crate) fn retry_at(env: &Env, cluster: Option<&str>) -> Timestamp {
     let (cluster, now) = (name(env, cluster), env.now());
-    let soonest = now.plus(Millis(FIRST_WAIT_MS));
+    let soonest = now.plus(Millis(SHORTEST_WAIT_MS));
     env.warm.breakers.lock().get(&cluster).and_then(|circuit| circuit.retry).unwrap_or(soonest).max(soonest)
 }
 

@@ -97,8 +97,7 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Taken,
     let only = |taken| Ok((taken, FollowUp::default()));
     let ProvenToken { claims, expiry: expired } = token;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(Taken::Gone) };
-    // Another instance may have removed the run since this one remembers it.
-    if retention::is_removed(env, &run).await? {
+    if retention::is_being_removed(env, &run).await? {
         return only(Taken::Gone);
     }
     let Some(unit) = run.unit(claims.unit) else { return only(Taken::Forbidden) };

@@ -18,7 +18,7 @@ use crate::claim;
 use crate::dispatch::{self, Sender, Sent, Try, Wake};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::finish;
+use crate::finish::{self, Teller};
 use crate::inputs::{self, Memory};
 use crate::observe;
 use crate::ports::Message;
@@ -65,12 +65,21 @@ pub(crate) struct Behalf {
     pub(crate) is_slice: bool,
 }
 
-/// Goes on until nothing is left to do at once: over the ends of runs, into the runs that follow them.
+/// Goes on until nothing is left to do at once: over the ends of runs, into the runs that follow them. The queue passes the
+/// outcome of the last run on.
 ///
 /// # Errors
 /// The first error of the store, after everything that was begun has ended and the run is due to be looked at again.
 pub async fn drive(env: &Env, work: Work) -> Result<(), FlowError> {
-    go_on(env, work, None).await.map(drop)
+    go_on(env, work, None, Teller::Queue).await.map(drop)
+}
+
+/// Does what [`drive`] does, and sends the outcome of the last run. It may wait for the platform.
+///
+/// # Errors
+/// As [`drive`].
+pub(crate) async fn drive_to_outcome(env: &Env, work: Work) -> Result<(), FlowError> {
+    go_on(env, work, None, Teller::Invocation).await.map(drop)
 }
 
 /// Does what [`drive`] does for a look, which makes the run due again by itself. Gives when at the latest, if that matters
@@ -83,10 +92,15 @@ pub(crate) async fn drive_for(
     work: Work,
     behalf: &Behalf,
 ) -> Result<Option<Timestamp>, FlowError> {
-    go_on(env, work, Some(behalf)).await
+    go_on(env, work, Some(behalf), Teller::Queue).await
 }
 
-async fn go_on(env: &Env, work: Work, behalf: Option<&Behalf>) -> Result<Option<Timestamp>, FlowError> {
+async fn go_on(
+    env: &Env,
+    work: Work,
+    behalf: Option<&Behalf>,
+    teller: Teller,
+) -> Result<Option<Timestamp>, FlowError> {
     let until = env.now().plus(Millis(millis(env.settings.budget)));
     let mut next = Some((work, behalf));
     let mut sends = 0;
@@ -103,7 +117,7 @@ async fn go_on(env: &Env, work: Work, behalf: Option<&Behalf>) -> Result<Option<
         };
         next = match over {
             // The following runs do not belong to the look.
-            Some(outcome) => finish::over(env, &work.run, outcome).await?.map(|work| (work, None)),
+            Some(outcome) => finish::over(env, &work.run, outcome, teller).await?.map(|work| (work, None)),
             None => None,
         };
     }

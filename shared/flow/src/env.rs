@@ -275,17 +275,21 @@ impl Env {
         Ok(Arc::clone(loaded.await?))
     }
 
-    /// The facts of a run, from memory or the table; `None`: no such run.
+    /// Returns the facts of a run, from memory or the table; `None`: no such run. Another instance may have removed an old
+    /// run since this one remembers it, so those of an old run always come from the table.
     ///
     /// # Errors
     /// The store's.
     pub async fn facts(&self, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
-        if let Some(facts) = lock(&self.warm.facts).get(run.as_str()) {
+        if let Some(facts) = lock(&self.warm.facts).get(run.as_str())
+            && !self.may_be_removed(&facts)
+        {
             return Ok(Some(facts));
         }
         let facts = self.store.read_root(run).await?.and_then(|head| head.facts);
-        if let Some(facts) = &facts {
-            self.remember_facts(run, facts);
+        match &facts {
+            Some(facts) => self.remember_facts(run, facts),
+            None => self.forget_run(run),
         }
         Ok(facts)
     }
@@ -293,6 +297,11 @@ impl Env {
     /// Keeps the facts of a run in memory.
     pub fn remember_facts(&self, run: &RunId, facts: &RunFacts) {
         lock(&self.warm.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
+    }
+
+    /// Returns whether the run of `facts` is so old that its life may have been removed.
+    pub(crate) fn may_be_removed(&self, facts: &RunFacts) -> bool {
+        self.settings.retention.is_some_and(|retention| facts.started.plus(retention) <= self.now())
     }
 
     /// Drops the facts of a run that was removed.

@@ -22,15 +22,27 @@ use crate::run::Run;
 use crate::switch::{self, Rule};
 use crate::tell;
 
-/// Ends `run`, in which nothing can move any more. Gives what begins after it.
+/// The sender of an outcome to the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Teller {
+    /// The invocation that ends the run: nothing else waits for it.
+    Invocation,
+    /// The invocation that receives a message of the queue.
+    Queue,
+}
+
+/// Ends `run`, in which nothing can move any more. Gives what begins after it. `teller` sends the outcome.
 ///
 /// The target first, then the run is closed: after a crash in between, `sweep` finds the run open, the target moved on,
 /// and only closes.
 ///
 /// # Errors
 /// The store's; safe to repeat.
-pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>, FlowError> {
-    tracing::info!(run = %run.id, ?outcome, "over");
+pub async fn over(env: &Env, run: &Run, outcome: Outcome, teller: Teller) -> Result<Option<Work>, FlowError> {
+    match outcome {
+        Outcome::Succeeded => tracing::debug!(run = %run.id, "over"),
+        _ => tracing::info!(run = %run.id, ?outcome, "over"),
+    }
     let moved = move_target(env, run, |engine| match (engine.phase, run.moment()) {
         // A stop that came while the run was ending: there is nothing left to cancel.
         (TargetPhase::Stopping, moment @ (Moment::BeforeReady | Moment::AfterReady))
@@ -60,7 +72,7 @@ pub async fn over(env: &Env, run: &Run, outcome: Outcome) -> Result<Option<Work>
         // A late success has reopened an undo since: the run stays due, and the target is not done with it.
         reopen::give_back(env, run).await?;
     }
-    after(env, run, moved).await
+    after(env, run, moved, teller).await
 }
 
 /// Whether `run` stays open until the platform has taken its outcome. Has it told, if nobody else was asked to.
@@ -115,7 +127,7 @@ pub async fn settled(env: &Env, run: &Run) -> Result<Option<Work>, FlowError> {
     } else if let Some(root) = env.store.read_root(&run.id).await? {
         remind(env, &run.id, &root.head).await?;
     }
-    after(env, run, moved).await
+    after(env, run, moved, Teller::Queue).await
 }
 
 /// A transition that was made.
@@ -278,13 +290,20 @@ pub async fn close_seen(env: &Env, run: &RunId, root: &Head) -> Result<bool, Flo
     Ok(matches!(env.store.patch_run(run, &patch).await?, ebb_store::Patched::Written(_)))
 }
 
-async fn after(env: &Env, run: &Run, moved: Option<Moved>) -> Result<Option<Work>, FlowError> {
+async fn after(
+    env: &Env,
+    run: &Run,
+    moved: Option<Moved>,
+    teller: Teller,
+) -> Result<Option<Work>, FlowError> {
     let Some(Moved { target, begun }) = moved else { return Ok(None) };
-    begin(env, &target, begun, &run.loaded).await
+    // Units do not wait for the platform.
+    let teller = if begun.is_some() { Teller::Queue } else { teller };
+    begin(env, &target, begun, &run.loaded, teller).await
 }
 
-/// After a transition: tells the platform what is to be told, lets what waits for a gone target's name begin, and
-/// gives the run that has begun with its roots to send.
+/// After a transition: has `teller` send the outcome, lets what waits for a gone target's name begin, and gives the run that
+/// has begun with its roots to send.
 ///
 /// # Errors
 /// The store's.
@@ -293,11 +312,15 @@ pub async fn begin(
     target: &TargetHead,
     begun: Option<(RunId, RunFacts)>,
     loaded: &std::sync::Arc<Loaded>,
+    teller: Teller,
 ) -> Result<Option<Work>, FlowError> {
+    let is_gone = begun.is_none() && target.phase == TargetPhase::Gone;
+    if is_gone {
+        holders::release(env, target).await;
+    }
     if target.tell.is_some() {
-        // The platform's server may be slow, and units do not wait for it. The target is due, should this be lost.
-        let message = Message::Target(target.kind.clone(), target.name.clone());
-        env.queue.send(message, Duration::ZERO).await;
+        // The run or the target is due, should this be lost.
+        send_outcome(env, target, teller).await;
     }
     if let Some((id, facts)) = begun {
         env.remember_plan(loaded);
@@ -305,11 +328,23 @@ pub async fn begin(
         let ready = run.graph().roots().map(|unit| (unit, Attempt::FIRST)).collect();
         return Ok(Some(Work { run, epoch: Epoch::FIRST, ready, over: None, memory: Memory::default() }));
     }
-    if target.phase == TargetPhase::Gone {
-        holders::release(env, target).await;
+    if is_gone {
         return promote(env, &target.kind, &target.name).await;
     }
     Ok(None)
+}
+
+/// Sends the outcome of a target, or has it sent. What a gone target still has to release is left to the queue.
+async fn send_outcome(env: &Env, target: &TargetHead, teller: Teller) {
+    if teller == Teller::Invocation && target.release.is_empty() {
+        if let Err(error) = Box::pin(tell::tell(env, target)).await {
+            let (kind, name) = (&target.kind, &target.name);
+            tracing::warn!(kind, name, %error, "the outcome could not be told; it is told when its run is due");
+        }
+        return;
+    }
+    let message = Message::Target(target.kind.clone(), target.name.clone());
+    env.queue.send(message, Duration::ZERO).await;
 }
 
 /// Lets what waits for the name of a gone target begin, once the platform has accepted that the target is gone.
@@ -339,10 +374,10 @@ pub async fn promote(env: &Env, kind: &str, name: &str) -> Result<Option<Work>, 
             ..seen.clone()
         };
         let step = target::begin(loaded.moments());
-        retention::note_gone(env, &seen).await?;
-        let (transition, begun) = transition(env, &fresh, step, &loaded, None);
+        let (mut transition, begun) = transition(env, &fresh, step, &loaded, None);
+        transition.tombstone = Some(retention::tombstone(env, &seen.uid, seen.since));
         if env.store.move_target(&transition).await? {
-            return Box::pin(begin(env, &transition.target, begun, &loaded)).await;
+            return Box::pin(begin(env, &transition.target, begun, &loaded, Teller::Queue)).await;
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))

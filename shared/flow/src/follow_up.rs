@@ -2,7 +2,7 @@
 
 use ebb_wire::id::RunId;
 
-use crate::drive::{Work, drive};
+use crate::drive::{Work, drive_to_outcome};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::settle;
@@ -33,12 +33,12 @@ impl FollowUp {
     /// The store's; the sweep goes on with the rest.
     pub async fn finish(self, env: &Env) -> Result<(), FlowError> {
         if let Some(work) = self.work {
-            Box::pin(drive(env, work)).await?;
+            Box::pin(drive_to_outcome(env, work)).await?;
         }
         if let Some(run) = self.stopped
             && let Some(work) = Box::pin(settle::stop(env, &run)).await?
         {
-            Box::pin(drive(env, work)).await?;
+            Box::pin(drive_to_outcome(env, work)).await?;
         }
         Ok(())
     }

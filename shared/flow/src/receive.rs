@@ -10,11 +10,11 @@ use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, Document, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin, ResourceDoc, RouteGroup, Sandbox};
 use ebb_spec::plan::Plan;
-use ebb_store::{PluginItem, ReadPlugins, StopCause, StoreError, TargetHead, Transition, Waiting};
+use ebb_store::{PluginItem, ReadPlugins, StoreError, TargetHead, Transition, Waiting};
 use ebb_wire::api::DocumentChange;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult};
+use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, TargetStopCause};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use tracing::Instrument as _;
 
@@ -22,7 +22,7 @@ use crate::api::retry;
 use crate::changes::{self, PinnedVersions};
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
-use crate::finish;
+use crate::finish::{self, Teller};
 use crate::follow_up::FollowUp;
 use crate::holders;
 use crate::offload::offload;
@@ -78,7 +78,8 @@ pub async fn begin(
             Asked::Created | Asked::Updated => create(env, plugins, asked, event).await,
             Asked::Deleted => {
                 let follow_up =
-                    begin_delete(env, (&event.kind, &event.name, &event.uid), StopCause::Deleted).await?;
+                    begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted)
+                        .await?;
                 Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
             }
         }
@@ -100,6 +101,25 @@ async fn create(
     plugins: &dyn ReadPlugins,
     asked: Asked,
     event: &Lifecycle,
+) -> Result<(Answer, FollowUp), FlowError> {
+    let mut held = None;
+    let created = try_create(env, plugins, asked, event, &mut held).await;
+    // Another event took the name after the plan was stored. No target names the life, so nothing else would release it.
+    if let (Some(plan), Ok((Err(_), _)) | Err(_)) = (&held, &created)
+        && let Err(error) = retention::note_refused(env, event, plan).await
+    {
+        tracing::warn!(%error, uid = event.uid, plan, "the plan of a refused life stays");
+    }
+    created
+}
+
+/// Creates a target. `held` becomes the digest of the plan that the life of `event` holds.
+async fn try_create(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: Asked,
+    event: &Lifecycle,
+    held: &mut Option<String>,
 ) -> Result<(Answer, FollowUp), FlowError> {
     let only = |answer| Ok((answer, FollowUp::default()));
     let mut compiled: Option<Compiled> = None;
@@ -126,7 +146,7 @@ async fn create(
             }
             (Creation::Begin(_) | Creation::Wait | Creation::Changed, _) => {}
         }
-        if env.store.is_tombstoned(&event.uid).await? {
+        if env.store.read_tombstone(&event.uid).await?.is_some() {
             return only(Err(stale(event)));
         }
         let plan = match compiled.take() {
@@ -137,6 +157,7 @@ async fn create(
             },
         };
         let plan = compiled.insert(plan);
+        *held = Some(plan.loaded.digest.clone());
         let decision = decide(plan.loaded.moments());
         let undelivered = match &seen {
             Some(target) => tell::untold(env, target).await?.is_some(),
@@ -145,14 +166,14 @@ async fn create(
         match (decision, seen) {
             (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
                 hold(env, event, plan).await?;
-                if let Some(seen) = &seen {
-                    retention::note_gone(env, seen).await?;
-                }
                 let target = fresh(env, event, plan, seen.as_ref());
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);
+                transition.tombstone =
+                    seen.map(|former| retention::tombstone(env, &former.uid, former.since));
                 if env.store.move_target(&transition).await? {
-                    let work = finish::begin(env, &transition.target, begun, &plan.loaded).await?;
+                    let work =
+                        finish::begin(env, &transition.target, begun, &plan.loaded, Teller::Queue).await?;
                     return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
                 }
             }
@@ -486,7 +507,13 @@ async fn list_versions<'a>(
 ///
 /// # Errors
 /// The store's: the caller has to come again.
-pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: StopCause) -> Result<(), FlowError> {
+pub async fn delete(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    uid: &str,
+    cause: TargetStopCause,
+) -> Result<(), FlowError> {
     begin_delete(env, (kind, name, uid), cause).await?.finish(env).await
 }
 
@@ -494,7 +521,7 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: StopCau
 async fn begin_delete(
     env: &Env,
     (kind, name, uid): (&str, &str, &str),
-    cause: StopCause,
+    cause: TargetStopCause,
 ) -> Result<FollowUp, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
@@ -507,7 +534,7 @@ async fn begin_delete(
         let moments = loaded.as_ref().map(|loaded| loaded.moments()).unwrap_or_default();
         match (decide_delete(known.as_ref(), uid, moments), seen, loaded) {
             (Deletion::Remember, seen, _) => {
-                env.store.put_tombstone(uid, env.now()).await?;
+                env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
                 // Who is about to create it has not seen the tombstone, perhaps: its sight of the target is over now.
                 if touch(env, kind, name, uid, seen).await? {
                     return Ok(FollowUp::default());
@@ -521,7 +548,7 @@ async fn begin_delete(
                 if let Some(waiting) = &waiting {
                     retention::note_waiting(env, &target, waiting).await?;
                 }
-                let tombstone = Some(uid.to_owned());
+                let tombstone = Some(retention::tombstone(env, uid, env.now()));
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
@@ -533,7 +560,6 @@ async fn begin_delete(
             (Deletion::Cancel(step), Some(target), Some(loaded)) => {
                 retention::note(env, &target).await?;
                 let (mut transition, _) = finish::transition(env, &target, step, &loaded, None);
-                transition.tombstone = Some(uid.to_owned());
                 transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
                     return see_through(env, &transition.target).await;
@@ -542,10 +568,9 @@ async fn begin_delete(
             (Deletion::Begin(step), Some(target), Some(loaded)) => {
                 retention::note(env, &target).await?;
                 let (mut transition, begun) = finish::transition(env, &target, step, &loaded, None);
-                transition.tombstone = Some(uid.to_owned());
                 transition.target.stop_cause = cause;
                 if finish::write(env, &transition).await? {
-                    let work = finish::begin(env, &transition.target, begun, &loaded).await?;
+                    let work = finish::begin(env, &transition.target, begun, &loaded, Teller::Queue).await?;
                     return Ok(FollowUp::drive(work));
                 }
             }

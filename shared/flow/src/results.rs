@@ -121,6 +121,10 @@ async fn put_success(
 ) -> Result<Option<Progress>, FlowError> {
     let (result, put) = records::put(env, run, this.unit, this.attempt, ended, next).await?;
     match put {
+        // An undo goes on by what is recorded: its sender may know of fewer things.
+        Put::Repeated(first) if first.next.is_some() && next.is_none() => {
+            Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
+        }
         Put::First | Put::Repeated(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {

@@ -7,10 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_engine::{Millis, Moment, RunPhase, TargetPhase, Timestamp};
+use ebb_engine::{Millis, Moment, RunPhase, Shard, TargetPhase, Timestamp, View};
 use ebb_spec::plan::Work;
-use ebb_store::{DamagedExpiry, Expiries, Expiry, RunFacts, TargetHead, TargetList, Transition, Waiting};
+use ebb_store::{DamagedExpiry, Expiries, Expiry, TargetHead, TargetList, Tombstone, Transition, Waiting};
 use ebb_wire::id::{self, RunId};
+use ebb_wire::lifecycle::Lifecycle;
+use futures::StreamExt as _;
 use tokio::time::timeout;
 
 use crate::api::existing;
@@ -19,13 +21,17 @@ use crate::error::FlowError;
 use crate::run::Run;
 
 /// Lives that one round looks at.
-const LIVES: usize = 50;
+const LIVES: usize = 500;
+/// Lives that are looked at beside each other.
+const AT_ONCE: usize = 4;
 /// For how long a round begins to remove lives.
 const BEGINS: Duration = Duration::from_secs(5);
 /// A life that cannot be removed yet is looked at again after this long.
 const AGAIN: Millis = Millis(86_400_000);
-/// One look may take so long. A removal that is cut short goes on with the next look.
+/// The first look at a life may take so long. A removal that is cut short goes on with the next look.
 const LOOK: Duration = Duration::from_secs(3);
+/// A later look may take so long: the proof that nothing is left of a life begins again with each look.
+const LONG_LOOK: Duration = Duration::from_secs(15);
 /// The wait after the first failed look; it doubles with each further one.
 const FIRST_WAIT_MS: u64 = 60 * 60 * 1000;
 /// The longest wait after a failed look.
@@ -40,18 +46,11 @@ pub async fn note(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     write(env, target, (uid, *generation, plan), env.now()).await
 }
 
-/// Notes when what is stored of a gone target is to be removed, before another life takes its name. From then on the
-/// target does not say when it became gone.
-///
-/// # Errors
-/// The store's.
-pub async fn note_gone(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    let TargetHead { uid, generation, plan, since, .. } = target;
-    // Nothing is stored of a target without a plan.
-    if target.phase != TargetPhase::Gone || plan.is_empty() {
-        return Ok(());
-    }
-    write(env, target, (uid, *generation, plan), *since).await
+/// Returns the tombstone of a life that ended at `ended` and that no target will name. From then on it alone tells when the
+/// retention of the life is over.
+pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
+    let expires = env.settings.retention.map_or(ended, |retention| ended.plus(retention));
+    Tombstone { uid: uid.to_owned(), ended, needed: expires.max(env.now()) }
 }
 
 /// Notes that the plan of a life is to be removed that waits for the name of a target and will not begin.
@@ -63,12 +62,25 @@ pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> 
     write(env, target, (uid, *generation, plan), env.now()).await
 }
 
+/// Notes that `plan` is to be removed, which the life of `event` holds although it was refused.
+///
+/// # Errors
+/// The store's.
+pub async fn note_refused(env: &Env, event: &Lifecycle, plan: &str) -> Result<(), FlowError> {
+    let Lifecycle { kind, name, uid, generation, .. } = event;
+    write(env, &TargetHead::new(kind, name, uid, env.now()), (uid, *generation, plan), env.now()).await
+}
+
 /// Gives a gone target that an earlier version stored an expiry, and moves it to the list of gone ones.
 ///
 /// # Errors
 /// The store's; safe to repeat.
 pub async fn adopt(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    note_gone(env, target).await?;
+    let TargetHead { uid, generation, plan, since, .. } = target;
+    // Nothing is stored of a target without a plan.
+    if target.phase == TargetPhase::Gone && !plan.is_empty() {
+        write(env, target, (uid, *generation, plan), *since).await?;
+    }
     let seen = Some(target.version);
     let target = TargetHead { version: target.version + 1, ..target.clone() };
     // Refused: another write has moved it.
@@ -105,7 +117,7 @@ pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<us
     let mut removed = 0;
     let due = store.list_expired(now, LIVES).await?;
     for damaged in due.damaged {
-        let DamagedExpiry { life, failures, reason } = &damaged;
+        let DamagedExpiry { life, failures, reason, .. } = &damaged;
         tracing::error!(life, reason, "an expiry cannot be read; what is stored of its life stays");
         let next = now.plus(wait(*failures));
         let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
@@ -113,29 +125,49 @@ pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<us
             tracing::warn!(%error, life = damaged.life, "the damaged expiry stays due");
         }
     }
-    for expiry in due.lives {
-        if begun.elapsed() > BEGINS {
-            break;
+    let looks = due.lives.iter().map(|expiry| async move {
+        match begun.elapsed() > BEGINS {
+            true => Ok(false),
+            false => look_at(env, store, expiry, now).await,
         }
-        let looked = timeout(LOOK, Box::pin(look(env, store, &expiry, now))).await;
+    });
+    let looks: Vec<_> = looks.collect();
+    let mut looks = futures::stream::iter(looks).buffer_unordered(AT_ONCE);
+    let mut error = None;
+    while let Some(looked) = looks.next().await {
         match looked {
-            Ok(Ok(Looked::Removed)) => removed += 1,
-            Ok(Ok(Looked::Kept)) => store.delete_expiry(&life(&expiry)).await?,
-            Ok(Ok(Looked::Later(due))) => put_off(env, &expiry, due).await?,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, life = life(&expiry), "what is stored of the life is removed later");
-                put_off_failed(env, &expiry, now).await?;
-            }
-            Err(_) => {
-                tracing::warn!(
-                    life = life(&expiry),
-                    "the removal of the life takes too long; it goes on later"
-                );
-                put_off_failed(env, &expiry, now).await?;
-            }
+            Ok(is_removed) => removed += usize::from(is_removed),
+            Err(failed) => error = error.or(Some(failed)),
         }
     }
-    Ok(removed)
+    error.map_or(Ok(removed), Err)
+}
+
+/// Looks at a life whose retention is over. Returns whether it was removed.
+///
+/// # Errors
+/// The store's, when the next look cannot be noted; the life is due in the next round.
+async fn look_at(
+    env: &Env,
+    store: &dyn Expiries,
+    expiry: &Expiry,
+    now: Timestamp,
+) -> Result<bool, FlowError> {
+    let long = if expiry.failures > 0 { LONG_LOOK } else { LOOK };
+    match timeout(long, Box::pin(look(env, store, expiry, now))).await {
+        Ok(Ok(Looked::Removed)) => return Ok(true),
+        Ok(Ok(Looked::Kept)) => store.delete_expiry(expiry).await?,
+        Ok(Ok(Looked::Later(due))) => store.postpone_expiry(expiry, due, 0).await?,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, life = life(expiry), "what is stored of the life is removed later");
+            put_off_failed(store, expiry, now).await?;
+        }
+        Err(_) => {
+            tracing::warn!(life = life(expiry), "the removal of the life takes too long; it goes on later");
+            put_off_failed(store, expiry, now).await?;
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the wait after a failed look that came after so many others.
@@ -158,33 +190,19 @@ fn life(expiry: &Expiry) -> String {
     id::life(&expiry.kind, &expiry.name, &expiry.uid)
 }
 
-async fn put_off(env: &Env, expiry: &Expiry, due: Timestamp) -> Result<(), FlowError> {
-    Ok(env.store.put_expiry(&Expiry { due, failures: 0, ..expiry.clone() }).await?)
-}
-
-async fn put_off_failed(env: &Env, expiry: &Expiry, now: Timestamp) -> Result<(), FlowError> {
+async fn put_off_failed(store: &dyn Expiries, expiry: &Expiry, now: Timestamp) -> Result<(), FlowError> {
     let due = now.plus(wait(expiry.failures));
-    let failures = expiry.failures.saturating_add(1);
-    Ok(env.store.put_expiry(&Expiry { due, failures, ..expiry.clone() }).await?)
+    Ok(store.postpone_expiry(expiry, due, expiry.failures.saturating_add(1)).await?)
 }
 
-/// Returns whether the run of `facts` may have been removed, by this instance or another one.
-pub(crate) fn is_due(env: &Env, facts: &RunFacts) -> bool {
-    env.settings.retention.is_some_and(|retention| facts.started.plus(retention) <= env.now())
-}
-
-/// Returns whether `run` was removed, or its removal has begun.
+/// Returns whether the removal of `run` has begun.
 ///
 /// # Errors
 /// The store's.
-pub(crate) async fn is_removed(env: &Env, run: &Run) -> Result<bool, FlowError> {
+pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowError> {
     let facts = &run.facts;
-    if !is_due(env, facts) {
+    if !env.may_be_removed(facts) {
         return Ok(false);
-    }
-    if env.store.read_root(&run.id).await?.is_none() {
-        env.forget_run(&run.id);
-        return Ok(true);
     }
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     Ok(target.is_some_and(|target| target.uid == facts.uid && is_forgotten(&target)))
@@ -214,6 +232,12 @@ async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) 
     }
     // Another life of the name, or no item, means that this life is gone: only a gone target is replaced or removed.
     let own = named.filter(|target| target.uid == expiry.uid);
+    if own.is_none()
+        && let Some(ended) = env.store.read_tombstone(&expiry.uid).await?
+        && ended.plus(retention) > now
+    {
+        return Ok(Looked::Later(ended.plus(retention)));
+    }
     let plan = match remains(env, expiry).await? {
         Remains::Nothing(plan) => plan,
         Remains::Open => return Ok(Looked::Later(now.plus(AGAIN))),
@@ -236,27 +260,36 @@ enum Remains {
 }
 
 async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
-    let mut has_run = false;
+    let loaded = match env.plan(&expiry.plan).await {
+        Ok(loaded) => loaded,
+        // A removal that goes on may have removed the plan, after all runs.
+        Err(error) => {
+            return if has_run(env, expiry).await? { Err(error) } else { Ok(Remains::Nothing(None)) };
+        }
+    };
+    let mut runs = Vec::new();
+    for moment in Moment::ALL {
+        let Some((_, graph)) = loaded.event(moment) else { continue };
+        let run = RunId::new(&life(expiry), expiry.generation, moment);
+        let heads = env.store.read_run(&run).await?;
+        let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
+        if root.head.phase != RunPhase::Closed {
+            return Ok(Remains::Open);
+        }
+        runs.push((run, View::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
+    }
+    let is_over = existing::of_runs(env, &loaded, &runs).await?.is_empty();
+    Ok(if is_over { Remains::Nothing(Some(loaded)) } else { Remains::Possible })
+}
+
+async fn has_run(env: &Env, expiry: &Expiry) -> Result<bool, FlowError> {
     for moment in Moment::ALL {
         let run = RunId::new(&life(expiry), expiry.generation, moment);
-        match env.store.read_root(&run).await? {
-            Some(root) if root.head.phase != RunPhase::Closed => return Ok(Remains::Open),
-            Some(_) => has_run = true,
-            None => {}
+        if env.store.read_root(&run).await?.is_some() {
+            return Ok(true);
         }
     }
-    // A life that never ran, or whose removal goes on: its plan may be removed already.
-    if !has_run {
-        return Ok(Remains::Nothing(None));
-    }
-    let target = TargetHead {
-        generation: expiry.generation,
-        plan: expiry.plan.clone(),
-        ..TargetHead::new(&expiry.kind, &expiry.name, &expiry.uid, env.now())
-    };
-    let loaded = env.plan(&expiry.plan).await?;
-    let is_over = existing::existing(env, &target, &loaded).await?.is_empty();
-    Ok(if is_over { Remains::Nothing(Some(loaded)) } else { Remains::Possible })
+    Ok(false)
 }
 
 fn has_scripts(plan: &Loaded, moment: Moment) -> bool {
@@ -282,6 +315,9 @@ async fn remove(
     }
     // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
     for moment in Moment::ALL {
+        if plan.is_some_and(|plan| plan.event(moment).is_none()) {
+            continue;
+        }
         let run = RunId::new(&life, expiry.generation, moment);
         // Logs are written beside records or without them, so that no item tells of all.
         if plan.is_some_and(|plan| has_scripts(plan, moment)) {
@@ -294,7 +330,7 @@ async fn remove(
         store.release_plan(&expiry.plan, &life).await?;
         env.forget_plan(&expiry.plan);
     }
-    store.delete_expiry(&life).await?;
+    store.delete_expiry(expiry).await?;
     tracing::info!(life, "what was stored of the life is removed");
     Ok(Looked::Removed)
 }

@@ -129,8 +129,8 @@ pub async fn sweep_until(
     Ok(swept)
 }
 
-/// Returns whether the sweep of this minute begins with what is due for the shortest time. A look that ends its process, for
-/// example because it needs more memory than there is, ends all looks after it. By turns, it does so from both ends.
+/// Returns true in odd minutes, in which a sweep begins with the least overdue entries. A look that ends its process, for
+/// example by running out of memory, also ends the looks after it. Alternating the order gives each entry its turn.
 fn is_reversed(now: Timestamp) -> bool {
     now.0 / 60_000 % 2 == 1
 }
@@ -181,5 +181,16 @@ pub async fn receive_message(env: &Env, message: &Message) -> Result<(), FlowErr
             let passed = passed.map_or(env.now(), Timestamp);
             slice(env, run, Epoch(*epoch), &units, again.map(Timestamp), passed).await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_begin_at_either_end_by_turns() {
+        let orders = [0, 59_999, 60_000, 119_999, 120_000].map(|at| is_reversed(Timestamp(at)));
+        assert_eq!(orders, [false, false, true, true, false]);
     }
 }

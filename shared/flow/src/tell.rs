@@ -8,10 +8,10 @@ use ebb_engine::{Backoff, Head, Millis, Moment, RunPhase, Unit};
 use ebb_outbound::{Delivery, Message as Outgoing, deliver};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, Known};
-use ebb_store::{StopCause, TargetHead, TellState, Transition};
+use ebb_store::{TargetHead, TellState, Transition};
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{self, OutcomeData, OutputValue};
+use ebb_wire::lifecycle::{OutcomeData, OutputValue};
 use ebb_wire::limits;
 use ebb_wire::record::{Kept, Verdict};
 use ebb_wire::sign::MessageId;
@@ -165,14 +165,6 @@ pub async fn untold(env: &Env, target: &TargetHead) -> Result<Option<Untold>, Fl
     Ok(root.map(|root| Untold { tell, holder: Some((run, root)) }))
 }
 
-/// Returns the reason why a target stops, as it is sent.
-pub(crate) fn stop_cause(target: &TargetHead) -> lifecycle::StopCause {
-    match target.stop_cause {
-        StopCause::Deleted => lifecycle::StopCause::Deleted,
-        StopCause::Expired => lifecycle::StopCause::Expired,
-    }
-}
-
 async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeData, FlowError> {
     let mut data = OutcomeData {
         kind: target.kind.clone(),
@@ -188,7 +180,7 @@ async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeDa
     };
     match what {
         Tell::Gone => {
-            data.stop_cause = Some(stop_cause(target));
+            data.stop_cause = Some(target.stop_cause);
             data.waived = target.is_waived;
         }
         Tell::Ready => {

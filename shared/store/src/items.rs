@@ -3,6 +3,7 @@
 use ebb_wire::engine::target::Tell;
 use ebb_wire::engine::{Head, Moment, Shard, TargetPhase, Timestamp};
 use ebb_wire::id::RunId;
+use ebb_wire::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::TargetList;
@@ -35,7 +36,7 @@ pub struct TargetHead {
     /// When its time to live ends.
     pub expires: Option<Timestamp>,
     /// Why it stops, or has stopped.
-    pub stop_cause: StopCause,
+    pub stop_cause: TargetStopCause,
     /// True if an operator waived units of its teardown.
     pub is_waived: bool,
     /// What the platform has not accepted yet.
@@ -48,15 +49,6 @@ pub struct TargetHead {
     pub due: Option<Timestamp>,
     /// Counts the writes.
     pub version: u64,
-}
-
-/// The reason why a target stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StopCause {
-    /// It was deleted. A target that does not stop has this, too.
-    Deleted,
-    /// Its time to live ended.
-    Expired,
 }
 
 impl TargetHead {
@@ -75,7 +67,7 @@ impl TargetHead {
             created: now,
             since: now,
             expires: None,
-            stop_cause: StopCause::Deleted,
+            stop_cause: TargetStopCause::Deleted,
             is_waived: false,
             tell: None,
             waiting: None,

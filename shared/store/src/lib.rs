@@ -21,7 +21,7 @@ pub mod table;
 pub use bucket::Bucket;
 pub use dynamo::{Dynamo, item_size};
 pub use error::StoreError;
-pub use items::{NewRun, Patched, Release, RunFacts, RunHead, StopCause, TargetHead, TellState, Waiting};
+pub use items::{NewRun, Patched, Release, RunFacts, RunHead, TargetHead, TellState, Waiting};
 pub use meter::{Figures, Meter};
 pub use ops::*;
 pub use store::Store;

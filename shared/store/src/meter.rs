@@ -24,6 +24,8 @@ pub struct Figures {
     /// Write units by our own sizing: 1 KiB steps, doubled in transactions, one per index entry made or removed (a
     /// wake-up time that is set counts as one of each). A refused condition counts one.
     pub sized_write_units: u64,
+    /// Those of them that are of refused conditions.
+    pub refused_write_units: u64,
     /// Bytes of the largest head of a run that a write returned.
     pub largest_head: usize,
     /// Entries of the index of due things that could not be read and were passed over.
@@ -73,6 +75,12 @@ impl Meter {
     /// Counts a write of an item of `bytes` and of `index_entries`.
     pub(crate) fn written(&self, bytes: usize, index_entries: u64) {
         self.lock().sized_write_units += units(bytes) + index_entries;
+    }
+
+    /// Counts a write whose condition was refused, of an item of `bytes`.
+    pub(crate) fn refused(&self, bytes: usize) {
+        self.lock().refused_write_units += units(bytes);
+        self.written(bytes, 0);
     }
 
     /// Counts an item of `bytes` in a transaction, and its `index_entries`.

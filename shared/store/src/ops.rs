@@ -120,8 +120,8 @@ pub const LOGS: &str = "logs";
 pub trait ReadTarget: Send + Sync {
     /// The target of this kind and name.
     async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>>;
-    /// Whether this uid has ended (a tombstone).
-    async fn is_tombstoned(&self, uid: &str) -> Stored<bool>;
+    /// Returns when the life of this uid ended, if no target names it any more (a tombstone).
+    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>>;
 }
 
 /// A transition of a target, all or nothing.
@@ -133,8 +133,19 @@ pub struct Transition {
     pub seen: Option<u64>,
     /// A run that begins with it.
     pub run: Option<NewRun>,
-    /// A uid that has ended with it, and is remembered.
-    pub tombstone: Option<String>,
+    /// The ended life that the target does not name any more.
+    pub tombstone: Option<Tombstone>,
+}
+
+/// The uid of an ended life that no target names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// The uid.
+    pub uid: String,
+    /// When the life ended.
+    pub ended: Timestamp,
+    /// It is kept for 30 days from then.
+    pub needed: Timestamp,
 }
 
 /// Moves a target (`PutItem` alone, `TransactWriteItems` when a run begins or a tombstone is put).
@@ -142,10 +153,10 @@ pub struct Transition {
 pub trait MoveTarget: Send + Sync {
     /// False: the target was not as it was seen. Nothing was written then.
     async fn move_target(&self, transition: &Transition) -> Stored<bool>;
-    /// Remembers that a uid has ended, for one that has no target (`PutItem`). Kept for 30 days from `now`. To be
+    /// Remembers that a uid has ended, for one that has no target (`PutItem`). To be
     /// followed by a write of the target of its name: whoever is about to create it has read that target before it
     /// looked for a tombstone.
-    async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()>;
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()>;
 }
 
 /// Something that `sweep` has to look at.
@@ -275,6 +286,8 @@ pub struct Expiry {
 pub struct DamagedExpiry {
     /// The short name of the life.
     pub life: String,
+    /// The sort key of the item.
+    pub key: String,
     /// Looks in a row that failed.
     pub failures: u32,
     /// The reason why it cannot be read.
@@ -293,21 +306,23 @@ pub struct DueExpiries {
 /// Schedules the removal of the stored data of lives (`PutItem`).
 #[async_trait]
 pub trait NoteExpiry: Send + Sync {
-    /// Writes or moves the expiry of a life.
+    /// Writes an expiry of a life. The life may have others, at other times.
     async fn put_expiry(&self, expiry: &Expiry) -> Stored<()>;
 }
 
-/// Removes the stored data of lives (`Query`, `BatchWriteItem`, `DeleteItem`, `UpdateItem`; S3 `ListObjectsV2`,
-/// `DeleteObject`). All may be repeated.
+/// Removes the stored data of lives (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
+/// may be repeated.
 #[async_trait]
 pub trait Expiries: Send + Sync {
     /// Returns the oldest expiries that are due at `now`, at most `limit`.
     async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries>;
+    /// Makes `expiry` due at `due`, with this count of failed looks.
+    async fn postpone_expiry(&self, expiry: &Expiry, due: Timestamp, failures: u32) -> Stored<()>;
     /// Makes an expiry that cannot be read due at `due`, with its count of failures. One that does not exist is not
     /// created.
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()>;
-    /// Removes the expiry of a life.
-    async fn delete_expiry(&self, life: &str) -> Stored<()>;
+    /// Removes this expiry.
+    async fn delete_expiry(&self, expiry: &Expiry) -> Stored<()>;
     /// Removes the head items and records of a run, and before them its objects, if an item says that there are any.
     async fn delete_run(&self, run: &RunId) -> Stored<()>;
     /// Removes the objects of a run.
@@ -332,6 +347,11 @@ pub struct ListPage {
     pub targets: Vec<TargetHead>,
     /// Targets that were met and belong to the other list. An earlier version stored them, or the index is stale.
     pub misplaced: Vec<TargetHead>,
+    /// Targets that cannot be read, with the reasons.
+    pub damaged: Vec<String>,
+    /// The kind and the name after which the next page begins; `None` on the last page. A page ends when it is full, or has
+    /// met many targets of the other list.
+    pub next: Option<(String, String)>,
 }
 
 /// Lists targets (`Query` on the list index, then `BatchGetItem`).

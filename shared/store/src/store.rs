@@ -17,7 +17,7 @@ use crate::ops::{
     DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListPage, ListTargets, Mark, Marks,
     MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans,
     PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun,
-    ReadTarget, Rounds, Silences, Stored, TargetList, Transition, WritePlugins,
+    ReadTarget, Rounds, Silences, Stored, TargetList, Tombstone, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -240,8 +240,8 @@ impl ReadTarget for Store {
         self.dynamo.read_target(kind, name).await
     }
 
-    async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
-        self.dynamo.is_tombstoned(uid).await
+    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>> {
+        self.dynamo.read_tombstone(uid).await
     }
 }
 
@@ -251,8 +251,8 @@ impl MoveTarget for Store {
         self.dynamo.move_target(transition).await
     }
 
-    async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()> {
-        self.dynamo.put_tombstone(uid, now).await
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
+        self.dynamo.put_tombstone(tombstone).await
     }
 }
 
@@ -333,12 +333,16 @@ impl Expiries for Store {
         self.dynamo.list_expired(now, limit).await
     }
 
+    async fn postpone_expiry(&self, expiry: &Expiry, due: Timestamp, failures: u32) -> Stored<()> {
+        self.dynamo.postpone_expiry(expiry, due, failures).await
+    }
+
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
         self.dynamo.postpone_damaged(damaged, due).await
     }
 
-    async fn delete_expiry(&self, life: &str) -> Stored<()> {
-        self.dynamo.delete_expiry(life).await
+    async fn delete_expiry(&self, expiry: &Expiry) -> Stored<()> {
+        self.dynamo.delete_expiry(expiry).await
     }
 
     async fn delete_run(&self, run: &RunId) -> Stored<()> {

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::callback::Reason;
 use crate::evidence::Evidence;
-use crate::lifecycle::{OutputValue, StopCause};
+use crate::lifecycle::{OutputValue, TargetStopCause};
 
 pub use checks::{Check, CheckList};
 pub use clusters::{
@@ -168,7 +168,7 @@ pub struct TargetInfo {
     pub expires: Option<String>,
     /// Why it stops, or has stopped. With `stopping`, `stuck` and `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop_cause: Option<StopCause>,
+    pub stop_cause: Option<TargetStopCause>,
     /// True if an operator skipped or abandoned units of its teardown. What they remove may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waived: bool,
@@ -201,8 +201,11 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetPage {
-    /// By kind and name.
+    /// By kind and name. A page may have none and yet not be the last one.
     pub targets: Vec<TargetInfo>,
+    /// Reasons why further targets cannot be read: damaged items of the table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
     /// Give this as `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

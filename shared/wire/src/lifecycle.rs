@@ -77,17 +77,17 @@ pub struct OutcomeData {
     pub reason: Option<Reason>,
     /// Why it has stopped. With `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop_cause: Option<StopCause>,
+    pub stop_cause: Option<TargetStopCause>,
     /// True if an operator skipped or abandoned units of its teardown: what they remove may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waived: bool,
 }
 
 /// The reason why a target stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum StopCause {
-    /// It was deleted.
+pub enum TargetStopCause {
+    /// It was deleted. A target that does not stop has this, too.
     Deleted,
     /// Its time to live ended.
     Expired,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_wire::api::*;
 use ebb_wire::callback::{Reason, ReasonCode};
 use ebb_wire::evidence::Evidence;
-use ebb_wire::lifecycle::{OutputValue, StopCause};
+use ebb_wire::lifecycle::{OutputValue, TargetStopCause};
 use serde_json::json;
 
 #[macro_use]
@@ -39,7 +39,7 @@ fn target() -> TargetInfo {
         since: text(AT),
         created: text(AT),
         expires: some(AT),
-        stop_cause: Some(StopCause::Expired),
+        stop_cause: Some(TargetStopCause::Expired),
         waived: true,
         plugins: vec![text("tenant-db@2.1.0")],
         waits_for: some("its preStart units"),
@@ -145,7 +145,14 @@ fn silence(units: &[&str]) -> Silence {
 
 #[test]
 fn targets() {
-    golden!("target-page", TargetPage { targets: vec![target()], next: some("sandbox/pr-1234") });
+    golden!(
+        "target-page",
+        TargetPage {
+            targets: vec![target()],
+            damaged: vec!["t#sandbox#pr-2: a field is missing".to_owned()],
+            next: some("sandbox/pr-1234")
+        }
+    );
     let run = RunDetail {
         id: text("k3j2h4q5w6e7r3t2-3-pre-start"),
         event: text("preStart"),

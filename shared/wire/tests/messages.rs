@@ -9,7 +9,9 @@ use ebb_wire::callback::{Callback, CallbackStatus, Reason, ReasonCode};
 use ebb_wire::engine::Moment;
 use ebb_wire::evidence::Evidence;
 use ebb_wire::id::{RunId, life, unit_key};
-use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue, StopCause};
+use ebb_wire::lifecycle::{
+    Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue, TargetStopCause,
+};
 use ebb_wire::listing::{About, Listed, Listing, Object, Stranger};
 use ebb_wire::mail::{Mail, Outcome, Poll, Post, Reply};
 use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
@@ -326,7 +328,7 @@ fn lifecycle_messages() {
     let gone = OutcomeData {
         outputs: BTreeMap::new(),
         env: BTreeMap::new(),
-        stop_cause: Some(StopCause::Expired),
+        stop_cause: Some(TargetStopCause::Expired),
         waived: true,
         ..outcome
     };

@@ -28,8 +28,8 @@ const LOOK_MS: u64 = 5_000;
 const RESCUE_MS: u64 = 120_000;
 /// After this much virtual time a world that has not come to rest is given up.
 const PATIENCE_MS: u64 = 24 * 3_600_000;
-/// Nothing is due for longer, whatever else hangs or dies; the schedule itself leaves sweeps out.
-const LATEST_MS: u64 = 30 * 60_000;
+/// Nothing is due for longer, whatever else hangs. The time of sweeps that are left out or die does not count.
+const LATEST_MS: u64 = 20 * 60_000;
 /// How long it is watched after the end: longer than the queue can hold a message.
 pub(super) const LINGER_MS: u64 = 1_800_000;
 /// A function's timeout; with transport and skew less than [`LANDING_MS`].
@@ -97,6 +97,8 @@ pub(super) struct World {
     pace: Pace,
     work: Arc<Work>,
     clusters: Clusters,
+    /// When sweeps began that were left out or died.
+    lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
 }
 
 impl Drop for World {
@@ -222,6 +224,7 @@ impl World {
             pace,
             work,
             clusters,
+            lost_sweeps: Arc::default(),
         }
     }
 
@@ -336,13 +339,13 @@ impl World {
             (self.runtime.clone(), Arc::clone(&self.books), Arc::clone(&self.table));
         let (sender, random, pace) = (Sender(Arc::clone(&self.work)), Random::new(random.bits()), self.pace);
         let overdue = Arc::<AtomicU64>::default();
-        let worst = Arc::clone(&overdue);
+        let (worst, lost) = (Arc::clone(&overdue), Arc::clone(&self.lost_sweeps));
         let rested = self.runtime.run(async move {
             // The platform begins at the same time.
             runtime.sleep(1).await;
             let mut rescue = RESCUE_MS;
             while !is_over(&table, &books) {
-                worst.fetch_max(table.overdue(), Ordering::Relaxed);
+                worst.fetch_max(waited(&table, &lost), Ordering::Relaxed);
                 if runtime.elapsed() >= PATIENCE_MS {
                     return false;
                 }
@@ -365,7 +368,9 @@ impl World {
         });
         let overdue = overdue.load(Ordering::Relaxed);
         if overdue > LATEST_MS {
-            self.books.blame(format!("something was due for {overdue} ms"));
+            self.books.blame(format!(
+                "something was due for {overdue} ms, without those of sweeps that were left out or died"
+            ));
         }
         if rested != Some(true) {
             self.books.blame("it does not come to rest".to_owned());
@@ -397,6 +402,7 @@ impl World {
         let (runtime, functions, mishaps) =
             (self.runtime.clone(), Arc::clone(&self.functions), Arc::clone(&self.mishaps));
         let (table, books) = (Arc::clone(&self.table), Arc::clone(&self.books));
+        let lost = Arc::clone(&self.lost_sweeps);
         self.runtime.spawn(async move {
             let mut passed_over: BTreeMap<(Timestamp, Due), u32> = BTreeMap::new();
             loop {
@@ -404,6 +410,7 @@ impl World {
                 let begun = runtime.now();
                 // A sweep that died is followed by the next one.
                 if mishaps.strikes(Mishap::SweepMissed) || functions.sweep().await.is_err() {
+                    lost.lock().expect("no panic while it is held").push(begun);
                     continue;
                 }
                 let due = table.due_since(begun);
@@ -443,6 +450,14 @@ fn stuck(table: &Table) -> Vec<String> {
     let state = table.state();
     let stuck = state.targets.values().filter(|target| target.phase == TargetPhase::Stuck);
     stuck.map(|target| target.name.clone()).collect()
+}
+
+/// Returns for how many milliseconds the most urgent thing is due, without those of sweeps that were lost since.
+fn waited(table: &Table, lost: &Mutex<Vec<Timestamp>>) -> u64 {
+    let overdue = table.overdue();
+    let lost = lost.lock().expect("no panic while it is held");
+    let since = lost.iter().rev().take_while(|at| table.now().since(**at).0 <= overdue);
+    overdue.saturating_sub(since.count() as u64 * SWEEP_MS)
 }
 
 /// Returns whether all lives are over but those of targets whose names begin as `without` says.

@@ -9,7 +9,7 @@ use crate::run;
 use crate::template::{FUNCTIONS, allowed, statements, template};
 
 /// Rights that no run shows, or not every run, of which function (all: ``), and why they are there.
-const WAIVED: [(&str, &str, &str, &str); 18] = [
+const WAIVED: [(&str, &str, &str, &str); 21] = [
     (
         "",
         "secretsmanager:GetSecretValue",
@@ -34,7 +34,8 @@ const WAIVED: [(&str, &str, &str, &str); 18] = [
         "it renders what waited for long outputs, if no other does",
     ),
     ("Sweep", "dynamodb:UpdateItem", "Table p#*", "a life that it removes may share its plan with another"),
-    ("Sweep", "dynamodb:UpdateItem", "Table end#*", "an expiry that cannot be read is postponed"),
+    ("Sweep", "dynamodb:GetItem", "Table end#*", "an expiry that cannot be read is postponed"),
+    ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of a life that it removes may be another's"),
     (
         "Complete",
         "dynamodb:PutItem",
@@ -42,6 +43,13 @@ const WAIVED: [(&str, &str, &str, &str); 18] = [
         "another life may wait for the name of a life that it ends",
     ),
     ("Api", "dynamodb:PutItem", "Table end#*", "another life may wait for the name of a life that it ends"),
+    (
+        "Complete",
+        "dynamodb:PutItem",
+        "Table x#*",
+        "another life may wait for the name of a life that it ends",
+    ),
+    ("Api", "dynamodb:PutItem", "Table x#*", "another life may wait for the name of a life that it ends"),
     ("Sweep", "s3:PutObject", "Bucket logs/*", "it may be the one that learns how a script ended"),
 ];
 

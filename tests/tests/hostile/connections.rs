@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::world::{Call, Reply, World, eventually, now, plugin, sandbox};
+use crate::world::{Call, Reply, World, eventually, now, plugin, sandbox, word};
 
 /// `make` is accepted and calls back; `next` follows.
 const MAKE: &str = r#"
@@ -46,6 +46,28 @@ pub(crate) async fn answers_do_not_wait_for_receivers() {
     drop(next);
     world.phase("a", Phase::Ready).await;
     assert_eq!(world.receiver.order(), ["POST /make", "POST /next"]);
+}
+
+pub(crate) async fn answers_do_not_wait_for_the_platform() {
+    let world = World::with_platform().await;
+    let platform = world.receiver.hold("POST /platform");
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.publish(&plugin("ends@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}")).await;
+    world.create("a", "ends").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    let begun = Instant::now();
+    world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+    let outcome = world.receiver.call("POST /platform", 1).await;
+    assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
+    world.phase("a", Phase::Ready).await;
+    drop(platform);
+    let taken = async || world.target("a").await?.telling.is_none().then_some(());
+    eventually("the outcome is taken", taken).await;
+    // A sweep may send the outcome once more while the platform hangs.
+    let told = world.receiver.calls("POST /platform");
+    let first = outcome.header("webhook-id");
+    assert!(told.iter().all(|call| call.header("webhook-id") == first), "{told:?}");
 }
 
 pub(crate) async fn a_repeated_callback_posts_nothing_again() {

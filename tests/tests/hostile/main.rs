@@ -55,7 +55,7 @@ fn main() {
         callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired expired_at_a_relay outputs_that_break_the_contract
             twice asked_again_at_a_date answers_that_are_not_json refused_callbacks_are_shown signing_secrets a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
             what_a_receiver_can_do_with_its_token of_an_earlier_try;
-        connections: answers_do_not_wait_for_receivers a_repeated_callback_posts_nothing_again
+        connections: answers_do_not_wait_for_receivers answers_do_not_wait_for_the_platform a_repeated_callback_posts_nothing_again
             a_callback_whose_sender_leaves_is_processed an_event_whose_sender_leaves_is_processed;
         heads: heads unproven_bodies;
         orphans: what_is_listed_and_what_is_deleted_unasked what_is_deleted_when_asked;

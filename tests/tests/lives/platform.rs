@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ebb_wire::api::{Phase, UnitState};
 use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::StopCause;
+use ebb_wire::lifecycle::TargetStopCause;
 use serde_json::{Value, json};
 
 use crate::world::{Reply, World, plugin, sandbox, word};
@@ -28,7 +28,7 @@ pub(crate) async fn time_to_live() {
     let told = world.told("a", &["ready", "gone"]).await;
     assert_eq!((&told[0]["stopCause"], &told[1]["stopCause"]), (&Value::Null, &json!("expired")));
     let info = world.target("a").await.unwrap().info;
-    assert_eq!((info.stop_cause, info.waived), (Some(StopCause::Expired), false));
+    assert_eq!((info.stop_cause, info.waived), (Some(TargetStopCause::Expired), false));
     let why = world.why("a").await;
     assert!(why.summary.contains("its time to live ended at"), "{why:?}");
     assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);

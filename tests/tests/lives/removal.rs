@@ -57,11 +57,15 @@ pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
     gone(&world, "a", "long").await;
     let token = world.receiver.call("POST /make", 1).await.token().to_owned();
     let (stack, other) = (world.stack(), other_instance(&world));
-    let run = run_id("a", Moment::BeforeReady);
-    assert!(stack.env().facts(&run).await.unwrap().is_some());
+    let runs = [Moment::BeforeReady, Moment::AfterStop].map(|moment| run_id("a", moment));
+    for run in &runs {
+        assert!(stack.env().facts(run).await.unwrap().is_some(), "the instance remembers {run}");
+    }
     let then = now().plus(Millis(1_000));
     assert_eq!(ebb_flow::retention::round(&other, stack.store().as_ref(), then).await.unwrap(), 1);
-    assert!(stack.env().facts(&run).await.unwrap().is_some(), "the instance remembers the run");
+    let [setup, teardown] = runs;
+    world.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
+    world.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
     let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
     assert_eq!(stored(&world, "a").await, 0);
@@ -92,12 +96,21 @@ impl Expiries for Failing<'_> {
         self.store.list_expired(now, limit).await
     }
 
+    async fn postpone_expiry(
+        &self,
+        expiry: &Expiry,
+        due: Timestamp,
+        failures: u32,
+    ) -> Result<(), StoreError> {
+        self.store.postpone_expiry(expiry, due, failures).await
+    }
+
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Result<(), StoreError> {
         self.store.postpone_damaged(damaged, due).await
     }
 
-    async fn delete_expiry(&self, life: &str) -> Result<(), StoreError> {
-        self.store.delete_expiry(life).await
+    async fn delete_expiry(&self, expiry: &Expiry) -> Result<(), StoreError> {
+        self.store.delete_expiry(expiry).await
     }
 
     async fn delete_run(&self, run: &RunId) -> Result<(), StoreError> {
@@ -152,7 +165,7 @@ pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
     let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
     let [expiry] =
         store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().lives.try_into().unwrap();
-    world.stack().env().store.put_expiry(&Expiry { due: began, ..expiry }).await.unwrap();
+    store.postpone_expiry(&expiry, began, 0).await.unwrap();
     let before = stored(&world, "a").await;
     world.lifecycle(Asked::Created, &sandbox("a", "another-uid", "long")).await.is(202);
     world.phase("a", Phase::Ready).await;
@@ -172,7 +185,9 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
     let (store, then) = (world.stack().store(), now().plus(Millis(172_800_000)));
     let life = ebb_wire::id::life("sandbox", "damaged", "damaged-uid");
     let (client, table) = (store.dynamo.client(), store.dynamo.table());
-    let key = [("pk", format!("end#{life}")), ("sk", "h".to_owned())];
+    let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().lives;
+    let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
+    let key = [("pk", "end#".to_owned()), ("sk", format!("{:020}#{life}", expiry.due.0))];
     let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
     let request = client.update_item().table_name(table).set_key(Some(key));
     request.update_expression("REMOVE uid").send().await.unwrap();
@@ -247,7 +262,9 @@ pub(crate) async fn gone_targets_of_an_earlier_version_are_removed() {
     let world = world(Some(KEPT)).await;
     gone(&world, "a", "long").await;
     let store = world.stack().store();
-    store.delete_expiry(&ebb_wire::id::life("sandbox", "a", "a-uid")).await.unwrap();
+    let [expiry] =
+        store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().lives.try_into().unwrap();
+    store.delete_expiry(&expiry).await.unwrap();
     let key = [("pk", "t#sandbox#a"), ("sk", "h")];
     let key = key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
     let request = store.dynamo.client().update_item().table_name(store.dynamo.table()).set_key(Some(key));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use ebb_wire::api::{Certainty, Phase, UnitState};
-use ebb_wire::lifecycle::StopCause;
+use ebb_wire::lifecycle::TargetStopCause;
 use serde_json::{Value, json};
 
 use crate::world::{Reply, World, find, plugin};
@@ -250,7 +250,7 @@ pub(crate) async fn gives_up_and_is_abandoned() {
     let nothing = (&Value::Null, &Value::Null);
     assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
     let info = world.target("a").await.unwrap().info;
-    assert_eq!((info.stop_cause, info.waived), (Some(StopCause::Deleted), true));
+    assert_eq!((info.stop_cause, info.waived), (Some(TargetStopCause::Deleted), true));
     world.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
 }
 

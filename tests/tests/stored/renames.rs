@@ -14,6 +14,7 @@ const UNREAD: &[(&str, &str, &str)] = &[
     ("check", "at", "it is written again before it is read"),
     ("mail", "ttl", "the table alone reads it"),
     ("p", "lv", "a plan whose lives are not known stays, and no life here is removed"),
+    ("r c", "ttl", "the table alone reads it"),
     (
         "r h",
         "tv",

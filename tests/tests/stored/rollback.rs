@@ -174,14 +174,14 @@ async fn what_sweep_cannot_read_is_put_off() {
     let swept = world.sweep().await.unwrap();
     drop(log);
     // No plan is needed for what a cluster still holds, nor for a target whose run is looked at by itself.
-    let (kept, planless) = ("t#sandbox#kept", ["kept", "unheard", "cancelled"]);
+    let (kept, planless) = ("t#sandbox#kept", ["kept", "unheard", "untold", "cancelled"]);
     before.retain(|(_, due)| {
         !planless.iter().any(|name| *due == Due::Target(KIND.to_owned(), (*name).to_owned()))
     });
-    assert!(before.len() > 10, "{before:?}");
+    assert!(before.len() >= 10, "{before:?}");
     assert_eq!((swept.looked, swept.failed), (before.len() + planless.len(), before.len()));
     let with = |text: &str| lines.text().lines().filter(|line| line.contains(text)).count();
-    assert_eq!((with("stays due"), with("the outcome could not be told")), (before.len(), 1));
+    assert_eq!((with("stays due"), with("the outcome could not be told")), (before.len(), 2));
     let left = Stored::of(&world).await;
     assert_eq!(due(&world).await, vec![]);
     let mut looked: BTreeSet<String> = before.iter().map(|(_, due)| partition(due)).collect();

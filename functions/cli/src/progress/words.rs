@@ -2,7 +2,7 @@
 
 use ebb_wire::api::{Phase, RunState, TargetInfo, UnitDetail, UnitState};
 use ebb_wire::callback::{Reason, ReasonCode};
-use ebb_wire::lifecycle::StopCause;
+use ebb_wire::lifecycle::TargetStopCause;
 use jiff::Timestamp;
 
 use crate::timing;
@@ -21,7 +21,7 @@ pub(crate) fn phase(phase: Phase) -> &'static str {
 
 /// Returns the phase of a target, with what is special about its end.
 pub(crate) fn stand(target: &TargetInfo) -> String {
-    let expired = (target.stop_cause == Some(StopCause::Expired)).then_some("expired");
+    let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
     let waived = target.waived.then_some("waived");
     let notes: Vec<&str> = expired.into_iter().chain(waived).collect();
     match notes.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Attempt, Moment, Status, Unit};
+use ebb_engine::{Attempt, Moment, Status, Unit, View};
 use ebb_spec::plan::UnitAt;
 use ebb_store::{StoreError, TargetHead};
 use ebb_wire::api::{Certainty, Existing};
@@ -63,14 +63,22 @@ struct Remnant {
     existing: Existing,
 }
 
-/// Returns what may exist: units of the setup that were started, minus those whose undo is done, and was not waived.
-/// Their outputs are left out. Reads nothing of the bucket.
+/// Returns what may exist of a life with these `runs`: units of the setup that were started, minus those whose undo is done,
+/// and was not waived. Their outputs are left out. Reads nothing of the bucket.
+///
+/// # Errors
+/// The store's.
+pub async fn of_runs(env: &Env, loaded: &Loaded, runs: &[(RunId, View)]) -> Result<Vec<Existing>, FlowError> {
+    let (remnants, _) = find(env, loaded, runs).await?;
+    Ok(remnants.into_iter().map(|remnant| remnant.existing).collect())
+}
+
+/// Returns what may exist of a target, as [`of_runs`] does.
 ///
 /// # Errors
 /// The store's.
 pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Vec<Existing>, FlowError> {
-    let (remnants, _) = find(env, target, loaded).await?;
-    Ok(remnants.into_iter().map(|remnant| remnant.existing).collect())
+    of_runs(env, loaded, &runs(env, target, loaded).await?).await
 }
 
 /// Returns what is left of a life, with the outputs that name it.
@@ -78,7 +86,7 @@ pub async fn existing(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result
 /// # Errors
 /// The store's.
 pub(super) async fn left(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Left, FlowError> {
-    let (mut remnants, waivers) = find(env, target, loaded).await?;
+    let (mut remnants, waivers) = find(env, loaded, &runs(env, target, loaded).await?).await?;
     let mut lost = Vec::new();
     let mut room = ROOM;
     for of_run in remnants.chunk_by_mut(|one, next| one.run == next.run) {
@@ -88,21 +96,31 @@ pub(super) async fn left(env: &Env, target: &TargetHead, loaded: &Loaded) -> Res
     Ok(Left { exists, waivers, lost })
 }
 
+/// Reads the runs of a target.
+async fn runs(env: &Env, target: &TargetHead, loaded: &Loaded) -> Result<Vec<(RunId, View)>, FlowError> {
+    let life = id::life(&target.kind, &target.name, &target.uid);
+    let mut runs = Vec::new();
+    for moment in Moment::ALL.into_iter().filter(|&moment| loaded.event(moment).is_some()) {
+        let id = RunId::new(&life, target.generation, moment);
+        if let Some(run) = Run::load(env, &id).await? {
+            runs.push((id, run.look(env).await?));
+        }
+    }
+    Ok(runs)
+}
+
 async fn find(
     env: &Env,
-    target: &TargetHead,
     loaded: &Loaded,
+    runs: &[(RunId, View)],
 ) -> Result<(Vec<Remnant>, Vec<Waiver>), FlowError> {
-    let life = id::life(&target.kind, &target.name, &target.uid);
+    let of = |moment| runs.iter().find(|(run, _)| run.moment() == moment);
     let mut undone = BTreeSet::new();
     let mut waivers = Vec::new();
     for moment in [Moment::BeforeStop, Moment::AfterStop] {
         let Some((event, graph)) = loaded.event(moment) else { continue };
-        let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
-            continue;
-        };
-        let view = run.look(env).await?;
-        let all = by_unit(env.store.read_outlines(&run.id).await?);
+        let Some((run, view)) = of(moment) else { continue };
+        let all = by_unit(env.store.read_outlines(run).await?);
         for unit in graph.units().filter(|&unit| view.status(unit) == Status::Done) {
             let Some(plan) = event.units.get(unit.0 as usize) else { continue };
             let records = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
@@ -124,11 +142,8 @@ async fn find(
     let mut list = Vec::new();
     for moment in [Moment::BeforeReady, Moment::AfterReady] {
         let Some((event, graph)) = loaded.event(moment) else { continue };
-        let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
-            continue;
-        };
-        let view = run.look(env).await?;
-        let all = by_unit(env.store.read_outlines(&run.id).await?);
+        let Some((run, view)) = of(moment) else { continue };
+        let all = by_unit(env.store.read_outlines(run).await?);
         for (plan, unit) in event.units.iter().zip(graph.units()) {
             let at = UnitAt { moment: moment.into(), unit: unit.0 };
             // A unit that has no undo is not accounted for once the target is gone.
@@ -140,7 +155,7 @@ async fn find(
             let made = results().any(|result| result.verdict == Verdict::Succeeded);
             let first = || tries.iter().filter_map(|record| record.result.as_ref());
             let skipped = first().any(|result| result.verdict == Verdict::Skipped);
-            let started = ebb_engine::follow::may_have_started(graph, &view, unit);
+            let started = ebb_engine::follow::may_have_started(graph, view, unit);
             let never_sent = !tries.is_empty() && tries.iter().all(undo::is_skipped);
             if !made && (skipped || !started || never_sent) {
                 continue;
@@ -152,7 +167,7 @@ async fn find(
             };
             let (key, outputs) = (plan.key.clone(), BTreeMap::new());
             let existing = Existing { unit: key, certainty, outputs, outputs_left_out: made };
-            list.push(Remnant { run: run.id.clone(), unit, existing });
+            list.push(Remnant { run: run.clone(), unit, existing });
         }
     }
     Ok((list, waivers))

@@ -44,12 +44,13 @@ pub async fn list(
     // Pages go by kind and name: one of a kind follows all of the kinds before it.
     let after = match (kind, after) {
         (Some(kind), Some((of, _))) if of > kind => {
-            return Ok(Ok(TargetPage { targets: Vec::new(), next: None }));
+            return Ok(Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next: None }));
         }
         (Some(kind), Some((of, _))) if of < kind => None,
         (_, after) => after,
     };
-    let ListPage { targets: found, misplaced } = store.list_page(list, kind, after, PAGE).await?;
+    let ListPage { targets: found, misplaced, damaged, next } =
+        store.list_page(list, kind, after, PAGE).await?;
     let is_former =
         |target: &&TargetHead| target.list() == TargetList::Gone && target.since.plus(INDEX_LAG) < env.now();
     for target in misplaced.iter().filter(is_former).take(ADOPTED) {
@@ -57,11 +58,11 @@ pub async fn list(
             tracing::warn!(%error, kind = target.kind, name = target.name, "a gone target stays in its former list");
         }
     }
-    let next = match found.last() {
-        Some(last) if found.len() == PAGE => Some(format!("{}/{}", last.kind, last.name)),
-        _ => None,
-    };
-    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), next }))
+    for reason in &damaged {
+        tracing::error!(reason, "a target cannot be read");
+    }
+    let next = next.map(|(kind, name)| format!("{kind}/{name}"));
+    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next }))
 }
 
 /// Reads the kind and the name that a page ends with.
@@ -90,7 +91,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         since: rfc3339(target.since),
         created: rfc3339(target.created),
         expires: target.expires.map(rfc3339),
-        stop_cause: stops.then(|| tell::stop_cause(target)),
+        stop_cause: stops.then_some(target.stop_cause),
         waived: target.is_waived,
         plugins: target.plugins.clone(),
         waits_for: waits::reason(target),

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use ebb_engine::{Moment, TargetPhase};
 use ebb_spec::plan::UnitAt;
 use ebb_spec::render::{self, InputValue, Rendered};
-use ebb_store::{Silences, StopCause, TargetHead};
+use ebb_store::{Silences, TargetHead};
 use ebb_wire::api::{Cause, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why};
 use ebb_wire::id::event_name;
+use ebb_wire::lifecycle::TargetStopCause;
 use ebb_wire::limits;
 use ebb_wire::time::rfc3339;
 
@@ -73,7 +74,7 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     };
     let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
     let mut summary = summary(&target, waits, &failures, (&exists, &waivers), silence.as_ref());
-    if let Some(expired) = target.expires.filter(|_| target.stop_cause == StopCause::Expired) {
+    if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
     if let Some(waits) = undelivered(&target) {

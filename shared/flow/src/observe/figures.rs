@@ -148,6 +148,13 @@ impl Line<'_> {
         times.filter_map(|(name, times)| Some((name, times.chunks(VALUES).nth(self.part)?)))
     }
 
+    /// Returns whether the line has the id of the invocation. It leads to the other lines of the invocation. An invocation
+    /// that has a run to name and in which nothing failed has no other lines by default, and each byte has its price.
+    fn has_request(&self) -> bool {
+        let failures = self.figures.failed + self.figures.retried;
+        !self.request.is_empty() && (self.subject.run.is_none() || failures > 0)
+    }
+
     fn is_empty(&self) -> bool {
         self.counts().next().is_none() && self.times().next().is_none()
     }
@@ -157,7 +164,7 @@ impl Entry for Line<'_> {
     fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
         writer.timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(self.now));
         writer.value("function", self.function);
-        if !self.request.is_empty() {
+        if self.has_request() {
             writer.value("request", self.request);
         }
         for (name, about) in [("run", &self.subject.run), ("unit", &self.subject.unit)] {
@@ -211,7 +218,7 @@ mod tests {
         assert!(names.iter().all(|(name, _)| NAMES.contains(name)));
         for (name, expected) in [
             ("function", json!("complete")),
-            ("request", json!("r-1")),
+            ("request", Json::Null),
             ("run", json!("k-1-pre-start")),
             ("unit", json!("r/make")),
             ("Dispatched", json!(2)),
@@ -225,6 +232,21 @@ mod tests {
 
     fn named(metric: &Json) -> (&str, &str) {
         (metric["Name"].as_str().unwrap(), metric["Unit"].as_str().unwrap())
+    }
+
+    #[test]
+    fn a_line_has_the_request_where_it_helps() {
+        let request = |end, run: Option<&str>| {
+            let mut figures = Figures::default();
+            figures.ended(end, None);
+            let subject = Subject { run: run.map(str::to_owned), unit: None };
+            let line = figures.lines("Ebb/test", Function::Complete, "r-1", &subject, 1);
+            serde_json::from_slice::<Json>(&line).unwrap()["request"].clone()
+        };
+        assert_eq!(request(End::Completed, Some("k-1-pre-start")), Json::Null);
+        for (end, run) in [(End::Completed, None), (End::Retried, Some("k")), (End::Failed, Some("k"))] {
+            assert_eq!(request(end, run), "r-1");
+        }
     }
 
     #[test]

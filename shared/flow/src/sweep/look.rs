@@ -122,8 +122,7 @@ async fn once<'a>(env: &'a Env, id: &RunId, when: When, place: &mut Place<'a>) -
         return Ok(Looked::Changed);
     }
     if place.is_late(env) {
-        let is_relayed = |unit| run.unit(unit).is_some_and(|unit| unit.work.is_relayed());
-        let waits = match open.iter().all(|(unit, _)| is_relayed(*unit)) {
+        let waits = match open.iter().all(|(unit, _)| run.is_relayed(*unit)) {
             true => silent_until(env, &clusters),
             false => None,
         };
@@ -178,7 +177,7 @@ fn add(all: &mut results::Progress, more: results::Progress) {
 /// The clusters where units may be.
 fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String> {
     let relayed = units.iter().map(|(unit, _)| *unit);
-    let relayed = relayed.filter(|&unit| run.unit(unit).is_some_and(|unit| unit.work.is_relayed()));
+    let relayed = relayed.filter(|&unit| run.is_relayed(unit));
     let named: BTreeSet<Option<&str>> = relayed.map(|unit| run.cluster(unit)).collect();
     named.into_iter().map(|cluster| breaker::name(env, cluster)).collect()
 }

@@ -2,8 +2,9 @@
 //! cluster still holds its secrets.
 
 use ebb_engine::{Millis, Moment, RunPhase, TargetPhase};
-use ebb_store::{Due, StopCause, TargetHead, Transition};
+use ebb_store::{Due, TargetHead, Transition};
 use ebb_wire::id::RunId;
+use ebb_wire::lifecycle::TargetStopCause;
 
 use super::Place;
 use crate::breaker::{self, Relays};
@@ -70,7 +71,7 @@ async fn once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut Place<'a>) -
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     if alive && target.expires.is_some_and(|at| at <= env.now()) {
         tracing::info!(kind, name, "its time to live is over");
-        receive::delete(env, kind, name, &target.uid, StopCause::Expired).await?;
+        receive::delete(env, kind, name, &target.uid, TargetStopCause::Expired).await?;
         return Ok(());
     }
     if target.phase == TargetPhase::Stopping

@@ -196,8 +196,8 @@ fn look_for_cancellation(work: &Work, life: Life, watch: &ScriptWatch) {
     });
 }
 
-/// Returns whether the starter has ended that the script must not outlive. Its number was noted before this process was
-/// started: a starter that ended since then is not the parent any more.
+/// Returns whether the script has outlived a starter that it must not outlive. A starter that has ended is no longer the
+/// parent of this process.
 fn has_outlived(life: Life) -> bool {
     match life {
         Life::Own => false,
@@ -219,7 +219,7 @@ mod tests {
     fn a_starter_that_ended_before_the_script_began_is_missed() {
         let parent = u32::try_from(getppid().as_raw()).unwrap();
         assert!(!has_outlived(Life::OfStarter { starter: parent }));
-        // This process is not its own parent, as any other that is none.
+        // Any process that is not the parent shows the same.
         assert!(has_outlived(Life::OfStarter { starter: std::process::id() }));
         assert!(!has_outlived(Life::Own));
     }

@@ -1,7 +1,8 @@
 //! Tries that were accepted together: `r#RUN` / `c#SHARD#TIME`, the tries as the string set `u` of `UNIT#ATTEMPT`.
 //!
 //! One invocation sends many units, and one write notes all acceptances of a head item. The time in the key is that of the
-//! note. Invocations that note at the same time share an item.
+//! note. Invocations that note at the same time share an item. The table removes it by its time to live, which is longer than
+//! any `timeout`.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +13,11 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, Reader};
 use super::expression::Expression;
+use super::target::outlived;
 use super::{Dynamo, PARALLEL, key};
 use crate::error::StoreError;
 use crate::ops::Stored;
+use crate::table::TableSpec;
 
 /// The set of tries.
 const TRIES: &str = "u";
@@ -47,6 +50,7 @@ impl Dynamo {
         let texts = tries.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
         let mut expression = Expression::default();
         expression.add(TRIES, AttributeValue::Ss(texts.collect()));
+        expression.set(TableSpec::TTL, outlived(at));
         let request = self
             .client
             .update_item()

@@ -136,7 +136,7 @@ impl Dynamo {
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 self.answered("PutItem", Direction::Write, &[]);
-                self.written(0, 0);
+                self.refused(0);
                 let image = match error.into_err() {
                     PutItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,

@@ -23,6 +23,9 @@ const BATCH: usize = 100;
 /// Keys that one query of an index asks for at most; they take less than the 1 MB of an answer.
 const LARGEST_PAGE: usize = 1_000;
 
+/// Entries of a list that one page looks at, also if it finds fewer targets than it may hold.
+const LOOKED_AT: usize = 5_000;
+
 /// What an entry of the index says.
 fn read_due(entry: &Item) -> Stored<(Timestamp, Due)> {
     let reader = Reader::new("Query", entry);
@@ -73,6 +76,7 @@ impl ListTargets for Dynamo {
         };
         // The index is a hint: an entry may name an item that has left the list or the table since.
         let mut page = limit.min(LARGEST_PAGE);
+        let mut looked_at = 0;
         while found.targets.len() < limit {
             let query = self
                 .list_query(name)
@@ -82,24 +86,45 @@ impl ListTargets for Dynamo {
                 .limit(i32::try_from(page).unwrap_or(i32::MAX));
             let (keys, next) = self.page(query).await?;
             let Some(last) = keys.last() else { break };
-            least = format!("{}!", Reader::new("Query", last).text("pk")?);
+            let last = Reader::new("Query", last).text("pk")?;
+            least = format!("{last}!");
             let mut items = HashMap::new();
             for item in self.batch_get(&keys, None).await? {
                 items.insert(Reader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
             }
             for key in &keys {
-                let Some(item) = items.get(Reader::new("Query", key).text("pk")?) else { continue };
-                let target = read_target("BatchGetItem", item)?;
-                if target.list() == list { &mut found.targets } else { &mut found.misplaced }.push(target);
+                let key = Reader::new("Query", key).text("pk")?;
+                let Some(item) = items.get(key) else { continue };
+                match read_target("BatchGetItem", item) {
+                    Ok(target) if target.list() == list => found.targets.push(target),
+                    Ok(target) => found.misplaced.push(target),
+                    Err(error) => found.damaged.push(format!("{key}: {error}")),
+                }
             }
+            looked_at += keys.len();
             if next.is_none() {
                 break;
             }
+            if looked_at >= LOOKED_AT {
+                found.next = target_of(last);
+                break;
+            }
             // A page for the few that are missing would ask once for each stale entry.
-            page = page.max(BATCH);
+            page = (2 * page).clamp(BATCH, LARGEST_PAGE);
         }
-        found.targets.truncate(limit);
+        if found.targets.len() >= limit {
+            found.targets.truncate(limit);
+            found.next = found.targets.last().map(|last| (last.kind.clone(), last.name.clone()));
+        }
         Ok(found)
+    }
+}
+
+/// Returns the kind and the name of a target by its partition key.
+fn target_of(partition: &str) -> Option<(String, String)> {
+    match key::due_of(partition)? {
+        Due::Target(kind, name) => Some((kind, name)),
+        Due::Run(_) => None,
     }
 }
 

@@ -1,7 +1,8 @@
-//! The removal times of the stored data of ended lives: `end#LIFE` / `h`.
+//! The removal times of the stored data of ended lives: `end#` / `TIME#LIFE`.
 //!
-//! The item is written before a life begins to end, so every life that is gone has one. It lies in a shard of the index of
-//! due things that [`QueryDue`](crate::QueryDue) does not ask: removals do not compete with what is urgent.
+//! The item is written before a life begins to end, so every life that is gone has one. The partition is in the order of
+//! the times, so that it needs no index. [`QueryDue`](crate::QueryDue) does not ask it: removals do not compete with what
+//! is urgent.
 
 use std::collections::HashMap;
 
@@ -13,16 +14,12 @@ use ebb_wire::id::{self, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, Reader, digest, number, text};
-use super::expression::Expression;
 use super::failure::{failure, pauses};
 use super::{Dynamo, key};
 use crate::error::StoreError;
 use crate::meter::Direction;
 use crate::ops::{DamagedExpiry, DueExpiries, Expiry, NoteExpiry, Stored};
-use crate::table::TableSpec;
 
-/// The shard of the index of due things; those before it are [`key::DUE_SHARDS`].
-const SHARD: u8 = key::DUE_SHARDS;
 /// Items that one `BatchWriteItem` may delete.
 const BATCH: usize = 25;
 /// Batches that are under way at once.
@@ -33,13 +30,14 @@ const WRITE: &str = "BatchWriteItem";
 /// Counts the looks in a row that failed.
 const FAILURES: &str = "fl";
 
+fn life(expiry: &Expiry) -> String {
+    id::life(&expiry.kind, &expiry.name, &expiry.uid)
+}
+
 fn expiry_item(expiry: &Expiry) -> Item {
-    let life = id::life(&expiry.kind, &expiry.name, &expiry.uid);
     let mut attributes = vec![
-        ("pk", text(key::expiry(&life))),
-        ("sk", text(key::HEAD)),
-        (TableSpec::DUE_SHARD, number(SHARD)),
-        (TableSpec::DUE, number(expiry.due.0)),
+        ("pk", text(key::EXPIRIES)),
+        ("sk", text(key::expiry(expiry.due, &life(expiry)))),
         ("k", text(&expiry.kind)),
         ("n", text(&expiry.name)),
         ("uid", text(&expiry.uid)),
@@ -52,23 +50,28 @@ fn expiry_item(expiry: &Expiry) -> Item {
     attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn read_expiry(item: &Item) -> Stored<Expiry> {
-    let reader = Reader::new("GetItem", item);
-    Ok(Expiry {
+fn read_expiry(key: &str, item: &Item) -> Stored<Expiry> {
+    let reader = Reader::new("Query", item);
+    let broken = |reason: &str| StoreError::Broken { operation: "Query", reason: reason.to_owned() };
+    let (due, named) = key::expiry_of(key).ok_or_else(|| broken("its sort key has no time"))?;
+    let expiry = Expiry {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
         uid: reader.text("uid")?.to_owned(),
         generation: reader.number("gen")?,
         plan: reader.digest("plan")?,
-        due: reader.time("due")?,
+        due,
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
-    })
+    };
+    // It is deleted by the key that it should have.
+    if life(&expiry) == named { Ok(expiry) } else { Err(broken("its sort key is that of another life")) }
 }
 
-fn read_damaged(partition: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
-    let failures = Reader::new("GetItem", item).number_if_any(FAILURES);
+fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
+    let failures = Reader::new("Query", item).number_if_any(FAILURES);
     DamagedExpiry {
-        life: key::expiry_of(partition).unwrap_or(partition).to_owned(),
+        life: key::expiry_of(key).map_or(key, |(_, life)| life).to_owned(),
+        key: key.to_owned(),
         failures: failures.ok().flatten().unwrap_or(0),
         reason: error.to_string(),
     }
@@ -96,45 +99,39 @@ impl Dynamo {
         let query = self
             .client
             .query()
-            .index_name(TableSpec::DUE_INDEX)
-            .key_condition_expression("#g = :g AND #d <= :now")
-            .expression_attribute_names("#g", TableSpec::DUE_SHARD)
-            .expression_attribute_names("#d", TableSpec::DUE)
-            .expression_attribute_values(":g", number(SHARD))
-            .expression_attribute_values(":now", number(now.0))
+            .key_condition_expression("pk = :p AND sk < :end")
+            .expression_attribute_values(":p", text(key::EXPIRIES))
+            .expression_attribute_values(":end", text(key::expires(Timestamp(now.0.saturating_add(1)))))
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let mut found = DueExpiries::default();
-        for entry in self.pages(query, limit).await? {
-            let partition = Reader::new("Query", &entry).text("pk")?;
-            // The index may name an item that was removed since.
-            let Some(item) = self.get(partition, key::HEAD).await? else { continue };
-            match read_expiry(&item) {
+        for item in self.pages(query, limit).await? {
+            let key = Reader::new("Query", &item).text("sk")?;
+            match read_expiry(key, &item) {
                 Ok(expiry) => found.lives.push(expiry),
-                Err(error) => found.damaged.push(read_damaged(partition, &item, &error)),
+                Err(error) => found.damaged.push(read_damaged(key, &item, &error)),
             }
         }
         Ok(found)
     }
 
-    pub(crate) async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
-        let mut expression = Expression::default();
-        expression.require("attribute_exists(pk)");
-        expression.set(TableSpec::DUE, number(due.0));
-        // Set, not added: the count may be the damaged attribute.
-        expression.set(FAILURES, number(damaged.failures));
-        let request = self
-            .client
-            .update_item()
-            .set_condition_expression(expression.condition())
-            .set_update_expression(expression.update())
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values());
-        self.update_if((&key::expiry(&damaged.life), key::HEAD), request).await?;
-        Ok(())
+    pub(crate) async fn postpone_expiry(&self, expiry: &Expiry, due: Timestamp, failures: u32) -> Stored<()> {
+        let next = Expiry { due, failures, ..expiry.clone() };
+        self.put(expiry_item(&next)).await?;
+        if next.due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
     }
 
-    pub(crate) async fn delete_expiry(&self, life: &str) -> Stored<()> {
-        self.delete(key::expiry(life), key::HEAD).await
+    pub(crate) async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
+        let next = key::expiry(due, &damaged.life);
+        let Some(mut item) = self.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
+        item.insert("sk".to_owned(), text(&next));
+        // Set, not added: the count may be the damaged attribute.
+        item.insert(FAILURES.to_owned(), number(damaged.failures));
+        self.put(item).await?;
+        if next == damaged.key { Ok(()) } else { self.delete(key::EXPIRIES.to_owned(), &damaged.key).await }
+    }
+
+    pub(crate) async fn delete_expiry(&self, expiry: &Expiry) -> Stored<()> {
+        self.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &life(expiry))).await
     }
 
     /// Returns the first items of a run, its heads before its records.

@@ -68,11 +68,17 @@ pub(crate) fn holders(plugin: &str) -> String {
     format!("use#{}", encode(plugin))
 }
 
-const EXPIRY: &str = "end#";
+/// The partition of the removal times of the stored data of lives.
+pub(crate) const EXPIRIES: &str = "end#";
 
-/// The key of the removal time of the stored data of a life.
-pub(crate) fn expiry(life: &str) -> String {
-    format!("{EXPIRY}{life}")
+/// Returns the sort key of the removal time of a life. Sort keys are in the order of their times.
+pub(crate) fn expiry(due: Timestamp, life: &str) -> String {
+    format!("{}#{life}", expires(due))
+}
+
+/// Returns what the sort keys of the removal times at `due` begin with.
+pub(crate) fn expires(due: Timestamp) -> String {
+    format!("{:020}", due.0)
 }
 
 pub(crate) fn mail(cluster: &str) -> String {
@@ -170,9 +176,10 @@ pub(crate) fn due_of(partition: &str) -> Option<Due> {
     Some(Due::Target(decode(kind)?, decode(name)?))
 }
 
-/// Returns the life of an expiry.
-pub(crate) fn expiry_of(partition: &str) -> Option<&str> {
-    partition.strip_prefix(EXPIRY)
+/// Returns the time and the life of a removal time.
+pub(crate) fn expiry_of(sort_key: &str) -> Option<(Timestamp, &str)> {
+    let (due, life) = sort_key.split_once('#')?;
+    Some((Timestamp(due.parse().ok()?), life))
 }
 
 pub(crate) fn plugin_of(partition: &str) -> Option<String> {

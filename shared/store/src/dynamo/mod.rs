@@ -94,6 +94,13 @@ impl Dynamo {
         }
     }
 
+    /// Counts a write that was refused because of its condition. The item has `bytes`; there may be none.
+    fn refused(&self, bytes: usize) {
+        if let Some(meter) = &self.meter {
+            meter.refused(bytes);
+        }
+    }
+
     fn written(&self, bytes: usize, index_entries: u64) {
         if let Some(meter) = &self.meter {
             meter.written(bytes, index_entries);
@@ -163,7 +170,7 @@ impl Dynamo {
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 self.answered("UpdateItem", Direction::Write, &[]);
-                self.written(0, 0);
+                self.refused(0);
                 Ok(false)
             }
             Err(error) => Err(failure("UpdateItem", &error)),

@@ -174,7 +174,7 @@ impl Dynamo {
                     UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
                 };
-                self.written(item.as_ref().map_or(0, item_size), 0);
+                self.refused(item.as_ref().map_or(0, item_size));
                 Ok(Changed::No(item))
             }
             Err(error) => Err(failure("UpdateItem", &error)),
@@ -210,7 +210,7 @@ impl Dynamo {
                     DeleteItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
                 };
-                self.written(item.as_ref().map_or(0, item_size), 0);
+                self.refused(item.as_ref().map_or(0, item_size));
                 Ok(Changed::No(item))
             }
             Err(error) => Err(failure("DeleteItem", &error)),

@@ -249,7 +249,7 @@ impl Dynamo {
                     _ => None,
                 };
                 let item = item.unwrap_or_default();
-                self.written(item_size(&item), 0);
+                self.refused(item_size(&item));
                 Ok(Written::No(item))
             }
             Err(error) => Err(failure("UpdateItem", &error)),
@@ -306,7 +306,7 @@ impl Dynamo {
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 self.answered("PutItem", Direction::Write, &[]);
-                self.written(0, 0);
+                self.refused(0);
                 Ok(())
             }
             Err(error) => Err(failure("PutItem", &error)),

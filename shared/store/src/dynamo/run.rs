@@ -291,7 +291,7 @@ impl PatchRun for Dynamo {
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 self.answered("UpdateItem", Direction::Write, &[]);
-                self.written(0, 0);
+                self.refused(0);
                 let image = match error.into_err() {
                     aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
                         refused,

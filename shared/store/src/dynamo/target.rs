@@ -15,15 +15,16 @@ use aws_sdk_dynamodb::types::{
 use backon::BackoffBuilder as _;
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 use ebb_wire::id::{event, event_name};
+use ebb_wire::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
 use super::failure::{failure, past_conflicts, pauses};
 use super::run::new_run;
 use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
-use crate::items::{StopCause, TargetHead};
+use crate::items::TargetHead;
 use crate::meter::Direction;
-use crate::ops::{MoveTarget, ReadTarget, Stored, TargetList, Transition};
+use crate::ops::{MoveTarget, ReadTarget, Stored, TargetList, Tombstone, Transition};
 use crate::table::TableSpec;
 
 const PHASES: [(TargetPhase, &str); 6] = [
@@ -35,6 +36,8 @@ const PHASES: [(TargetPhase, &str); 6] = [
     (TargetPhase::Gone, "gone"),
 ];
 const TRANSACT: &str = "TransactWriteItems";
+/// The time at which a life ended.
+const ENDED: &str = "end";
 /// The mark of the write that an item is of.
 const BY: &str = "by";
 
@@ -81,7 +84,7 @@ fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
     if let Some(expires) = target.expires {
         attributes.push(("ex", number(expires.0)));
     }
-    if target.stop_cause == StopCause::Expired {
+    if target.stop_cause == TargetStopCause::Expired {
         attributes.push(("sc", text(EXPIRED)));
     }
     if target.is_waived {
@@ -126,8 +129,8 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
         since: reader.time("si")?,
         expires: reader.time_if_any("ex")?,
         stop_cause: match reader.text_if_any("sc")? {
-            None => StopCause::Deleted,
-            Some(EXPIRED) => StopCause::Expired,
+            None => TargetStopCause::Deleted,
+            Some(EXPIRED) => TargetStopCause::Expired,
             Some(word) => return Err(reader.broken(format!("unknown cause {word:?}"))),
         },
         is_waived: item.contains_key("wv"),
@@ -139,16 +142,17 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
     })
 }
 
-/// When the table may remove what ended at `at`, in its seconds.
-fn outlived(at: Timestamp) -> AttributeValue {
+/// Returns when the table may remove what ended at `at`, in seconds.
+pub(super) fn outlived(at: Timestamp) -> AttributeValue {
     number(at.0.saturating_add(KEPT_MS).div_ceil(1000))
 }
 
-fn tombstone_item(uid: &str, now: Timestamp) -> Item {
+fn tombstone_item(tombstone: &Tombstone) -> Item {
     Item::from([
-        ("pk".to_owned(), text(key::tombstone(uid))),
+        ("pk".to_owned(), text(key::tombstone(&tombstone.uid))),
         ("sk".to_owned(), text(key::HEAD)),
-        (TableSpec::TTL.to_owned(), outlived(now)),
+        (ENDED.to_owned(), number(tombstone.ended.0)),
+        (TableSpec::TTL.to_owned(), outlived(tombstone.needed)),
     ])
 }
 
@@ -195,8 +199,9 @@ impl ReadTarget for Dynamo {
         item.map(|item| read_target("GetItem", &item)).transpose()
     }
 
-    async fn is_tombstoned(&self, uid: &str) -> Stored<bool> {
-        Ok(self.get(&key::tombstone(uid), key::HEAD).await?.is_some())
+    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>> {
+        let item = self.get(&key::tombstone(uid), key::HEAD).await?;
+        item.map(|item| Reader::new("GetItem", &item).time(ENDED)).transpose()
     }
 }
 
@@ -209,8 +214,8 @@ impl MoveTarget for Dynamo {
         }
     }
 
-    async fn put_tombstone(&self, uid: &str, now: Timestamp) -> Stored<()> {
-        let item = tombstone_item(uid, now);
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
+        let item = tombstone_item(tombstone);
         let bytes = item_size(&item);
         let request = self
             .client
@@ -249,7 +254,7 @@ impl Dynamo {
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 self.answered("PutItem", Direction::Write, &[]);
-                self.written(0, 0);
+                self.refused(0);
                 let image = match error.into_err() {
                     PutItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
@@ -319,8 +324,8 @@ impl Dynamo {
             .build()
             .map_err(invalid)?;
         let mut writes = vec![TransactWriteItem::builder().put(target).build()];
-        if let Some(uid) = &transition.tombstone {
-            let tombstone = put(tombstone_item(uid, transition.target.since)).build().map_err(invalid)?;
+        if let Some(tombstone) = &transition.tombstone {
+            let tombstone = put(tombstone_item(tombstone)).build().map_err(invalid)?;
             writes.push(TransactWriteItem::builder().put(tombstone).build());
         }
         if let Some(run) = &transition.run {
@@ -333,8 +338,8 @@ impl Dynamo {
     fn transacted(&self, transition: &Transition, item: &Item) {
         let Some(meter) = &self.meter else { return };
         meter.transacted(item_size(item), index_entries(&transition.target, transition.seen));
-        if let Some(uid) = &transition.tombstone {
-            meter.transacted(item_size(&tombstone_item(uid, transition.target.since)), 0);
+        if let Some(tombstone) = &transition.tombstone {
+            meter.transacted(item_size(&tombstone_item(tombstone)), 0);
         }
         if let Some(run) = &transition.run {
             let bytes = item_size(&new_run(run));

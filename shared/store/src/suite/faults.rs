@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::document::plugin;
 use super::proxy::Fault;
-use super::world::{World, new_run, result, target, written};
+use super::world::{World, new_run, result, target, tombstone, written};
 use crate::{
     ListTargets as _, MoveTarget as _, Note, NoteRecord as _, PatchRun as _, Patched, PutResult as _,
     QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, Stored,
@@ -75,7 +75,7 @@ pub(super) async fn what_does_not_pass_is_retryable(world: World) {
         retryable(store.list_targets(TargetList::Living, None, None, 1).await);
         retryable(store.move_target(&begin("b")).await);
         retryable(store.move_target(&Transition { run: None, ..begin("b") }).await);
-        retryable(store.put_tombstone("u1", Timestamp(1)).await);
+        retryable(store.put_tombstone(&tombstone("u1")).await);
         retryable(store.put_plugin(&plugin("acme/db", "1.0.0", 0)).await);
         retryable(store.note_record(&run, Unit(0), first, &started).await);
         retryable(store.put_result(&run, Unit(0), first, &one).await);
@@ -92,7 +92,7 @@ pub(super) async fn what_does_not_pass_is_retryable(world: World) {
     let head = world.store.read_root(&run).await.unwrap().unwrap().head;
     assert!(head.done.is_empty());
     assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), None);
-    assert!(!world.store.is_tombstoned("u1").await.unwrap());
+    assert_eq!(world.store.read_tombstone("u1").await.unwrap(), None);
 }
 
 pub(super) async fn what_is_wrong_is_broken(world: World) {

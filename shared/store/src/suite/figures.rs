@@ -67,5 +67,5 @@ pub(super) async fn a_refusal_is_counted(world: World) {
     assert_eq!(patched, Patched::Refused(None));
     let figures = world.meter.take();
     assert_eq!(figures.requests, [("UpdateItem", 1)].into());
-    assert_eq!(figures.sized_write_units, 1);
+    assert_eq!((figures.sized_write_units, figures.refused_write_units), (1, 1));
 }

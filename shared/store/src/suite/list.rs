@@ -158,7 +158,44 @@ pub(super) async fn stale_entries_cost_no_request_each(world: World) {
     let names = world.names(None, None, 100).await;
     assert_eq!((names.len(), names[0].as_str(), names[99].as_str()), (100, "sandbox/a-0000", "sandbox/z"));
     let requests = world.meter.take().requests;
-    assert_eq!((requests["Query"], requests["BatchGetItem"]), (11, 11));
+    assert_eq!((requests["Query"], requests["BatchGetItem"]), (4, 11));
+}
+
+/// A page ends after many stale entries, and the next one goes on behind them.
+pub(super) async fn a_page_of_stale_entries_ends(world: World) {
+    const STALE: usize = 6_000;
+    world.put(target("sandbox", "0000")).await;
+    let first = world.item("t#sandbox#0000", "h").await.unwrap();
+    let items = (1..=STALE).map(|n| {
+        let mut item = first.clone();
+        item.insert("pk".into(), text(&format!("t#sandbox#{n:04}")));
+        item.insert("n".into(), text(&format!("{n:04}")));
+        item.insert("ph".into(), text("gone"));
+        item
+    });
+    world.write(items.collect()).await;
+    world.put(target("sandbox", "z")).await;
+    let page = world.store.list_page(TargetList::Living, None, None, 100).await.unwrap();
+    assert_eq!(page.targets.len(), 1);
+    assert!((5_000..6_000).contains(&page.misplaced.len()), "{}", page.misplaced.len());
+    let (kind, name) = page.next.expect("a page that is not the last one");
+    let after = Some((kind.as_str(), name.as_str()));
+    let page = world.store.list_page(TargetList::Living, None, after, 100).await.unwrap();
+    assert_eq!((page.targets.len(), page.targets[0].name.as_str(), page.next), (1, "z", None));
+}
+
+/// A target that cannot be read is named, and does not hide the others.
+pub(super) async fn a_damaged_target_is_named_in_the_list(world: World) {
+    for name in ["a", "b", "c"] {
+        world.put(target("sandbox", name)).await;
+    }
+    let mut item = world.item("t#sandbox#b", "h").await.unwrap();
+    item.insert("ph".into(), text("of-a-later-version"));
+    world.write(vec![item]).await;
+    let page = world.store.list_page(TargetList::Living, None, None, 100).await.unwrap();
+    let names: Vec<&str> = page.targets.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!((names, page.next), (vec!["a", "c"], None));
+    assert!(page.damaged.len() == 1 && page.damaged[0].starts_with("t#sandbox#b: "), "{:?}", page.damaged);
 }
 
 pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: World) {

@@ -36,12 +36,17 @@ pub(super) async fn lives_expire_when_they_are_due(world: World) {
     assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
     // The query of urgent items does not see them.
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    store.put_expiry(&expiry("b", 40)).await.unwrap();
+    // At the same time it is written again, and at another one it moves.
+    store.postpone_expiry(&expiry("b", 10), Timestamp(10), 0).await.unwrap();
+    store.postpone_expiry(&expiry("b", 10), Timestamp(40), 0).await.unwrap();
     assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);
-    let life = ebb_wire::id::life("sandbox", "c", "u");
-    store.delete_expiry(&life).await.unwrap();
-    store.delete_expiry(&life).await.unwrap();
+    store.delete_expiry(&expiry("c", 20)).await.unwrap();
+    store.delete_expiry(&expiry("c", 20)).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
+    // A life may have two: each is removed by itself.
+    store.put_expiry(&expiry("a", 50)).await.unwrap();
+    store.delete_expiry(&expiry("a", 30)).await.unwrap();
+    assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
 }
 
 pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: World) {
@@ -51,8 +56,7 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Worl
         store.put_expiry(expiry).await.unwrap();
     }
     let life = ebb_wire::id::life("sandbox", "a", "u");
-    let key = format!("end#{life}");
-    let mut item = world.item(&key, "h").await.unwrap();
+    let mut item = world.item("end#", &format!("{:020}#{life}", 10)).await.unwrap();
     assert!(item.remove("gen").is_some());
     world.write(vec![item]).await;
     let listed = async |now| store.list_expired(Timestamp(now), 10).await.unwrap();
@@ -61,14 +65,21 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Worl
     let [damaged] = due.damaged.as_slice() else { panic!("{:?}", due.damaged) };
     assert_eq!((damaged.life.as_str(), damaged.failures), (life.as_str(), 0));
     assert!(damaged.reason.contains("gen"), "{}", damaged.reason);
-    let postponed = DamagedExpiry { failures: 1, ..damaged.clone() };
-    store.postpone_damaged(&postponed, Timestamp(30)).await.unwrap();
+    let failed_once = DamagedExpiry { failures: 1, ..damaged.clone() };
+    store.postpone_damaged(&failed_once, Timestamp(30)).await.unwrap();
     assert_eq!(listed(29).await.damaged, []);
-    assert_eq!(listed(30).await.damaged, std::slice::from_ref(&postponed));
+    let [postponed] = listed(30).await.damaged.try_into().unwrap();
+    assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{life}", 30), 1));
     // One that was removed meanwhile stays removed.
-    store.delete_expiry(&life).await.unwrap();
-    store.postpone_damaged(&postponed, Timestamp(31)).await.unwrap();
-    assert_eq!(world.item(&key, "h").await, None);
+    store.postpone_damaged(&failed_once, Timestamp(31)).await.unwrap();
+    assert_eq!(world.item("end#", &format!("{:020}#{life}", 31)).await, None);
+    // One whose key is that of another life is damaged, too.
+    let mut other =
+        world.item("end#", &format!("{:020}#{}", 11, ebb_wire::id::life("sandbox", "b", "u"))).await.unwrap();
+    other.insert("uid".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("v".to_owned()));
+    world.write(vec![other]).await;
+    let due = listed(20).await;
+    assert_eq!((due.lives, due.damaged.len()), (vec![failed], 1));
 }
 
 pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: World) {

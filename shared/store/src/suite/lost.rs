@@ -11,7 +11,7 @@ use ebb_wire::record::{Kept, TryResult, Verdict};
 use ebb_wire::value::Value;
 
 use super::proxy::Fault;
-use super::world::{World, new_run, refused, result, target, written};
+use super::world::{World, new_run, refused, result, target, tombstone, written};
 use crate::{
     MoveTarget as _, Note, NoteRecord as _, PatchRun as _, Patched, Plans as _, PluginItem, Put,
     PutResult as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetHead,
@@ -157,14 +157,16 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: World) {
     assert!(!store.move_target(&other).await.unwrap());
     assert_eq!(proxy.hits(), 1);
     let end = TargetHead { version: 3, due: None, ..on.target.clone() };
-    let end = Transition { target: end, seen: Some(2), run: None, tombstone: Some("u1".into()) };
+    let end = Transition { target: end, seen: Some(2), run: None, tombstone: Some(tombstone("u1")) };
     proxy.plan("TransactWriteItems", [Fault::LoseReply]);
     assert!(store.move_target(&end).await.unwrap());
     proxy.plan("PutItem", [Fault::LoseReply]);
-    store.put_tombstone("u2", Timestamp(1)).await.unwrap();
+    store.put_tombstone(&tombstone("u2")).await.unwrap();
     assert_eq!(proxy.hits(), 2);
     assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
-    assert!(world.store.is_tombstoned("u1").await.unwrap() && world.store.is_tombstoned("u2").await.unwrap());
+    for uid in ["u1", "u2"] {
+        assert_eq!(world.store.read_tombstone(uid).await.unwrap(), Some(tombstone(uid).ended));
+    }
     let head = world.store.read_root(&new_run("a").id).await.unwrap().unwrap();
     assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));
 }

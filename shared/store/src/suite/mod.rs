@@ -127,6 +127,8 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_gone_target_in_the_list_of_the_living_is_passed_over,
             more_targets_than_one_batch_are_listed_in_order,
             stale_entries_cost_no_request_each,
+            a_page_of_stale_entries_ends,
+            a_damaged_target_is_named_in_the_list,
             a_thousand_due_things_are_one_query_per_shard,
             targets_beyond_one_answer_are_listed;
         lives:

@@ -163,6 +163,9 @@ pub(super) async fn tries_are_accepted_together(world: World) {
         .await
         .unwrap();
     store.note_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
+    // The table removes the note 30 days later.
+    let note = world.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
+    assert_eq!(note["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
     let read = async |units: &[Unit]| {
         let mut found = store.read_accepted(&run, units).await.unwrap();
         found.sort_unstable();

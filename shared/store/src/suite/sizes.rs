@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
-use ebb_wire::engine::{Attempt, Change, Late, Patch, SHARD, Shard, Timestamp, Unit};
+use ebb_wire::engine::{Attempt, Change, Late, Patch, SHARD, Shard, Unit};
 use ebb_wire::id::digest;
 use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::limits::OUTPUTS_INLINE;
 use ebb_wire::record::{Kept, TryResult, Verdict};
 use ebb_wire::value::Value;
 
-use super::world::{World, new_run, result, target, written};
+use super::world::{World, new_run, result, target, tombstone, written};
 use crate::dynamo::Body;
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
@@ -137,8 +137,8 @@ pub(super) async fn the_longest_names_of_targets_are_keys(world: World) {
         };
         event.validate().unwrap();
         world.put(target(&kind, &name)).await;
-        world.store.put_tombstone(&event.uid, Timestamp(1)).await.unwrap();
-        assert!(world.store.is_tombstoned(&event.uid).await.unwrap());
+        world.store.put_tombstone(&tombstone(&event.uid)).await.unwrap();
+        assert!(world.store.read_tombstone(&event.uid).await.unwrap().is_some());
         let longer = Lifecycle { name: format!("{name}{character}"), ..event };
         longer.validate().unwrap_err();
     }

@@ -1,7 +1,7 @@
 use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit};
 use ebb_wire::record::Verdict;
 
-use super::world::{World, new_run, result, target, written};
+use super::world::{World, new_run, result, target, tombstone, written};
 use crate::{
     ListTargets as _, MoveTarget as _, Plans as _, PluginItem, PutResult as _, QueryDue as _,
     ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
@@ -26,7 +26,7 @@ pub(super) async fn reads_of_the_table_are_strong(world: World) {
     store.read_records(&run, &[Unit(0), Unit(90)]).await.unwrap();
     store.read_all_records(&run).await.unwrap();
     store.read_target("sandbox", "a").await.unwrap();
-    store.is_tombstoned("u1").await.unwrap();
+    store.read_tombstone("u1").await.unwrap();
     store.get_plan("sha256:x").await.unwrap();
     store.get_plugin("p", "1.0.0").await.unwrap();
     store.list_versions("p").await.unwrap();
@@ -67,9 +67,9 @@ pub(super) async fn a_write_is_read_at_once_by_everybody(world: World) {
         target: target("sandbox", "b"),
         seen: None,
         run: Some(new_run("b")),
-        tombstone: Some("u1".into()),
+        tombstone: Some(tombstone("u1")),
     };
     assert!(world.store.move_target(&ended).await.unwrap());
-    assert!(other.is_tombstoned("u1").await.unwrap());
+    assert!(other.read_tombstone("u1").await.unwrap().is_some());
     assert_eq!(other.read_target("sandbox", "b").await.unwrap(), Some(ended.target));
 }

@@ -9,7 +9,7 @@ use crate::{Release, TargetHead, TellState, Transition, Waiting};
 use ebb_wire::engine::target::Tell;
 use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
 
-use super::world::{World, new_run, target};
+use super::world::{World, new_run, target, tombstone};
 
 fn plain(target: TargetHead, seen: Option<u64>) -> Transition {
     Transition { target, seen, run: None, tombstone: None }
@@ -83,9 +83,9 @@ pub(super) async fn target_and_run_begin_together_or_not_at_all(world: World) {
 pub(super) async fn of_writers_of_the_very_same_one_wins(world: World) {
     let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let plain_move = plain(target("sandbox", "a"), None);
-    let tombstone = Transition { tombstone: Some("u1".into()), ..plain(end, Some(1)) };
+    let end = Transition { tombstone: Some(tombstone("u1")), ..plain(end, Some(1)) };
     let begin = Transition { run: Some(new_run("b")), ..plain(target("sandbox", "b"), None) };
-    for transition in [plain_move, tombstone, begin] {
+    for transition in [plain_move, end, begin] {
         let moved = join_all((0..8).map(|_| world.store.move_target(&transition))).await;
         let won = moved.into_iter().filter(|moved| match moved {
             Ok(moved) => *moved,
@@ -100,9 +100,9 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(world: World) {
 pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(world: World) {
     world.store.move_target(&plain(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
-    let end = Transition { tombstone: Some("u1".into()), ..plain(gone, Some(1)) };
+    let end = Transition { tombstone: Some(tombstone("u1")), ..plain(gone, Some(1)) };
     assert!(world.store.move_target(&end).await.unwrap());
-    assert!(world.store.is_tombstoned("u1").await.unwrap());
+    assert!(world.store.read_tombstone("u1").await.unwrap().is_some());
     let dynamo = &world.store.dynamo;
     let mut removed = Vec::new();
     for partition in ["t#sandbox#a", "x#u1"] {

@@ -2,7 +2,7 @@ use ebb_wire::engine::{Attempt, Epoch, Event, Unit};
 use futures::future::join_all;
 
 use super::proxy::Fault;
-use super::world::{World, new_run, target, written};
+use super::world::{World, new_run, target, tombstone, written};
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition};
 
 fn begin(name: &str, uid: &str) -> Transition {
@@ -19,16 +19,16 @@ pub(super) async fn all_or_nothing(world: World) {
     let first = begin("a", "u1");
     assert!(store.move_target(&first).await.unwrap());
     // The target refuses: neither the run nor the tombstone is written.
-    let second = Transition { tombstone: Some("u0".into()), ..begin("a", "u2") };
+    let second = Transition { tombstone: Some(tombstone("u0")), ..begin("a", "u2") };
     assert!(!store.move_target(&second).await.unwrap());
     assert_eq!(store.read_root(&second.run.as_ref().unwrap().id).await.unwrap(), None);
-    assert!(!store.is_tombstoned("u0").await.unwrap());
+    assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // The run refuses: neither the target nor the tombstone is written.
-    let third = Transition { run: first.run.clone(), tombstone: Some("u0".into()), ..begin("b", "u3") };
+    let third = Transition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
     let error = store.move_target(&third).await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("exists")), "{error}");
     assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
-    assert!(!store.is_tombstoned("u0").await.unwrap());
+    assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // Both refuse: the target's word counts.
     let both = Transition { run: first.run.clone(), ..begin("a", "u4") };
     assert!(!store.move_target(&both).await.unwrap());

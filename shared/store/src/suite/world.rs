@@ -10,6 +10,7 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_wire::engine::{Event, Moment, TargetPhase, Timestamp, accept};
 use ebb_wire::id::RunId;
+use ebb_wire::lifecycle::TargetStopCause;
 use ebb_wire::record::{Kept, TryResult, Verdict};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
@@ -17,10 +18,8 @@ use tokio::runtime::Runtime;
 
 use super::proxy::Proxy;
 use super::{Differences, Table};
-use crate::{
-    Bucket, Dynamo, Meter, MoveTarget as _, NewRun, PatchRun as _, Patched, RunFacts, RunHead, StopCause,
-};
-use crate::{Store, TargetHead, Transition, table};
+use crate::{Bucket, Dynamo, Meter, MoveTarget as _, NewRun, PatchRun as _, Patched, RunFacts, RunHead};
+use crate::{Store, TargetHead, Tombstone, Transition, table};
 
 /// Tells the tables of a test program apart.
 static TABLES: AtomicU32 = AtomicU32::new(0);
@@ -29,6 +28,12 @@ static CLIENTS: AtomicU32 = AtomicU32::new(0);
 /// A runtime for one test.
 pub(super) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Returns the tombstone of a life that has ended.
+pub(super) fn tombstone(uid: &str) -> Tombstone {
+    let ended = Timestamp(1_800_000_000_000);
+    Tombstone { uid: uid.to_owned(), ended, needed: ended }
 }
 
 pub(super) struct World {
@@ -174,7 +179,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         created: Timestamp(1_800_000_000_000),
         since: Timestamp(1_800_000_000_000),
         expires: None,
-        stop_cause: StopCause::Expired,
+        stop_cause: TargetStopCause::Expired,
         is_waived: true,
         tell: None,
         waiting: None,

@@ -244,8 +244,8 @@ pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Res
     let stays = (in_table(&dynamo).await?, in_bucket(&s3).await? - published_bytes);
     Ok(Life {
         units: 2 * u64::from(arguments.units),
-        // A refused condition is paid for, and no table reports it; our own sizing has it.
-        write_units: figures.write_units.max(figures.sized_write_units as f64),
+        // A refused condition is paid for, and no table reports it.
+        write_units: figures.write_units + figures.refused_write_units as f64,
         read_units: figures.read_units,
         puts,
         gets,

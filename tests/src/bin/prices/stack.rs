@@ -20,7 +20,7 @@ pub(crate) struct Stack {
 
 /// The shortest values that API Gateway writes into a line of the access log: an address of IPv4, four digits of milliseconds.
 const OF_A_REQUEST: [(&str, &str); 8] = [
-    ("$context.requestTime", "22/Nov/2026:10:00:00 +0000"),
+    ("$context.requestTimeEpoch", "1795341600"),
     ("$context.identity.sourceIp", "203.0.113.100"),
     ("$context.httpMethod", "POST"),
     ("$context.path", "/v1/callbacks"),

@@ -73,7 +73,7 @@ pub(super) async fn by_people(later: &Later<'_>) -> anyhow::Result<()> {
     }
     // Its ten tries were over, and it was reopened.
     let undone = detail(later, "undone", AfterStop).await?.units;
-    ensure!(undone.iter().any(|unit| unit.attempt == 11), "undone: {undone:?}");
+    ensure!(undone.iter().any(|unit| unit.attempt == 21), "undone: {undone:?}");
     for name in ["undone", "broad"] {
         let state = detail(later, name, BeforeReady).await?.state;
         ensure!(state == RunState::Cancelled, "{name}: {state:?}");

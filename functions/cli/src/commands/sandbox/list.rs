@@ -1,5 +1,7 @@
 //! `ebb sandbox list`.
 
+use std::collections::BTreeSet;
+
 use ebb_wire::api::TargetInfo;
 
 use crate::client::Client;
@@ -27,17 +29,22 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
-        let mut targets = Vec::new();
+        let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         if !self.gone {
-            targets.extend(client.targets(kind, false).await?);
+            (targets, damaged) = client.targets(kind, false).await?;
         }
         if self.gone || self.all {
-            targets.extend(client.targets(kind, true).await?);
+            let (gone, further) = client.targets(kind, true).await?;
+            targets.extend(gone);
+            damaged.extend(further);
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
             // One that was gone between the two lists is in both.
             targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
         self.output.write(&targets, |targets| text(targets))?;
+        for reason in damaged {
+            eprintln!("warning: a target cannot be read: {}", printable(&reason));
+        }
         Ok(Exit::Done)
     }
 }
