@@ -90,14 +90,19 @@ pub async fn conclude(
                 }
             }
             if more > 0 {
-                return again_for_more(env, run, this).await;
+                return again_for_more(env, run, this, Verdict::Succeeded).await;
             }
             memory.learn(run, this.unit, records::produced(success.outputs.clone()));
             done(env, run, this, ended).await
         }
         Ended::Skipped(_) => {
-            if let Some(progress) = put_success(env, run, this, ended, None, memory).await? {
+            // The condition of an undo counts for each of the results.
+            let next = (more > 0).then(|| env.now());
+            if let Some(progress) = put_success(env, run, this, ended, next, memory).await? {
                 return Ok(progress);
+            }
+            if more > 0 {
+                return again_for_more(env, run, this, Verdict::Skipped).await;
             }
             memory.learn(run, this.unit, Produced::Skipped);
             done(env, run, this, ended).await
@@ -122,7 +127,7 @@ async fn put_success(
     let (result, put) = records::put(env, run, this.unit, this.attempt, ended, next).await?;
     match put {
         // An undo goes on by what is recorded: its sender may know of fewer things.
-        Put::Repeated(first) if first.next.is_some() && next.is_none() => {
+        Put::Repeated(first) if first.has_more() && next.is_none() => {
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
         }
         Put::First | Put::Repeated(_) => Ok(None),
@@ -274,13 +279,15 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
     Ok(())
 }
 
-/// An undo that has taken away one thing and has more to take away: the next try starts at once.
-async fn again_for_more(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
+/// Starts the next try of an undo that has dealt with one result and has more results to undo.
+async fn again_for_more(env: &Env, run: &Run, this: Try, verdict: Verdict) -> Result<Progress, FlowError> {
     let Try { unit, attempt, epoch } = this;
     let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
     match run.patch(env, &accept(Event::Retried { unit, attempt, epoch, to })).await? {
         Ok(_) => {
-            observe::ended(run, this, End::Completed, env.now());
+            if verdict == Verdict::Succeeded {
+                observe::ended(run, this, End::Completed, env.now());
+            }
             Ok(Progress { ready: vec![(unit, to)], ..Progress::default() })
         }
         // Written before, and its answer was lost, or its writer died before it sent the try.
@@ -329,11 +336,11 @@ pub async fn resume(
 ) -> Result<Progress, FlowError> {
     match result.verdict {
         Verdict::Cancelled => Ok(Progress::late(Late::Ignored)),
+        verdict if result.has_more() => again_for_more(env, run, this, verdict).await,
         Verdict::Skipped => {
             memory.learn(run, this.unit, Produced::Skipped);
             done(env, run, this, &Ended::Skipped(String::new())).await
         }
-        Verdict::Succeeded if result.next.is_some() => again_for_more(env, run, this).await,
         Verdict::Succeeded => {
             memory.learn(run, this.unit, records::produced(records::outputs(env, &result.outputs).await?));
             done_as_recorded(env, run, this).await

@@ -261,9 +261,7 @@ fn key(run: &Run, at: UnitAt) -> Option<&str> {
 async fn taken_away(env: &Env, run: &Run, unit: &UnitPlan, this: Try) -> Result<usize, FlowError> {
     let block = |attempt| retry::block(attempt, unit.retry.attempts);
     let tries = env.store.read_records(&run.id, &[this.unit]).await?;
-    let succeeded = |record: &Record| {
-        record.result.as_ref().is_some_and(|it| it.verdict == Verdict::Succeeded && it.next.is_some())
-    };
+    let succeeded = |record: &Record| record.result.as_ref().is_some_and(TryResult::has_more);
     let successes = tries.iter().filter(|(_, _, record)| succeeded(record));
     let blocks: BTreeSet<u32> = successes.map(|(_, attempt, _)| block(*attempt)).collect();
     Ok((0..block(this.attempt)).rev().take_while(|block| blocks.contains(block)).count())

@@ -79,7 +79,7 @@ pub struct TryResult {
     /// The evidence of its request; with a failure of a webhook unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
-    /// When the next try may start; with a failure that is tried again.
+    /// When the next try may start: of a unit that failed, or of an undo that has more results to undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
     /// Whether the tail of its log is in the bucket.
@@ -90,6 +90,13 @@ pub struct TryResult {
     pub unanswered: bool,
     /// Digest of verdict and outputs: tells a repeated result from another one.
     pub digest: String,
+}
+
+impl TryResult {
+    /// Returns whether it ended the try of an undo that has more results to undo. The next try begins at once.
+    pub fn has_more(&self) -> bool {
+        self.next.is_some() && matches!(self.verdict, Verdict::Succeeded | Verdict::Skipped)
+    }
 }
 
 /// How a try ended.

@@ -76,6 +76,25 @@ pub(crate) async fn after_the_teardown() {
     world.told("a", &["gone", "gone"]).await;
 }
 
+/// The condition of an undo is false for the first and the third of four results. It does not count for the others.
+pub(crate) async fn a_condition_of_an_undo_counts_for_each_result() {
+    let world = World::new().await;
+    world.receiver.on("POST /make", |_, _| Reply::status(202));
+    world.receiver.on("POST /undo", |_, _| Reply::status(204));
+    let condition = "undoes: make\n    when: ${!(units.make.outputs.?id.orValue('') in ['w', 'y'])}";
+    world.publish(&document("timeout: 5m").replace("undoes: make", condition)).await;
+    world.create("a", "makes").await;
+    let call = world.receiver.call("POST /make", 1).await;
+    for id in ["w", "x", "y", "z"] {
+        world.callback(call.token(), &made(id)).await;
+    }
+    world.phase("a", Phase::Ready).await;
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    assert_eq!(undone(&world), ids(["x", "z"]));
+    assert_eq!(world.receiver.calls("POST /undo").len(), 2);
+}
+
 /// A try of an undo is sent again after its result was recorded.
 pub(crate) async fn a_repeated_try_undoes_the_same() {
     let world = World::new().await;

@@ -234,9 +234,7 @@ fn is_reopened(unit: &UnitPlan, this: Try, records: &Records) -> bool {
     let begins_block = this.attempt > Attempt::FIRST && used(this.attempt, tries) == 1;
     let block_before = Attempt(this.attempt.0.saturating_sub(tries).max(1));
     let before = records.range((this.unit, block_before)..(this.unit, this.attempt)).next_back();
-    let goes_on = before
-        .and_then(|(_, record)| record.result.as_ref())
-        .is_some_and(|result| result.verdict == Verdict::Succeeded && result.next.is_some());
+    let goes_on = before.and_then(|(_, record)| record.result.as_ref()).is_some_and(TryResult::has_more);
     begins_block && !goes_on
 }
 
