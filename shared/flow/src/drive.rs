@@ -74,7 +74,7 @@ pub async fn drive(env: &Env, work: Work) -> Result<(), FlowError> {
     go_on(env, work, None, Teller::Queue).await.map(drop)
 }
 
-/// Does what [`drive`] does, and sends the outcome of the last run. It may wait for the platform.
+/// Does what [`drive`] does, and sends the outcome of the last run, as long as its budget lasts. It may wait for the platform.
 ///
 /// # Errors
 /// As [`drive`].
@@ -116,8 +116,12 @@ async fn go_on(
             }
         };
         next = match over {
-            // The following runs do not belong to the look.
-            Some(outcome) => finish::over(env, &work.run, outcome, teller).await?.map(|work| (work, None)),
+            Some(outcome) => {
+                // The caller has waited for units already: the platform would come on top of that.
+                let teller = if env.now() >= until { Teller::Queue } else { teller };
+                // The following runs do not belong to the look.
+                finish::over(env, &work.run, outcome, teller).await?.map(|work| (work, None))
+            }
             None => None,
         };
     }

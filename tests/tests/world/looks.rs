@@ -138,3 +138,19 @@ fn a_recovery_that_finds_no_time_is_repeated() {
     let repeated = world.queue.sent().iter().filter(|(_, message)| message.starts_with("Recover")).count();
     assert!(repeated > 0, "{:#?}", world.queue.sent());
 }
+
+/// An invocation that ends a run in time sends the outcome itself. One that waited for its units has the queue send it.
+#[test]
+fn a_run_that_ends_late_leaves_its_outcome_to_the_queue() {
+    // The budget of an invocation is 3 s.
+    for (took, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
+        let unit = SetupUnit::plain(Kind::AtOnce, took, &[]);
+        let world = Arc::new(World::new(&Scenario::of(vec![unit]), Faults::default()));
+        world.runtime.run(world.ask(Asked::Created));
+        pass(&world, PATIENCE_MS);
+        let sent = world.queue.sent();
+        assert_eq!(sent.iter().any(|(_, it)| it.starts_with("Target")), is_queued, "{took} ms: {sent:?}");
+        let told = world.ledger.state().told.clone();
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+}
