@@ -89,7 +89,10 @@ pub async fn put(
 }
 
 /// Makes the record of `ended`; large outputs go to the bucket. Gives the tail of its log too, if it has printed anything.
-pub(crate) async fn result_of<'a>(
+///
+/// # Errors
+/// The store's.
+pub async fn result_of<'a>(
     env: &Env,
     run: &Run,
     unit: Unit,

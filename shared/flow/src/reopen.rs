@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Tell;
-use ebb_engine::{Attempt, Change, Event, Moment, RunPhase, Status, TargetPhase, Unit, View, accept};
+use ebb_engine::{
+    Attempt, Change, Epoch, Event, Moment, RunPhase, Shard, Status, TargetPhase, Unit, View, accept,
+};
 use ebb_store::{TargetHead, TellState, Transition};
 use ebb_wire::callback::Reason;
 use ebb_wire::id::RunId;
@@ -24,26 +26,71 @@ use crate::retention;
 use crate::run::{self, Run};
 use crate::switch::{self, Rule};
 
+/// Why units have to run once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReopenCause {
+    /// An operator retries what failed. A unit that has another try by now was retried already.
+    Retry,
+    /// An undo has to read a late success. A try that it has begun meanwhile may have counted without that.
+    LateSuccess,
+}
+
 /// Starts the next try of `units` of a run, even if the run is closed, and moves a target that was given up or gone
 /// back to where its run belongs. False: there is no such run, or the target's life has moved on from it.
 ///
 /// # Errors
 /// The store's; safe to repeat.
-pub async fn reopen(env: &Env, id: &RunId, units: &[Unit]) -> Result<bool, FlowError> {
+pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> Result<bool, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(false) };
     // Before the target: a delete that comes later cancels this epoch, and with it what follows here.
     let view = run.look(env).await?;
-    if give_back(env, &run).await? == Belongs::No {
+    reopen_seen(env, &run, &view, units, cause).await
+}
+
+/// Does what [`reopen`] does, for a run that was seen as `view`.
+///
+/// # Errors
+/// As [`reopen`].
+pub async fn reopen_seen(
+    env: &Env,
+    run: &Run,
+    view: &View,
+    units: &[Unit],
+    cause: ReopenCause,
+) -> Result<bool, FlowError> {
+    if give_back(env, run).await? == Belongs::No {
         return Ok(false);
     }
-    let epoch = run::epoch(&view);
+    let epoch = run::epoch(view);
     for &unit in units {
-        let attempt = run::attempt(&view, unit);
-        let to = after(&run, unit, attempt);
-        run.patch(env, &accept(Event::Reopened { unit, attempt, epoch, to })).await?.ok();
+        reopen_unit(env, run, epoch, unit, run::attempt(view, unit), cause).await?;
     }
-    wake(env, &run, epoch).await?;
+    wake(env, run, epoch).await?;
     Ok(true)
+}
+
+/// Starts the next try of a unit that was seen at the try `seen`.
+async fn reopen_unit(
+    env: &Env,
+    run: &Run,
+    epoch: Epoch,
+    unit: Unit,
+    seen: Attempt,
+    cause: ReopenCause,
+) -> Result<(), FlowError> {
+    let mut attempt = seen;
+    for _ in 0..crate::ATTEMPTS {
+        let to = after(run, unit, attempt);
+        let patched = run.patch(env, &accept(Event::Reopened { unit, attempt, epoch, to })).await?;
+        // `None`: written, or the run was cancelled or removed.
+        let present = patched.err().flatten().filter(|head| head.head.epoch == epoch);
+        let present = present.map(|head| head.head.attempt(Shard::of(unit).1));
+        match present {
+            Some(present) if cause == ReopenCause::LateSuccess && present != attempt => attempt = present,
+            Some(_) | None => return Ok(()),
+        }
+    }
+    Err(FlowError::Contended(format!("run {}", run.id)))
 }
 
 /// Lets `units` of a teardown run count as over, even if the run is closed: each gets a try whose result says why. Gives
@@ -89,7 +136,7 @@ fn after(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 
 /// Has the run looked at now; a closed one is opened for it. Whoever is about to close it or to put it off has not
 /// seen this, and is refused.
-async fn wake(env: &Env, run: &Run, epoch: ebb_engine::Epoch) -> Result<(), FlowError> {
+async fn wake(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(&run.id).await? else { return Ok(()) };
         if root.head.epoch != epoch || root.head.phase == RunPhase::Stopping {

@@ -30,6 +30,7 @@ use crate::outcome::{Ended, Failure};
 use crate::ports::Message;
 use crate::records;
 use crate::release;
+use crate::reopen::{ReopenCause, reopen};
 use crate::run::Run;
 use crate::switch::{self, Rule};
 use crate::undo;
@@ -273,7 +274,7 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
     for moment in TEARDOWN {
         let undos = undos(run, moment, unit);
         if !undos.is_empty() {
-            crate::reopen::reopen(env, &run.id.sibling(moment), &undos).await?;
+            reopen(env, &run.id.sibling(moment), &undos, ReopenCause::LateSuccess).await?;
         }
     }
     Ok(())

@@ -35,7 +35,8 @@ fn main() {
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let tests = tests! {
         // Those that wait longest come first.
-        late: after_the_teardown a_condition_of_an_undo_counts_for_each_result a_repeated_try_undoes_the_same a_new_pass_undoes_everything two_tries_after_the_undo two_tries_after_a_scripts_undo both_tries_count
+        late: after_the_teardown a_condition_of_an_undo_counts_for_each_result a_repeated_try_undoes_the_same a_new_pass_undoes_everything a_late_success_and_an_undo_that_goes_on
+            two_tries_after_the_undo two_tries_after_a_scripts_undo both_tries_count
             two_tries_while_settling a_third_try_after_two_undos ever_more_results_of_one_try;
         teardown: a_script_that_is_deaf what_never_started_is_left_alone before_and_after_the_stop gives_up_and_is_retried
             gives_up_and_is_skipped gives_up_and_is_abandoned not_there_counts_as_done a_receiver_that_acts_after_its_timeout

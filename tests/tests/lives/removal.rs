@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{Millis, Moment, TargetPhase, Timestamp, Unit};
+use ebb_flow::reopen::{ReopenCause, reopen};
 use ebb_flow::{Env, Warm};
 use ebb_store::{
     DamagedExpiry, DueExpiries, Expiries, Expiry, ReadRecords as _, ReadTarget as _, Store, StoreError,
@@ -149,7 +150,7 @@ pub(crate) async fn a_target_is_forgotten_before_its_runs() {
     answer.is_problem(410, "gone");
     // A success that was taken just before finds its undo, and gives the target back to no run.
     let (undo, units) = (run_id("a", Moment::AfterStop), [Unit(0)]);
-    assert!(!ebb_flow::reopen::reopen(stack.env(), &undo, &units).await.unwrap());
+    assert!(!reopen(stack.env(), &undo, &units, ReopenCause::LateSuccess).await.unwrap());
     assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
     assert_eq!(stored(&world, "a").await, before);
     assert_eq!(round_at(&world, KEPT).await, 1);

@@ -7,7 +7,7 @@ use ebb_wire::id::{self, RunId};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::reopen::reopen;
+use crate::reopen::{ReopenCause, reopen};
 use crate::run::Run;
 
 /// What became of it.
@@ -47,7 +47,7 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<Answer, FlowErro
         return Ok(Answer::NothingFailed(text));
     }
     tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");
-    if !reopen(env, &run.id, &failed).await? {
+    if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
         return Ok(Answer::NothingFailed(format!("{kind}/{name} is being taken away")));
     }
     let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
