@@ -153,7 +153,7 @@ impl Stack {
     /// [`StackError`]; nothing is left running then.
     pub async fn start(settings: Settings) -> Result<Self, StackError> {
         let state = &settings.state;
-        let lock = keys::lock(state)?;
+        let lock = keys::lock(state).await?;
         let kept = keys::Kept::open(state)?;
         let last = Connection::read(state).ok().flatten();
         let port = settings.port.or_else(|| last.as_ref().and_then(Connection::port));

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -38,12 +39,25 @@ pub enum KeysError {
 /// Held as long as a stack uses its folder.
 pub(crate) type Lock = Flock<File>;
 
-/// Makes the folder and locks it. The folder itself is locked: a lock file could be removed while it is held.
-pub(crate) fn lock(state: &Path) -> Result<Lock, StackError> {
+/// A process that was just killed holds its lock until the kernel has closed its files.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Makes the folder and locks it, within [`LOCK_WAIT`]. The folder itself is locked: a lock file could be removed while it
+/// is held.
+pub(crate) async fn lock(state: &Path) -> Result<Lock, StackError> {
     let failed = |source| KeysError::Io { path: state.to_owned(), source };
     crate::private::folder(state).map_err(failed)?;
-    let folder = File::open(state).map_err(failed)?;
-    Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| StackError::InUse(state.to_owned()))
+    let mut folder = File::open(state).map_err(failed)?;
+    let begun = Instant::now();
+    loop {
+        folder = match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err(_) if begun.elapsed() >= LOCK_WAIT => return Err(StackError::InUse(state.to_owned())),
+            Err((folder, _)) => folder,
+        };
+        tokio::time::sleep(LOCK_INTERVAL).await;
+    }
 }
 
 /// The secrets of a stack: made once, kept in `keys.json`.
