@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::shapes::{Answers, Case, Outputs};
+use crate::shapes::{Answers, Case, Outputs, Shape};
 use crate::world::Cost;
 
 /// *Honest figures*: a warm completion is one write, two with outputs.
@@ -30,6 +30,8 @@ const SLICE: u64 = 50;
 /// Writes of an invocation that completes a join and has no sends left: it makes the run due and passes the unit behind the
 /// join on, whose invocation claims the delivery.
 const JOIN_WRITES: u64 = 2;
+/// Writes of an invocation of a chain that has no sends left: as [`JOIN_WRITES`].
+const CHAIN_WRITES: u64 = 2;
 /// Units per head item; whoever completes the last one of an item looks at the others.
 const ITEM: u64 = 256;
 /// *State*: the head of a run stays below 1 KB, and so its update at one write unit.
@@ -97,7 +99,8 @@ impl Row {
         let twice = if shape.joins() { items - 1 } else { 0 };
         let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
         let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
-        let passes = invocations + JOIN_WRITES * late;
+        let per_pass = if shape == Shape::Chain { CHAIN_WRITES } else { 1 };
+        let passes = per_pass * invocations + JOIN_WRITES * late;
         // A join reads what it waits for, and whoever tells the outcome reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
