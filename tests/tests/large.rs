@@ -1,4 +1,4 @@
-//! Small sizes of what `cargo xtask large` measures.
+//! Small sizes of what `cargo xtask bench large` measures.
 
 use std::process::Command;
 

@@ -26,7 +26,7 @@ pub(crate) struct PodsArgs {
     /// Where Docker's API is served, by Docker or Podman
     #[arg(long, value_name = "URL", env = "DOCKER_HOST", default_value = "unix:///var/run/docker.sock")]
     docker: String,
-    /// The runner that is copied into containers (`cargo xtask runner`); without it `ebb-runner` beside this program
+    /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-runner` beside this program
     #[arg(long, value_name = "FILE")]
     runner: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl PodsArgs {
         match std::path::absolute(&runner) {
             Ok(runner) if runner.is_file() => Ok(Some(Containers { host: self.docker, runner })),
             _ => Err(Trouble::broken(format!("there is no runner at {}", runner.display()))
-                .next("build it with `cargo xtask runner`, and name it by --runner")),
+                .next("build it with `cargo xtask build runner`, and name it by --runner")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask chart`: the plain manifests of the relay, rendered from its chart for whoever has no helm.
+//! `cargo xtask build chart`: the plain manifests of the relay, rendered from its chart for whoever has no helm.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 
 use crate::cluster::Set;
-use crate::run::{command, line, root, run, works};
+use crate::run::{command, line, root, run};
 
 /// What stands in the manifests where `ebb cluster connect` fills something in: the arguments of helm.
 const PLACES: [&str; 10] = [
@@ -23,7 +23,7 @@ const PLACES: [&str; 10] = [
     "--kube-version=1.34.0",
 ];
 const HEAD: &str = "\
-# The relay of a cluster, as its chart renders it (`cargo xtask chart`). `ebb cluster connect` prints this with everything
+# The relay of a cluster, as its chart renders it (`cargo xtask build chart`). `ebb cluster connect` prints this with everything
 # filled in; whoever does it by hand replaces name-of-cluster, namespace-of-relay, namespace-of-units, image-of-relay,
 # host-of-control-plane, its port 44443, https://api-of-control-plane:44444 (nothing, for a relay that is asked) and its port, and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
 ";
@@ -62,20 +62,8 @@ pub(crate) fn all(what: Do) -> anyhow::Result<()> {
     match what {
         Do::Write => fs::write(&path, rendered).with_context(|| format!("cannot write {}", path.display())),
         Do::Compare if fs::read_to_string(&path).is_ok_and(|text| text == rendered) => Ok(()),
-        Do::Compare => bail!("{} is not what the chart renders: `cargo xtask chart`", path.display()),
+        Do::Compare => bail!("{} is not what the chart renders: `cargo xtask build chart`", path.display()),
     }
-}
-
-/// Compares where helm is at hand. Where it is not, the tests of the relay build it and compare.
-///
-/// # Errors
-/// When the chart is wrong or the file is stale.
-pub(crate) fn at_hand() -> anyhow::Result<()> {
-    if works(command("go").arg("version")) && Set::Helm.is_built()? {
-        return all(Do::Compare);
-    }
-    println!("helm is not built here: left to `cargo test -p ebb-relay`");
-    Ok(())
 }
 
 fn manifests() -> PathBuf {

@@ -12,7 +12,7 @@ use clap::{Subcommand, ValueEnum};
 use room::Room;
 use servers::Server;
 
-use crate::programs::{self, Program};
+use crate::bench::{self, Measurement};
 use crate::runner;
 
 mod build;
@@ -148,7 +148,7 @@ pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
         ("--image", images::DEBIAN.into()),
     ];
     let places = places.into_iter().flat_map(|(name, place)| [name.into(), place]);
-    programs::all(Program::Chains, &places.chain(arguments).collect::<Vec<_>>())
+    bench::program(Measurement::Chains, &places.chain(arguments).collect::<Vec<_>>())
 }
 
 fn found() -> anyhow::Result<Room> {

@@ -1,4 +1,4 @@
-//! `cargo xtask dynamodb-local`.
+//! Amazon's DynamoDB Local.
 
 use std::fs;
 

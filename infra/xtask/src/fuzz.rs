@@ -1,5 +1,6 @@
-//! `cargo xtask fuzz`.
+//! Hostile input that coverage guides.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,39 +25,37 @@ const MEMORY: &str = "-rss_limit_mb=1024";
 const ALLOCATION: &str = "-malloc_limit_mb=256";
 const MAX_LEN: &str = "-max_len=16384";
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Seconds for each target
-    #[arg(long, default_value_t = 60)]
-    seconds: u32,
-    /// Targets, by the names of the folders in tests/fuzz/seeds; all if none is named
-    targets: Vec<String>,
-}
-
-/// Runs each target for its time. What breaks a promise is written to `tests/fuzz/crashes/TARGET/`, where every later
+/// Runs each of `targets`, or all if there is none, for so many seconds. What breaks a promise is written to `tests/fuzz/crashes/TARGET/`, where every later
 /// test run tries it; what reaches new code is kept in `target/fuzz/corpus/`, where the next run goes on.
 ///
 /// # Errors
 /// When a target is not known, something does not compile, or an input breaks a promise.
-pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
     let place = root().join("tests/fuzz");
     let known = names(&place.join("seeds"))?;
-    for target in &arguments.targets {
-        ensure!(known.contains(target), "there is no target `{target}`; there is {}", known.join(", "));
+    let mut chosen = Vec::new();
+    for target in targets {
+        let found = known.iter().find(|name| target == name.as_str());
+        chosen.push(
+            found.with_context(|| format!("there is no target {target:?}; there is {}", known.join(", ")))?,
+        );
+    }
+    if chosen.is_empty() {
+        chosen.extend(&known);
     }
     let program = build()?;
-    let chosen = if arguments.targets.is_empty() { &known } else { &arguments.targets };
     let broken: Vec<&str> = chosen
         .iter()
         .filter(|target| {
             println!("== {target}");
-            let done = one(&place, &program, target, arguments.seconds);
+            let done = one(&place, &program, target, seconds);
             done.inspect_err(|error| eprintln!("== {target}: {error:#}")).is_err()
         })
-        .map(String::as_str)
+        .map(|target| target.as_str())
         .collect();
     ensure!(broken.is_empty(), "promises are broken: {}", broken.join(", "));
-    println!("== no promise was broken in {} s of each of {}", arguments.seconds, chosen.join(", "));
+    let chosen: Vec<&str> = chosen.into_iter().map(String::as_str).collect();
+    println!("== no promise was broken in {seconds} s of each of {}", chosen.join(", "));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask images`: the images of the relay and of the runner, as archives that every container engine loads.
+//! `cargo xtask build images`: the images of the relay and of the runner, as archives that every container engine loads.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `cargo xtask runner`: the program that is copied into pods, static and small.
+//! `cargo xtask build runner`: the program that is copied into pods, static and small.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! What no input may break, as functions that take any bytes and panic where a promise is broken.
 //!
 //! `tests/fuzz/tests/` runs them in every test run: over the inputs in `crashes/`, each of which once broke something,
-//! and over a fixed number of inputs that are made from `seeds/`. `cargo xtask fuzz` runs them for as long as it is
+//! and over a fixed number of inputs that are made from `seeds/`. `cargo xtask verify fuzz` runs them for as long as it is
 //! asked to, guided by coverage. Both kinds of input are text, the parts of one separated by a line `%%%%`.
 #![allow(clippy::panic, reason = "a panic is how a target says that a promise is broken")]
 

@@ -1,4 +1,4 @@
-//! Loads and compiles every document of a folder: `cargo xtask corpus FOLDER`.
+//! Loads and compiles every document of a folder: `cargo xtask bench corpus FOLDER`.
 //!
 //! Files that a document embeds and that are not there are made up, and so are values of its variables: what is tried is
 //! the document. What is written anew has to load again.
@@ -27,7 +27,7 @@ impl Files for Made {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let folder = std::env::args_os().nth(1).context("which folder? cargo xtask corpus FOLDER")?;
+    let folder = std::env::args_os().nth(1).context("which folder? cargo xtask bench corpus FOLDER")?;
     let mut paths = Vec::new();
     collect(Path::new(&folder), &mut paths)?;
     anyhow::ensure!(!paths.is_empty(), "there is no document in {}", Path::new(&folder).display());

@@ -24,7 +24,9 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::record::{Recorder, Rights};
-use crate::template::FUNCTIONS;
+
+/// The functions by the names of their resources.
+pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
 const NAME: &str = "ebb";
 pub(crate) const TOKEN: &str = "operator";

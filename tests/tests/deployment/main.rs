@@ -2,14 +2,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod collector;
 mod functions;
+#[allow(dead_code, reason = "traces have more of it")]
 mod outside;
 mod policies;
 mod record;
 mod run;
 mod template;
-mod traces;
 #[path = "../tree/mod.rs"]
 #[allow(dead_code)]
 mod tree;

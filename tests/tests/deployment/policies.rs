@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::functions::FUNCTIONS;
 use crate::record::Rights;
 use crate::run;
-use crate::template::{FUNCTIONS, allowed, statements, template};
+use crate::template::{allowed, statements, template};
 
 /// Rights that no run shows, or not every run, of which function (all: ``), and why they are there.
 const WAIVED: [(&str, &str, &str, &str); 21] = [

@@ -7,11 +7,9 @@ use ebb_local::embedded::Table;
 use ebb_store::TableSpec;
 use serde_json::{Value, json};
 
+use crate::functions::FUNCTIONS;
 use crate::record::Rights;
 use crate::tree;
-
-/// The functions by the names of their resources.
-pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
 /// The value that stands for nothing where a condition does not hold.
 const NOTHING: &str = "AWS::NoValue";

@@ -36,8 +36,9 @@ impl Engine {
         service.args(["system", "service", "--time", "0", &url]);
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let server = service.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn();
-        let server =
-            server.expect("podman starts: install it (Debian: podman and runc), as `cargo xtask test` does");
+        let server = server.expect(
+            "podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does",
+        );
         let engine = Self { url, folder, server };
         let root = engine.folder.path().join("image");
         fs::create_dir_all(root.join("bin")).unwrap();

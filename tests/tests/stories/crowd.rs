@@ -1,4 +1,4 @@
-//! A few of the many targets that `cargo xtask crowd` asks for at once.
+//! A few of the many targets that `cargo xtask bench crowd` asks for at once.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! The examples as a user runs them: the real program, real scripts, a real PostgreSQL and a real receiver of webhooks;
-//! what happens when somebody presses Ctrl-C, and when the server is killed at any moment.
+//! The examples in front of what this machine has to install first: a Kubernetes cluster, PostgreSQL, Podman, DynamoDB Local.
+//! `cargo xtask verify cluster kills` does that; `cargo test` leaves these tests out.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -7,20 +7,21 @@
 mod cluster;
 mod containers;
 mod crowd;
+mod elsewhere;
 mod hard_ends;
 mod installed;
-mod interrupt;
 mod k8s_apply;
 mod kill;
 mod kill_cluster;
+mod kill_elsewhere;
 mod kro;
 mod kubectl;
 mod kubernetes;
-mod logs;
 mod mixed;
 mod place;
 mod platform;
 mod postgres;
+mod postgres_in_a_cluster;
 mod program;
 mod receiver;
 mod relays;

@@ -12,12 +12,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::sync::{MutexGuard, RwLockReadGuard};
 
-use crate::cluster::{Cluster, RUNNER};
-use crate::containers::Engine;
-use crate::installed::Installed;
-use crate::{kubectl, program};
+use crate::program;
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,7 +34,10 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 
 /// A document or script of the examples.
 pub(crate) fn example(path: &str) -> String {
-    format!("{}/examples/{path}", env!("CARGO_MANIFEST_DIR"))
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let root = above.into_iter().find(|folder| folder.join("template.yaml").is_file());
+    let example = root.expect("tests are in the repository").join("tests/examples").join(path);
+    example.to_str().unwrap().to_owned()
 }
 
 /// A folder outside of /tmp, which scripts see: their /tmp is their own.
@@ -51,8 +50,8 @@ pub(crate) struct Place {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
     elsewhere: Vec<String>,
-    /// While it is there, the cluster is, and no other place has a relay of its own in it.
-    _turns: Option<(RwLockReadGuard<'static, ()>, MutexGuard<'static, ()>)>,
+    /// Locks of what other places share with this one.
+    _locks: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
 
 /// Tells the tables of one DynamoDB apart.
@@ -75,50 +74,39 @@ impl Ran {
 }
 
 impl Place {
+    /// One whose servers get these arguments.
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let elsewhere = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { folder: shared_folder(), elsewhere, _locks: None }
+    }
+
+    /// Adds arguments of its servers.
+    pub(crate) fn and(mut self, arguments: &[&str]) -> Self {
+        self.elsewhere.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Holds locks for as long as it lives.
+    pub(crate) fn holding(mut self, locks: impl Send + Sync + 'static) -> Self {
+        self._locks = Some(Box::new(locks));
+        self
+    }
+
     pub(crate) fn new() -> Self {
-        Self { folder: shared_folder(), elsewhere: vec![], _turns: None }
+        Self::with(&[])
     }
 
     /// One whose table is in the DynamoDB at `endpoint`.
     pub(crate) fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
-        let table = ["--dynamodb", endpoint, "--table", &table].map(str::to_owned);
-        Self { folder: shared_folder(), elsewhere: table.into(), _turns: None }
-    }
-
-    /// One whose units run in this namespace of a cluster, by a relay of its own.
-    pub(crate) async fn in_cluster(cluster: &Cluster, units: &str) -> Self {
-        let kubeconfig = cluster.kubeconfig.to_str().unwrap();
-        let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
-        let elsewhere = there.into_iter().chain(["--units", units]).map(str::to_owned).collect();
-        // In this order everywhere.
-        let turns = (kubectl::served().await, kubectl::only_relay().await);
-        Self { folder: shared_folder(), elsewhere, _turns: Some(turns) }
-    }
-
-    /// One whose units run by a relay that is installed in a cluster. Who has it sees to its turns.
-    pub(crate) fn by(relay: &Installed) -> Self {
-        let mut place = Self::new();
-        let (clusters, network) = relay.clusters();
-        let clusters = place.write("clusters.json", &clusters.to_string());
-        let there = ["--clusters", &clusters, "--relay-networks", &network, "--listen", &relay.cluster.host];
-        place.elsewhere = there.map(str::to_owned).into();
-        place
+        Self::with(&["--dynamodb", endpoint, "--table", &table])
     }
 
     /// One whose units run in clusters that others connect.
     pub(crate) fn with_clusters(clusters: &serde_json::Value) -> Self {
-        let elsewhere = ["--clusters", "clusters.json"].map(str::to_owned).into();
-        let place = Self { folder: shared_folder(), elsewhere, _turns: None };
+        let place = Self::with(&["--clusters", "clusters.json"]);
         place.write("clusters.json", &clusters.to_string());
         place
-    }
-
-    /// One whose scripts are containers of an engine.
-    pub(crate) fn with_containers(engine: &Engine) -> Self {
-        let runner = program::runner().to_str().unwrap();
-        let there = ["--pods", "docker", "--docker", &engine.url, "--runner", runner];
-        Self { folder: shared_folder(), elsewhere: there.map(str::to_owned).into(), _turns: None }
     }
 
     pub(crate) fn path(&self) -> &Path {

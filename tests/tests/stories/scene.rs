@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::place::{Place, example, shared_folder};
 use crate::receiver::Receiver;
-use crate::server::{Server, USER};
-use crate::{postgres, s3, webhooks, wired};
+use crate::server::{self, Server, USER};
+use crate::{s3, webhooks, wired};
 
 /// An example, with what all its lives share.
 pub(crate) enum Example {
@@ -55,7 +55,7 @@ impl<'a> Scene<'a> {
     pub(crate) async fn new(of: &'a Example, place: &Place) -> Self {
         let (sandbox, things, plugins): (_, _, &[&str]) = match of {
             Example::S3 => (s3::SANDBOX, Things::Buckets, &["plugin.yaml"]),
-            Example::Postgres(server) => (postgres::SANDBOX, Things::Databases(server), &["plugin.yaml"]),
+            Example::Postgres(server) => (server::SANDBOX, Things::Databases(server), &["plugin.yaml"]),
             Example::Webhooks => {
                 let receiver = Receiver::start(place.state().join("keys.json")).await;
                 // Everybody may be called back at once, however often he has asked.

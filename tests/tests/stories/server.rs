@@ -14,6 +14,8 @@ use crate::place::{shared_folder, until};
 
 /// Its superuser, who needs no password.
 pub(crate) const USER: &str = "ebb";
+/// The sandbox of the example.
+pub(crate) const SANDBOX: &str = "billing-pr-7";
 /// `nobody` and its group, on every Linux: PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;
 /// Ports that are tried: one that was free may be taken before the server has it.
@@ -111,10 +113,7 @@ fn programs() -> PathBuf {
     let in_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let mut folders: Vec<_> = debian.chain(in_path.into_iter().flatten()).collect();
     folders.retain(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file());
-    folders
-        .into_iter()
-        .next()
-        .expect("PostgreSQL is missing: `cargo xtask test` installs it and runs the tests")
+    folders.into_iter().next().expect("PostgreSQL is missing: `cargo xtask verify scripts` installs it")
 }
 
 fn is_root() -> bool {

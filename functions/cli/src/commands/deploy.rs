@@ -15,12 +15,12 @@ use crate::ask;
 use crate::exit::{Exit, Trouble};
 use crate::output::{self, Output};
 
-/// Where `cargo xtask aws build` installs SAM, in a clone of the repository.
+/// Where `cargo xtask build functions` installs SAM, in a clone of the repository.
 const OWN_SAM: &str = "target/aws/sam/bin/sam";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The template as `cargo xtask aws build` has built it
+    /// The template as `cargo xtask build functions` has built it
     #[arg(long, value_name = "FILE", default_value = "target/aws/build/template.yaml")]
     template: PathBuf,
     /// The stack, which is made if there is none
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Do not ask before the change set is executed
     #[arg(long)]
     yes: bool,
-    /// The program `sam`; without it the one of `cargo xtask aws build`, else that of PATH
+    /// The program `sam`; without it the one of `cargo xtask build functions`, else that of PATH
     #[arg(long, value_name = "FILE")]
     sam: Option<PathBuf>,
     #[command(flatten)]
@@ -57,7 +57,7 @@ impl Args {
                 "nothing is built: {} is not there",
                 self.template.display()
             ))
-            .next("cargo xtask aws build"));
+            .next("cargo xtask build functions"));
         }
         self.known()?;
         let sam = self.sam();
@@ -161,7 +161,7 @@ impl Args {
 fn missing(sam: &Path, error: &io::Error) -> Trouble {
     let trouble = Trouble::broken(format!("{} cannot be started", sam.display())).because(error);
     if sam.file_name() == Some(OsStr::new("sam")) {
-        trouble.next("cargo xtask aws build installs it")
+        trouble.next("cargo xtask build functions installs it")
     } else {
         trouble
     }

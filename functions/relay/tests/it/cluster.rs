@@ -57,7 +57,7 @@ fn up() -> Cluster {
             .to_owned()
     };
     let folder = tempfile::tempdir().unwrap();
-    let built = xtask(&["runner"]);
+    let built = xtask(&["build", "runner"]);
     let program = built.split_once(": ").expect("the path comes first").0;
     std::fs::copy(program, folder.path().join("ebb-runner")).unwrap();
     xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-runner"]);
@@ -74,7 +74,7 @@ pub(crate) fn relay_image(program: &Path) {
     let to = folder.path().to_str().unwrap();
     let (repository, tag) = RELAY.rsplit_once("/ebb-relay:").unwrap();
     let named = ["--repository", repository, "--tag", tag];
-    xtask(&[&["images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
+    xtask(&[&["build", "images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
     xtask(&["cluster", "image", RELAY, &format!("{to}/ebb-relay.tar")]);
 }
 

@@ -57,7 +57,7 @@ impl Namespaces {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_rendered() {
     let cluster = cluster().await;
-    xtask(&["chart", "--check"]);
+    xtask(&["build", "chart", "--check"]);
     let namespaces = Namespaces::new("render").await;
     let (units, relay) = (&*namespaces.units, &*namespaces.relay);
     let template = |values: &Value| {

@@ -19,7 +19,7 @@ pub(crate) fn program() -> &'static Path {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down");
         let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
         let built = Command::new(cargo)
-            .args(["xtask", "runner"])
+            .args(["xtask", "build", "runner"])
             .current_dir(root)
             .stderr(Stdio::inherit())
             .output()

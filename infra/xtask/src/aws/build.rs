@@ -84,11 +84,6 @@ pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
         println!("{name:<9}{plain:>12}{zipped:>12}  {times:.1} times empty");
         anyhow::ensure!(zipped < LARGEST_ZIP, "{name} is too large for Lambda");
     }
-    if !Architecture::of_this_machine().is_ok_and(|own| own == architecture) {
-        println!(
-            "they do not run on this machine: `cargo xtask aws deploy` and `functions` build them anew for it"
-        );
-    }
     Ok(())
 }
 

@@ -33,9 +33,8 @@ pub(super) fn possible() -> anyhow::Result<()> {
 /// When something cannot be had or does not compile.
 pub(super) fn program() -> anyhow::Result<Command> {
     packages::install(&OF_DEPLOYMENT)?;
-    // Beside a test of their packages `ebb` and `deployed` are built, with what all tests use.
-    let tests = ["--test", "threats", "--test", "commands"];
-    run(cargo().args(["test", "--quiet", "--workspace", "--no-run"]).args(tests))?;
+    run(cargo().args(["build", "--quiet", "-p", "ebb", "--bin", "ebb"]))?;
+    run(cargo().args(["build", "--quiet", "-p", "ebb-tests", "--features", "verify", "--bin", "deployed"]))?;
     let mut program = command("unshare");
     program.args(APART).args(["sh", "-c"]);
     let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");

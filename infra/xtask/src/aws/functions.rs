@@ -15,33 +15,22 @@ use crate::{dynamodb_local, packages};
 /// Where SAM keeps the emulators, beside its programs.
 const EMULATORS: &str = "site-packages/samcli/local/rapid";
 
-/// How often each is started.
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How often each is started to be measured
-    #[arg(long, default_value_t = 20)]
-    rounds: usize,
-}
-
-impl Default for Arguments {
-    fn default() -> Self {
-        Self { rounds: 20 }
-    }
-}
+/// How often each is started to be measured.
+const ROUNDS: &str = "20";
 
 /// Has the program `deployed` give events to what was built, in front of DynamoDB Local, and measure them
 /// beside a function that does nothing.
 ///
 /// # Errors
 /// When something cannot be had or does not compile, when a step fails, and when a function takes too long to start.
-pub(crate) fn all(arguments: &Arguments, architecture: Architecture) -> anyhow::Result<()> {
+pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
     packages::install(&packages::OF_DYNAMODB_LOCAL)?;
     dynamodb_local::fetch()?;
     let mut program = deployed::program()?;
     println!("== the functions under the runtime interface emulator, in front of DynamoDB Local");
     program.arg("functions").arg("--rie").arg(emulator(architecture)?).arg("--built").arg(build::built());
     program.arg("--empty").arg(build::empty()).arg("--examples").arg(root().join("tests/examples"));
-    program.arg("--rounds").arg(arguments.rounds.to_string());
+    program.args(["--rounds", ROUNDS]);
     run(&mut program)
 }
 

@@ -71,14 +71,6 @@ impl Set {
         })
     }
 
-    /// Whether nothing has to be built.
-    ///
-    /// # Errors
-    /// When there is no Go, by which it would be built.
-    pub(crate) fn is_built(self) -> anyhow::Result<bool> {
-        Ok(folder::cache()?.join(self.folder()?).exists())
-    }
-
     /// The name of its folder, which changes with its sources and with Go.
     fn folder(self) -> anyhow::Result<String> {
         let name = self.name();

@@ -33,7 +33,7 @@ const WORK: &str = "dev.ebb.work";
 pub struct Containers {
     /// Where the API is served, such as `unix:///var/run/docker.sock`.
     pub host: String,
-    /// The runner, a static program (`cargo xtask runner`) that is copied into every container.
+    /// The runner, a static program (`cargo xtask build runner`) that is copied into every container.
     pub runner: PathBuf,
 }
 

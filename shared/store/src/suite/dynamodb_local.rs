@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where `cargo xtask dynamodb-local` puts it.
+/// Where `cargo xtask verify dynamodb-local` puts it.
 const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dynamodb-local/lib");
 /// It takes about a second; a machine under load a good part of this.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,8 +32,7 @@ impl DynamoDbLocal {
     pub fn start() -> io::Result<Self> {
         let jars = Path::new(JARS);
         if !jars.join("..").join("complete").exists() {
-            let advice = "DynamoDB Local is missing: `cargo xtask dynamodb-local` fetches it, \
-                          `cargo xtask test` does that and runs all tests";
+            let advice = "DynamoDB Local is missing: `cargo xtask verify dynamodb-local` fetches it";
             return Err(io::Error::other(advice));
         }
         let mut printed = String::new();

@@ -1,5 +1,5 @@
-//! Every operation over two tables, through the AWS SDKs: the embedded one, which Ebb has on one machine, and Amazon's
-//! own for developers.
+//! Every operation of the table through the AWS SDK: over the embedded table, or over Amazon's DynamoDB Local where
+//! `EBB_TABLE` says `dynamodb-local`.
 
 use std::process::ExitCode;
 
@@ -8,35 +8,38 @@ use libtest_mimic::Arguments;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// The name of Amazon's table.
+/// The value of `EBB_TABLE` that chooses Amazon's table.
 const AMAZONS: &str = "dynamodb-local";
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = Runtime::new().expect("a runtime");
-    let embedded = Table {
-        name: "dynoxide",
-        endpoint: runtime.block_on(dynoxide()),
-        differences: Differences::DYNOXIDE,
-    };
-    // Not for a list, and not where `--skip dynamodb-local` leaves out all of its tests.
-    let amazon = match arguments.list || arguments.skip.iter().any(|word| AMAZONS.contains(word.as_str())) {
-        true => None,
-        false => match DynamoDbLocal::start() {
-            Ok(server) => Some(server),
+    let trials = match std::env::var("EBB_TABLE").as_deref() {
+        Ok(AMAZONS) => match DynamoDbLocal::start() {
+            Ok(server) => {
+                let endpoint = server.endpoint();
+                let table = Table { name: AMAZONS, endpoint, differences: Differences::DYNAMODB_LOCAL };
+                return libtest_mimic::run(&arguments, trials(&table)).exit_code();
+            }
             Err(error) => {
                 eprintln!("error: {error}");
                 return ExitCode::FAILURE;
             }
         },
+        Ok(other) => {
+            eprintln!("error: EBB_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table");
+            return ExitCode::FAILURE;
+        }
+        Err(_) => trials(&Table {
+            name: "dynoxide",
+            endpoint: runtime.block_on(dynoxide()),
+            differences: Differences::DYNOXIDE,
+        }),
     };
-    let endpoint = amazon.as_ref().map_or_else(String::new, DynamoDbLocal::endpoint);
-    let amazons = Table { name: AMAZONS, endpoint, differences: Differences::DYNAMODB_LOCAL };
-    let trials = [&embedded, &amazons].into_iter().flat_map(trials).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// The embedded table as a server of this program.
+/// Serves the embedded table and returns its address.
 async fn dynoxide() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));

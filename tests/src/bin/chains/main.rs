@@ -21,7 +21,7 @@ use watch::Watch;
 
 #[derive(Parser)]
 #[command(
-    name = "cargo xtask chains",
+    name = "cargo xtask bench chains",
     about = "A chain of scripts in a cluster, beside the same as bare Jobs"
 )]
 struct Arguments {

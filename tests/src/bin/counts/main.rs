@@ -15,7 +15,10 @@ use figures::Row;
 use shapes::{Answers, Case, LEAST, Outputs, Shape};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask counts", about = "Counts what runs ask of the table, and what that costs")]
+#[command(
+    name = "cargo xtask bench counts",
+    about = "Counts what runs ask of the table, and what that costs"
+)]
 struct Arguments {
     /// Units per run
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]

@@ -28,7 +28,7 @@ const SLACK: u64 = 8 << 20;
 const GROWTH: f64 = 0.1;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask crowd", about = "Many targets at once on one `ebb dev`, twice")]
+#[command(name = "cargo xtask bench crowd", about = "Many targets at once on one `ebb dev`, twice")]
 struct Arguments {
     /// Targets at once
     #[arg(long, default_value_t = 1_000)]

@@ -16,7 +16,7 @@ mod world;
 use cases::{Case, Measured};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask large", about = "Measures invocations in large runs and large tables")]
+#[command(name = "cargo xtask bench large", about = "Measures invocations in large runs and large tables")]
 struct Arguments {
     /// Units of the run whose target becomes ready, each with 4 KiB of outputs
     #[arg(long, default_value_t = 10_000)]

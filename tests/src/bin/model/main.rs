@@ -11,7 +11,7 @@ use ebb_tests::model::{Case, Noticed, cases, explore, large_cases, notice};
 
 /// Goes through every order of the steps of small graphs.
 #[derive(Parser)]
-#[command(name = "cargo xtask model")]
+#[command(name = "model")]
 struct Arguments {
     /// Explore only the cases whose names contain this
     #[arg(long, default_value = "")]
@@ -25,6 +25,9 @@ struct Arguments {
     /// Only explore; leave the rules on
     #[arg(long)]
     no_rules: bool,
+    /// Only show that the absence of each rule is noticed
+    #[arg(long, conflicts_with = "no_rules")]
+    only_rules: bool,
     /// Print the schedule of every rule's absence
     #[arg(long)]
     schedules: bool,
@@ -40,7 +43,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let begun = Instant::now();
     let mut wrong = 0;
-    if arguments.rule.is_none() {
+    if arguments.rule.is_none() && !arguments.only_rules {
         wrong += whole(&arguments);
     }
     if !arguments.no_rules {

@@ -21,7 +21,10 @@ use stack::Stack;
 
 /// What cannot be counted here, and what is asked for.
 #[derive(Parser)]
-#[command(name = "cargo xtask prices", about = "What Ebb costs on AWS, by what is counted and list prices")]
+#[command(
+    name = "cargo xtask bench prices",
+    about = "What Ebb costs on AWS, by what is counted and list prices"
+)]
 pub(crate) struct Arguments {
     /// Sandboxes a day of the worked example
     #[arg(long, default_value_t = 1_000)]

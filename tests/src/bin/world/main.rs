@@ -11,10 +11,7 @@ mod all;
 mod shrink;
 
 #[derive(Parser)]
-#[command(
-    name = "cargo xtask world",
-    about = "Lives of random targets in a simulated world where anything may fail"
-)]
+#[command(name = "world", about = "Lives of random targets in a simulated world where anything may fail")]
 struct Arguments {
     /// Live as many lives as this, in worlds whose seeds follow `--seed`; without it one world
     #[arg(long)]

@@ -15,5 +15,5 @@ pub(crate) fn command(seed: u64, spared: &Spared) -> String {
     }
     let names: Vec<&str> = least.kinds().iter().map(|kind| kind.name()).collect();
     let without = if names.is_empty() { String::new() } else { format!(" --without {}", names.join(",")) };
-    format!("cargo xtask world --seed {seed} --trace{without}")
+    format!("cargo xtask verify simulation -- --seed {seed} --trace{without}")
 }

@@ -13,8 +13,6 @@ use ebb_tests::sim::{
 use ebb_wire::cloudevents::Asked;
 use proptest::prelude::*;
 
-mod points;
-
 /// Random cases per property.
 const CASES: u32 = 64;
 
@@ -247,7 +245,7 @@ proptest! {
         };
         let world = Arc::new(World::new(&scenario, faults));
         let stop = stop.map(|(number, before)| (number, if before { Side::Before } else { Side::After }));
-        points::disturb(&world, stop, deaths);
+        crate::points::disturb(&world, stop, deaths);
         let end = world.live();
         let never_was = end.phase.is_none() && facts(&world).0.is_empty();
         if !never_was {
@@ -306,7 +304,7 @@ fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
     let mut deadly = 0;
     for write in 1..40 {
         let world = Arc::new(World::new(&Scenario::of(units.clone()), Faults::default()));
-        points::disturb(&world, None, [write].into());
+        crate::points::disturb(&world, None, [write].into());
         let end = world.live();
         assert_eq!(end.left, BTreeSet::new(), "the sender died at write {write}\n{}", world.story());
         deadly += usize::from(facts(&world).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));

@@ -16,7 +16,11 @@ const SEEDS: [u64; 4] = [
 fn worlds_that_went_wrong_once() {
     for seed in SEEDS {
         let report = happen(seed, &Spared::default(), Trace::Off);
-        assert_eq!(report.wrong, Vec::<String>::new(), "cargo xtask world --seed {seed} --trace");
+        assert_eq!(
+            report.wrong,
+            Vec::<String>::new(),
+            "cargo xtask verify simulation -- --seed {seed} --trace"
+        );
     }
 }
 

@@ -1,7 +1,5 @@
 //! Two invocations about one target, in every order of their operations on the table.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,8 +7,12 @@ use ebb_engine::TargetPhase;
 use ebb_tests::sim::{Blow, Fate, Faults, Kind, Scenario, SetupUnit, Side, Task, Turns, World};
 use ebb_wire::cloudevents::Asked;
 
-/// Operations whose order is tried out: 2 to the power of this many orders.
-const TURNS: usize = 10;
+/// Operations whose order is tried: 2 to the power of this many orders, unless `EBB_RACE_TURNS` has another number.
+const TURNS: usize = 7;
+
+fn turns() -> usize {
+    std::env::var("EBB_RACE_TURNS").ok().map_or(TURNS, |text| text.parse().expect("a number of turns"))
+}
 
 fn scenario() -> Scenario {
     Scenario::of(vec![SetupUnit::plain(Kind::Pod, 700, &[]), SetupUnit::plain(Kind::AtOnce, 900, &[0])])
@@ -82,7 +84,7 @@ fn gone(world: &World, uid: &str) -> Result<(), String> {
 fn a_deletion_beside_its_creation_leaves_nothing() {
     let race =
         |world: &Arc<World>| [ask(world, Asked::Created, "uid-1"), ask(world, Asked::Deleted, "uid-1")];
-    in_every_order(&scenario(), TURNS, |_| {}, race, |world| gone(world, "uid-1"));
+    in_every_order(&scenario(), turns(), |_| {}, race, |world| gone(world, "uid-1"));
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn what_waits_for_a_name_begins_or_was_deleted() {
     let race =
         |world: &Arc<World>| [ask(world, Asked::Deleted, "uid-1"), ask(world, Asked::Deleted, "uid-2")];
     let check = |world: &Arc<World>| gone(world, "uid-1").or_else(|_| gone(world, "uid-2"));
-    in_every_order(&scenario(), TURNS, before, race, check);
+    in_every_order(&scenario(), turns(), before, race, check);
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn a_new_life_beside_the_end_of_the_former_one_begins() {
         let ready = phase(world) == Some(("uid-2".to_owned(), TargetPhase::Ready));
         if ready && end.wrong.is_empty() && end.left.len() == 2 { Ok(()) } else { Err(format!("{end:?}")) }
     };
-    in_every_order(&scenario(), TURNS, before, race, check);
+    in_every_order(&scenario(), turns(), before, race, check);
 }
 
 #[test]
@@ -158,5 +160,5 @@ fn a_retry_beside_a_deletion_leaves_nothing() {
         });
         [retry, ask(world, Asked::Deleted, "uid-1")]
     };
-    in_every_order(&scenario, TURNS, before, race, |world| gone(world, "uid-1"));
+    in_every_order(&scenario, turns(), before, race, |world| gone(world, "uid-1"));
 }

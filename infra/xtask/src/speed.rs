@@ -1,0 +1,182 @@
+//! `cargo xtask speed`: how long a newcomer and a change wait, and what is built for it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::CommandFactory as _;
+
+use crate::run::{command, line, root, works};
+
+/// The options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The folder of the clones, which must not exist; removed at the end
+    #[arg(long = "in", value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Downloads all crates again, into a folder of its own
+    #[arg(long)]
+    cold: bool,
+    /// Leaves out the rows that `.ci/run` takes
+    #[arg(long)]
+    no_ci: bool,
+}
+
+/// A row of the table: what is measured, the measurement, and the goal.
+struct Row(&'static str, String, &'static str);
+
+/// Clones the last commit, runs the commands of the README and `.ci/run` in the clones, and prints a table.
+///
+/// # Errors
+/// Returns an error if a command fails. A goal that is missed is no error: the table shows it.
+pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
+    let folder = std::path::absolute(&arguments.folder)?;
+    ensure!(!folder.exists(), "{} exists; name a folder that does not", folder.display());
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let measured = rows(arguments, &folder);
+    fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    println!("\n| | measured | goal |\n|---|---|---|");
+    for Row(what, measured, goal) in measured? {
+        println!("| {what} | {measured} | {goal} |");
+    }
+    Ok(())
+}
+
+fn rows(arguments: &Arguments, folder: &Path) -> anyhow::Result<Vec<Row>> {
+    let home = arguments.cold.then(|| folder.join("cargo"));
+    let place = Place { folder: clone(folder, "newcomer")?, home: home.clone() };
+    let readme = fs::read_to_string(place.folder.join("README.md"))?;
+    let [first, second] = commands(&readme)?;
+    let mut rows = vec![
+        Row("README's first command, nothing built", place.time(first)?, "4 min 30 s"),
+        Row("README's second command after it", place.time(second)?, "10 min"),
+    ];
+    let unit = "cargo test -p ebb-flow --lib";
+    place.time(unit)?;
+    change(&place.folder)?;
+    rows.push(Row("one line changed in `flow`, until its unit tests have run", place.time(unit)?, "45 s"));
+    rows.push(Row("executables linked by the tests", place.executables()?.to_string(), "24"));
+    rows.push(Row("packages that the `ebb` program compiles", place.packages()?.to_string(), "390"));
+    rows.push(Row("lines of Rust", lines(&place.folder)?.to_string(), "111,000"));
+    let chores = crate::Arguments::command().get_subcommands().count();
+    rows.push(Row("chores of `cargo xtask`", chores.to_string(), "8"));
+    if !arguments.no_ci {
+        let place = Place { folder: clone(folder, "ci")?, home };
+        rows.push(Row("`.ci/run`, nothing built", place.time(".ci/run")?, "20 min"));
+        change(&place.folder)?;
+        rows.push(Row("`.ci/run`, one line changed in `flow`", place.time(".ci/run")?, "6 min"));
+    }
+    Ok(rows)
+}
+
+/// A clone with a target folder of its own.
+struct Place {
+    folder: PathBuf,
+    /// The folder of downloaded crates, if it is not the user's.
+    home: Option<PathBuf>,
+}
+
+impl Place {
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = command(program.as_ref());
+        command.current_dir(&self.folder).env_remove("CARGO_TARGET_DIR");
+        if let Some(home) = &self.home {
+            command.env("CARGO_HOME", home);
+        }
+        command
+    }
+
+    /// Runs a command line and returns how long it took.
+    fn time(&self, shown: &str) -> anyhow::Result<String> {
+        println!("== {shown}");
+        let began = Instant::now();
+        let status = self.command("sh").args(["-c", shown]).status()?;
+        ensure!(status.success(), "`{shown}` failed: {status}");
+        let took = minutes(began.elapsed());
+        println!("== {took}");
+        Ok(took)
+    }
+
+    fn output(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = self.command(program);
+        let output = command.args(arguments).stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            bail!("`{}` failed: {}", line(&command), output.status);
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Counts the programs and test programs that `cargo test` links.
+    fn executables(&self) -> anyhow::Result<usize> {
+        let messages = self.output("cargo", &["test", "--no-run", "--quiet", "--message-format=json"])?;
+        let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let executables = messages.filter_map(|message: serde_json::Value| {
+            let ours = message["package_id"].as_str()?.starts_with("path+");
+            ours.then(|| message["executable"].as_str().map(str::to_owned)).flatten()
+        });
+        Ok(executables.collect::<BTreeSet<_>>().len())
+    }
+
+    /// Counts the packages of the program, those that run at compile time included.
+    fn packages(&self) -> anyhow::Result<usize> {
+        let tree = ["tree", "-p", "ebb", "-e", "no-dev", "--prefix", "none", "--format", "{p}"];
+        let tree = self.output("cargo", &tree)?;
+        Ok(tree.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len())
+    }
+}
+
+/// Clones the last commit of this repository.
+fn clone(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let clone = folder.join(name);
+    let ended = works(command("git").args(["clone", "--quiet"]).arg(root()).arg(&clone));
+    ensure!(ended, "git cannot clone {} into {}", root().display(), clone.display());
+    Ok(clone)
+}
+
+/// Returns the first two commands of the README, which are a block of their own each.
+fn commands(readme: &str) -> anyhow::Result<[&str; 2]> {
+    let mut blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let mut next = || blocks.next().map(|(block, _)| block.trim()).context("the README has two commands");
+    Ok([next()?, next()?])
+}
+
+/// Adds an item to `flow`, one that no compiler has seen.
+fn change(clone: &Path) -> anyhow::Result<()> {
+    let file = clone.join("shared/flow/src/lib.rs");
+    let text = fs::read_to_string(&file)?;
+    let number = text.matches("CHANGE_").count();
+    fs::write(&file, format!("{text}/// A change.\npub const CHANGE_{number}: usize = {number};\n"))?;
+    Ok(())
+}
+
+/// Counts the lines of all Rust files that git knows.
+fn lines(clone: &Path) -> anyhow::Result<usize> {
+    let listed = command("git").current_dir(clone).args(["ls-files", "*.rs"]).output()?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let mut lines = 0;
+    for file in listed.lines() {
+        lines += fs::read_to_string(clone.join(file))?.lines().count();
+    }
+    Ok(lines)
+}
+
+fn minutes(took: Duration) -> String {
+    format!("{} min {:02} s", took.as_secs() / 60, took.as_secs() % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_two_commands() {
+        let readme = fs::read_to_string(root().join("README.md")).unwrap();
+        let [first, second] = commands(&readme).unwrap();
+        assert!(first.starts_with("cargo run"), "{first}");
+        assert_eq!(second, "cargo test");
+    }
+}

@@ -1,0 +1,281 @@
+//! The parts.
+
+use super::{Part, Run};
+use crate::cargo_test::cargo_test;
+use crate::cluster::{self, Set};
+use crate::run::{cargo, command, folder, root, run};
+use crate::{aws, chart, dynamodb_local, fuzz, images, mutants, packages, python, runner, tools};
+
+/// What decides how a run goes on.
+const PROTOCOL: [&str; 7] = [
+    "shared/engine",
+    "shared/flow",
+    "shared/spec",
+    "shared/store",
+    "shared/wire",
+    "tests/model",
+    "tests/sim",
+];
+
+/// All parts, the quick ones first.
+pub(super) const PARTS: &[Part] = &[
+    Part {
+        name: "deny",
+        covers: "licences, sources and banned crates of all dependencies, by cargo-deny",
+        needs: "builds cargo-deny",
+        paths: &["Cargo.lock", "Cargo.toml", ".deny.toml"],
+        run: |_| {
+            tools::cargo_deny()?;
+            // The subcommand's own program: `cargo deny` would need the directory of installed programs in PATH as well.
+            run(command("cargo-deny").args(["check", "bans", "licenses", "sources"]))
+        },
+    },
+    Part {
+        name: "docs",
+        covers: "rustdoc without warnings, the relay's chart and its manifests, the tests of xtask",
+        needs: "Go, to build helm",
+        paths: &["shared", "functions", "tests/src", "infra"],
+        run: |this| {
+            run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+            this.summary.add(true);
+            chart::all(chart::Do::Compare)?;
+            this.summary.add(true);
+            cargo_test(&["-p", "xtask"], &[], &mut this.summary)
+        },
+    },
+    Part {
+        name: "dynamodb-local",
+        covers: "the conformance suite of the store on Amazon's DynamoDB Local",
+        needs: "Java and Maven, by apt; DynamoDB Local from Maven Central",
+        paths: &["shared/store"],
+        run: |this| {
+            packages::install(&packages::OF_DYNAMODB_LOCAL)?;
+            dynamodb_local::fetch()?;
+            let table = [("EBB_TABLE", "dynamodb-local".to_owned())];
+            cargo_test(&["-p", "ebb-store", "--test", "it"], &table, &mut this.summary)
+        },
+    },
+    Part {
+        name: "simulation",
+        covers: "3,000 lives of random targets in simulated worlds where anything may fail, ten times the random cases and races of `cargo test` (--full: 100,000 lives)",
+        needs: "nothing",
+        paths: &PROTOCOL,
+        run: |this| {
+            let lives = this.pick("3000", "100000");
+            program(this, "world", &["--lives", lives, "--seed", "1"])?;
+            if this.options.is_empty() {
+                let more = [("EBB_RACE_TURNS", "10".to_owned()), ("EBB_SIM_CASES", "640".to_owned())];
+                let simulation = [
+                    "-p",
+                    "ebb-tests",
+                    "--profile",
+                    "verify",
+                    "--features",
+                    "verify",
+                    "--test",
+                    "simulation",
+                ];
+                cargo_test(&simulation, &more, &mut this.summary)?;
+            }
+            Ok(())
+        },
+    },
+    Part {
+        name: "model",
+        covers: "every order of the steps of small graphs (--full: of large ones, too)",
+        needs: "nothing",
+        paths: &PROTOCOL,
+        run: |this| {
+            let large: &[&str] = this.pick(&["--no-rules"], &["--no-rules", "--large"]);
+            program(this, "model", large)
+        },
+    },
+    Part {
+        name: "rules",
+        covers: "the model notices each rule of the state protocol that is left out",
+        needs: "nothing",
+        paths: &PROTOCOL,
+        run: |this| program(this, "model", &["--only-rules"]),
+    },
+    Part {
+        name: "api",
+        covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents",
+        needs: "Python with venv; tools from PyPI",
+        paths: &["shared/flow/src/http", "shared/wire", "functions/cli/src", "infra/api"],
+        run: |this| {
+            python::Tools::Api.install()?;
+            run(cargo().args(["build", "-p", "ebb"]))?;
+            let mut conformance = python::Tools::Api.program("python");
+            conformance
+                .arg(root().join("infra/api/conformance.py"))
+                .arg("--ebb")
+                .arg(folder().join("debug/ebb"));
+            conformance.args(["--examples", this.pick("200", "2000"), "--seed", "1", "--workers", "1"]);
+            run(conformance.args(this.options))?;
+            this.summary.add(true);
+            Ok(())
+        },
+    },
+    Part {
+        name: "scripts",
+        covers: "the runner of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
+        needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
+        paths: &[
+            "functions/runner",
+            "shared/supervise",
+            "shared/local",
+            "tests/examples",
+            "tests/tests/stories",
+        ],
+        run: |this| {
+            packages::install(&packages::OF_TESTS)?;
+            runner::all()?;
+            cargo_test(&["-p", "ebb-runner", "--test", "it"], &[], &mut this.summary)?;
+            stories(this, &["containers::", "postgres::"])
+        },
+    },
+    Part {
+        name: "fuzz",
+        covers: "hostile input guided by coverage, 40 s for each target (--full: 600 s)",
+        needs: "a C++ compiler",
+        paths: &["shared/engine", "shared/expr", "shared/spec", "shared/wire", "tests/fuzz"],
+        run: |this| {
+            fuzz::all(this.pick(40, 600), this.options)?;
+            this.summary.add(true);
+            Ok(())
+        },
+    },
+    Part {
+        name: "kills",
+        covers: "kill -9 of `ebb dev` over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
+        needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
+        paths: &["shared/flow", "shared/store", "shared/local", "shared/cluster", "functions/cli/src"],
+        run: |this| {
+            packages::install(&packages::OF_TESTS)?;
+            dynamodb_local::fetch()?;
+            runner::all()?;
+            let _cluster = cluster::Borrowed::up()?;
+            for (tests, kills) in
+                [("kill_elsewhere::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
+            {
+                let kills = [("EBB_KILLS", kills.to_owned())];
+                stories_with(this, &[tests], &kills)?;
+            }
+            Ok(())
+        },
+    },
+    Part {
+        name: "cluster",
+        covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
+        needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm and kro from Go modules",
+        paths: &[
+            "shared/cluster",
+            "shared/podspec",
+            "shared/readiness",
+            "shared/supervise",
+            "shared/wire",
+            "shared/flow/src/cluster",
+            "functions/relay",
+            "functions/runner",
+            "infra/relay",
+            "infra/cluster",
+            "tests/tests/stories",
+        ],
+        run: |this| {
+            packages::install(&packages::OF_TESTS)?;
+            runner::all()?;
+            let _cluster = cluster::Borrowed::up()?;
+            cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
+            let others = ["--skip", "containers::", "--skip", "postgres::", "--skip", "kill_"];
+            stories(this, &others)?;
+            if this.pick(false, true) {
+                many_tasks(this)?;
+            }
+            Ok(())
+        },
+    },
+    Part {
+        name: "aws",
+        covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator; spans at an OpenTelemetry collector",
+        needs: "root, Python with venv and Go; iproute2, Java and Maven, by apt; tools from PyPI",
+        paths: &[
+            "template.yaml",
+            "functions/api",
+            "functions/complete",
+            "functions/receive",
+            "functions/sweep",
+            "infra/aws",
+            "shared/flow",
+            "tests/src/bin/deployed",
+        ],
+        run: |this| {
+            Set::Collector.built()?;
+            cargo_test(&["-p", "ebb-tests", "--test", "traces"], &[], &mut this.summary)?;
+            aws::all(&mut this.summary)
+        },
+    },
+    Part {
+        name: "mutants",
+        covers: "changes of the engine and the store, one at a time: a test notices each (one of 16 of them; --full: all)",
+        needs: "builds cargo-mutants",
+        paths: &["shared/engine", "shared/store/src/dynamo", ".cargo/mutants.toml"],
+        run: |this| {
+            let some: &[&str] = this.pick(&["--shard", "0/16"], &[]);
+            let options = if this.options.is_empty() {
+                some.iter().map(Into::into).collect()
+            } else {
+                this.options.to_vec()
+            };
+            this.summary.passed += mutants::all(&options)?;
+            Ok(())
+        },
+    },
+];
+
+/// Builds a program of the tests in the profile `verify` and runs it, with the options of the command line if there are any.
+fn program(this: &mut Run, name: &str, usual: &[&str]) -> anyhow::Result<()> {
+    // No other program is built with rules that can be left out.
+    let features = if name == "model" { "switches" } else { "verify" };
+    let build = ["build", "-p", "ebb-tests", "--profile", "verify", "--bin", name, "--features", features];
+    run(cargo().args(build))?;
+    let mut program = command(folder().join("verify").join(name));
+    if this.options.is_empty() {
+        program.args(usual);
+    } else {
+        program.args(this.options);
+    }
+    run(&mut program)?;
+    this.summary.add(true);
+    Ok(())
+}
+
+/// Runs stories, which start `ebb` and the relay.
+fn stories(this: &mut Run, chosen: &[&str]) -> anyhow::Result<()> {
+    stories_with(this, chosen, &[])
+}
+
+fn stories_with(this: &mut Run, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
+    run(cargo().args(["build", "-p", "ebb", "-p", "ebb-relay"]))?;
+    let options: Vec<&str> =
+        ["-p", "ebb-tests", "--test", "stories", "--"].iter().chain(chosen).copied().collect();
+    cargo_test(&options, variables, &mut this.summary)
+}
+
+/// Asks a relay, built as it is shipped, for many tasks at once, and has a script write a large log.
+fn many_tasks(this: &mut Run) -> anyhow::Result<()> {
+    let relay = images::relay()?;
+    let figure = |name, value: &str| (name, value.to_owned());
+    let variables = [
+        ("EBB_RELAY", relay.display().to_string()),
+        figure("EBB_WORKS", "500"),
+        figure("EBB_AT_ONCE", "20"),
+        figure("EBB_ROUNDS", "3"),
+        figure("EBB_WORKS_AGAIN", "200"),
+        figure("EBB_LOG_MIB", "1024"),
+    ];
+    for test in ["turns::many_at_once", "heavy::an_output_and_a_log_that_are_too_large"] {
+        let options = ["-p", "ebb-relay", "--test", "it", "--", "--exact", "--nocapture", test];
+        cargo_test(&options, &variables, &mut this.summary)?;
+    }
+    Ok(())
+}
