@@ -33,6 +33,10 @@ pub(crate) struct ClusterArgs {
     /// What units may do in the cluster, as YAML; without it what needs no rights outside of their namespace
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     allowed: Option<PathBuf>,
+    /// The program of the cluster's relay, which runs beside the server; without it `ebb-relay` beside this program or
+    /// in PATH
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    relay: Option<PathBuf>,
     /// Runs units in clusters whose relays are installed there: a JSON file of NAME: {url, secret, uid, runnerImage}
     #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
     clusters: Option<PathBuf>,
@@ -48,7 +52,7 @@ impl ClusterArgs {
     /// What they say of a server; without them its units are `containers`, or else processes of this machine.
     ///
     /// # Errors
-    /// When nobody could be told to call back there.
+    /// When nobody could be told to call back there, or the program of the relay is missing.
     pub(crate) fn settings(self, containers: Option<Containers>) -> Result<Settings, Trouble> {
         if self.listen.is_unspecified() {
             return Err(Trouble::broken(format!("--listen {} is no address to call back at", self.listen))
@@ -59,22 +63,55 @@ impl ClusterArgs {
             .clone()
             .map(|clusters| Units::Relays(Relays { clusters, networks: self.relay_networks.clone() }));
         let listen = Some(self.listen);
-        let units = relays.or_else(|| self.kubernetes().map(Units::Cluster));
+        let units = match relays {
+            None => self.kubernetes()?.map(Units::Cluster),
+            relays => relays,
+        };
         let units = units.or(containers.map(Units::Containers)).unwrap_or_default();
         Ok(Settings { listen, units, collector: collector()?, ..Settings::default() })
     }
 
     /// The cluster, if one is given.
-    fn kubernetes(self) -> Option<Kubernetes> {
-        Some(Kubernetes {
-            kubeconfig: self.kubeconfig?,
+    fn kubernetes(self) -> Result<Option<Kubernetes>, Trouble> {
+        let (Some(kubeconfig), Some(reach), Some(runner_image)) =
+            (self.kubeconfig, self.reach, self.runner_image)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Kubernetes {
+            relay: relay(self.relay)?,
+            kubeconfig,
             context: self.context,
-            reach: SocketAddr::from((self.reach?, self.reach_port)),
-            runner_image: self.runner_image?,
+            reach: SocketAddr::from((reach, self.reach_port)),
+            runner_image,
             units: self.units,
             allowed: self.allowed,
-        })
+        }))
     }
+}
+
+/// The program of a relay: this one, or else the first that is there.
+fn relay(given: Option<PathBuf>) -> Result<PathBuf, Trouble> {
+    let (places, missing) = match given {
+        Some(file) => {
+            let missing = format!("there is no relay at {}", file.display());
+            (vec![file], missing)
+        }
+        None => {
+            let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let folders = beside.into_iter().chain(std::env::split_paths(&path));
+            let missing = "there is no `ebb-relay` beside this program or in PATH".to_owned();
+            (folders.map(|folder| folder.join("ebb-relay")).collect(), missing)
+        }
+    };
+    let found =
+        places.into_iter().filter_map(|place| std::path::absolute(place).ok()).find(|place| place.is_file());
+    found.ok_or_else(|| {
+        Trouble::broken(missing)
+            .next("build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`")
+            .next("name it by --relay, if it is elsewhere")
+    })
 }
 
 /// The collector of spans that the environment names, as for any program that uses OpenTelemetry.

@@ -99,3 +99,21 @@ fn one_unit_runs_alone() {
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert!(err.contains("--input"), "{err}");
 }
+
+/// The relay of a cluster is looked for before anything is started.
+#[test]
+fn a_relay_that_is_missing_is_named() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let alone = folder.path().join("ebb");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_ebb"), &alone).unwrap();
+    let cluster = ["dev", "--kubeconfig", "none", "--reach", "127.0.0.1", "--runner-image", "none"];
+    let missing = |more: &[&str]| {
+        let out = Command::new(&alone).args(cluster).args(more).env("PATH", folder.path()).output().unwrap();
+        assert_eq!(out.status.code(), Some(2));
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let err = missing(&[]);
+    assert!(err.contains("no `ebb-relay` beside") && err.contains("cargo build -p ebb-relay"), "{err}");
+    let err = missing(&["--relay", "elsewhere"]);
+    assert!(err.contains("no relay at elsewhere"), "{err}");
+}

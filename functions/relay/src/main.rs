@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -13,15 +14,35 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+mod attached;
 mod options;
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let options = options::Options::parse();
+async fn main() -> ExitCode {
+    let Err(error) = run(options::Options::parse()).await else { return ExitCode::SUCCESS };
+    // The last thing that it writes: the program that started it shows it. Some errors say themselves what caused them.
+    let why = error
+        .chain()
+        .map(ToString::to_string)
+        .reduce(|said, cause| if said.contains(&cause) { said } else { format!("{said}: {cause}") });
+    let _ = writeln!(std::io::stderr(), "error: {}", why.unwrap_or_default());
+    ExitCode::FAILURE
+}
+
+async fn run(options: options::Options) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if options.attached {
+        log.with_ansi(false).with_target(false).init()
+    } else {
+        log.json().init()
+    }
     let (keys, settings) = (options.keys()?, options.settings()?);
     let client = options.client().await?;
+    if options.attached {
+        attached::make_namespace(&client, &settings.own_namespace).await?;
+        attached::make_namespace(&client, &settings.default_namespace).await?;
+    }
     let relay = Relay::open(client, settings).await.context("the cluster does not answer as it has to")?;
     let recorded = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
     let counted = relay.clone();
@@ -36,15 +57,15 @@ async fn main() -> anyhow::Result<()> {
         }
         recorded.render()
     };
-    let reports = ebb_cluster::http::reports(relay.clone());
+    let (cluster, reports) = (relay.cluster().to_owned(), ebb_cluster::http::reports(relay.clone()));
     let office = options.office(&keys)?;
     let mut routes = ebb_cluster::http::probes(relay.clone()).route("/metrics", get(metrics));
     if office.is_none() {
         routes = routes.merge(ebb_cluster::http::batches(relay.clone(), keys));
     }
     let listener = listening(options.listen).await?;
-    // For whoever has asked for any port.
-    writeln!(std::io::stdout(), "listening on {}", listener.local_addr()?)?;
+    // For a caller that asked for any port, and for one that pins the cluster.
+    writeln!(std::io::stdout(), "listening on {} in cluster {cluster}", listener.local_addr()?)?;
     let polling = async {
         match office {
             Some(office) => ebb_cluster::poll(relay, office).await,

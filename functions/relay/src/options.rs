@@ -14,10 +14,16 @@ use ebb_wire::sign::Keys;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use crate::attached;
+
 /// The relay of a cluster.
 #[derive(Parser)]
 #[command(name = "ebb-relay", version)]
 pub(crate) struct Options {
+    /// Makes it a part of the program that starts it: it ends when standard input does, whose first line has the secrets,
+    /// makes the two namespaces if they are missing, and logs as text
+    #[arg(long)]
+    pub(crate) attached: bool,
     /// Where it listens, for the control plane, for runners and for probes
     #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,
@@ -36,18 +42,22 @@ pub(crate) struct Options {
     /// How to reach the cluster; without it, as a pod of it does
     #[arg(long, env = "EBB_RELAY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
+    /// The context in that file; without it the current one
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
     /// The namespace of its own records, where nothing else belongs
     #[arg(long, env = "EBB_RELAY_NAMESPACE", default_value = "ebb-relay")]
     namespace: String,
     /// The namespace of units that name none
     #[arg(long, env = "EBB_RELAY_UNITS", default_value = "ebb-units")]
     units: String,
-    /// What the operator allows, as YAML
-    #[arg(long, env = "EBB_RELAY_ALLOWED")]
-    allowed: PathBuf,
+    /// What the operator allows, as YAML; with --attached it may be left out for what needs no rights outside of the
+    /// namespace of units
+    #[arg(long, env = "EBB_RELAY_ALLOWED", required_unless_present = "attached")]
+    allowed: Option<PathBuf>,
     /// The secrets that sign batches: whsec_…, one for each line
-    #[arg(long, env = "EBB_RELAY_SECRET")]
-    secret: PathBuf,
+    #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
+    secret: Option<PathBuf>,
     /// Hosts that results may be sent to, as HOST or HOST:PORT
     #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
     callback_hosts: Vec<String>,
@@ -77,7 +87,8 @@ impl Options {
     /// # Errors
     /// When there is none that can be read.
     pub(crate) fn keys(&self) -> anyhow::Result<Keys> {
-        Keys::parse(&read(&self.secret)?).with_context(|| self.secret.display().to_string())
+        let Some(file) = &self.secret else { return attached::keys() };
+        Keys::parse(&read(file)?).with_context(|| file.display().to_string())
     }
 
     /// Where batches are asked for, if they are.
@@ -97,8 +108,10 @@ impl Options {
     /// # Errors
     /// When the list of what is allowed cannot be read.
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let allowed: Allowed = serde_saphyr::from_str(&read(&self.allowed)?)
-            .with_context(|| self.allowed.display().to_string())?;
+        let allowed: Allowed = match &self.allowed {
+            Some(file) => serde_saphyr::from_str(&read(file)?).with_context(|| file.display().to_string())?,
+            None => attached::allowed(&self.units),
+        };
         Ok(Settings {
             allowed,
             callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
@@ -120,7 +133,8 @@ impl Options {
         let config = match &self.kubeconfig {
             Some(path) => {
                 let read = Kubeconfig::read_from(path)?;
-                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
+                let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
+                Config::from_custom_kubeconfig(read, &options).await?
             }
             None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
         };

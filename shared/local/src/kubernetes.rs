@@ -1,46 +1,32 @@
-//! Units in a real cluster instead of processes of this machine: its relay runs in this process, and is asked over HTTP
-//! as any relay is.
+//! Units in a real cluster instead of processes of this machine: its relay is a child of this process, and is asked over
+//! HTTP as any relay is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use ebb_cluster::{Allowed, Relay, Settings};
 use ebb_flow::cluster::{Cluster, Clusters, User, Way};
-use ebb_wire::sign::{Keys, Secret};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
-use serde_json::json;
+use ebb_wire::sign::Secret;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::Level;
 
-/// The namespace of the relay's records.
-const OWN: &str = "ebb-relay";
-/// What a person's own cluster allows if they do not say: what namespaces hold anyway, and nothing that reaches out of
-/// them.
-const KINDS: [&str; 14] = [
-    "ConfigMap",
-    "Secret",
-    "Service",
-    "ServiceAccount",
-    "PersistentVolumeClaim",
-    "Pod",
-    "Job.batch",
-    "CronJob.batch",
-    "Deployment.apps",
-    "StatefulSet.apps",
-    "DaemonSet.apps",
-    "Ingress.networking.k8s.io",
-    "NetworkPolicy.networking.k8s.io",
-    "PodDisruptionBudget.policy",
-];
+/// How long the relay of a process that was just killed may take to end.
+const PORT_WAIT: Duration = Duration::from_secs(3);
+const PORT_INTERVAL: Duration = Duration::from_millis(20);
+/// Between the end of a relay that nobody has asked for and its next start.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A cluster in which units run.
 #[derive(Clone, Debug)]
 pub struct Kubernetes {
+    /// The program `ebb-relay`.
+    pub relay: PathBuf,
     /// How to reach it.
     pub kubeconfig: PathBuf,
     /// The context in that file; `None`: the current one.
@@ -51,71 +37,159 @@ pub struct Kubernetes {
     pub runner_image: String,
     /// The namespace of units that name none; made if it is not there.
     pub units: String,
-    /// A file that says what is allowed (`ebb_podspec::Allowed` as YAML); `None`: the level `baseline`, the namespace of
-    /// units, and the kinds of objects that need no rights outside of a namespace.
+    /// A file that says what is allowed, as YAML; `None`: the relay's own list for such a cluster.
     pub allowed: Option<PathBuf>,
 }
 
 type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens the relay of a cluster and serves it until `stopped`; it calls back at `functions`. Work that goes on is found again by the next one.
+/// Starts the relay of a cluster and keeps it running until `stopped`; it calls back at `functions`. Work that goes on is
+/// found again by the next one.
 pub(crate) async fn open(
     cluster: &Kubernetes,
     functions: IpAddr,
     stopped: watch::Receiver<bool>,
 ) -> Result<(Clusters, JoinHandle<()>), Trouble> {
-    let client = client(cluster).await?;
-    for name in [OWN, &cluster.units] {
-        make_namespace(&client, name).await?;
-    }
-    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, cluster.reach.port()));
-    let listener = TcpListener::bind(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
-    let settings = Settings {
-        allowed: allowed(cluster)?,
-        callback_hosts: BTreeSet::from([functions.to_string()]),
-        ..Settings::new(OWN, &cluster.units, &format!("http://{}", cluster.reach))
-    };
-    let relay = Relay::open(client, settings).await?;
-    // Of this start: nobody else asks this relay.
+    // Of this process: nobody else asks this relay.
     let secret = Secret::from_bytes(&rand::random::<[u8; 32]>())?;
-    let keys = Keys::parse(&secret.reveal())?;
+    let relay = Relay::start(cluster, functions, &secret).await?;
     let clusters = Clusters::only(Cluster {
         name: "default".to_owned(),
         way: Way::Push(format!("http://{}", SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.reach.port())))),
-        keys: keys.clone(),
-        uid: relay.cluster().to_owned(),
+        keys: secret.clone().into(),
+        uid: relay.cluster.clone(),
         runner_image: cluster.runner_image.clone(),
         user: User::OfImage,
     });
-    let routes = ebb_cluster::http::reports(relay.clone()).merge(ebb_cluster::http::batches(relay, keys));
-    let task = tokio::spawn(crate::stack::serve(listener, routes, stopped));
+    let task = tokio::spawn(keep(relay, cluster.clone(), functions, secret, stopped));
     Ok((clusters, task))
 }
 
-async fn client(cluster: &Kubernetes) -> Result<Client, Trouble> {
-    let file = Kubeconfig::read_from(&cluster.kubeconfig)?;
-    let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
-    Ok(ebb_cluster::client(Config::from_custom_kubeconfig(file, &options).await?)?)
+/// Starts a relay again that has ended. The records in the cluster are all that it needs.
+async fn keep(
+    mut relay: Relay,
+    cluster: Kubernetes,
+    functions: IpAddr,
+    secret: Secret,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut stop = std::pin::pin!(async move {
+        // An error means that the stack is gone, which is a stop too.
+        stopped.wait_for(|&stopped| stopped).await.ok();
+    });
+    loop {
+        tokio::select! {
+            () = &mut stop => return relay.stop().await,
+            why = relay.ended() => tracing::warn!(why, "the relay of the cluster has ended, and starts again"),
+        }
+        relay = loop {
+            let started = async {
+                tokio::time::sleep(AGAIN).await;
+                Relay::start(&cluster, functions, &secret).await
+            };
+            tokio::select! {
+                () = &mut stop => return,
+                started = started => match started {
+                    Ok(relay) => break relay,
+                    Err(error) => tracing::warn!(%error, "the relay of the cluster does not start again"),
+                }
+            }
+        };
+    }
 }
 
-async fn make_namespace(client: &Client, name: &str) -> Result<(), Trouble> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    if api.get_opt(name).await?.is_none() {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        api.patch(name, &PatchParams::apply("ebb"), &Patch::Apply(namespace)).await?;
-    }
-    Ok(())
+/// A relay that runs.
+struct Relay {
+    child: Child,
+    /// It runs as long as this is open: the system closes it for a process that was killed, too.
+    stdin: ChildStdin,
+    log: JoinHandle<String>,
+    /// The uid of the namespace `kube-system` of its cluster.
+    cluster: String,
 }
 
-fn allowed(cluster: &Kubernetes) -> Result<Allowed, Trouble> {
-    if let Some(file) = &cluster.allowed {
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        return serde_saphyr::from_str(&text).map_err(|error| format!("{}: {error}", file.display()).into());
+impl Relay {
+    /// Starts it and waits until it listens.
+    async fn start(cluster: &Kubernetes, functions: IpAddr, secret: &Secret) -> Result<Self, Trouble> {
+        let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, cluster.reach.port()));
+        free(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
+        let mut command = Command::new(&cluster.relay);
+        // Settings of another relay are none of this one's.
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"EBB_RELAY_"))
+        {
+            command.env_remove(name);
+        }
+        let reach = format!("http://{}", cluster.reach);
+        command.args(["--attached", "--listen", &everywhere.to_string(), "--reach", &reach]);
+        command.args(["--callback-hosts", &functions.to_string(), "--units", &cluster.units]);
+        command.arg("--kubeconfig").arg(&cluster.kubeconfig);
+        if let Some(context) = &cluster.context {
+            command.args(["--context", context]);
+        }
+        if let Some(file) = &cluster.allowed {
+            command.arg("--allowed").arg(file);
+        }
+        command.env("EBB_LOG", std::env::var_os("RUST_LOG").unwrap_or_else(|| "warn".into()));
+        // Ctrl-C is not for it: what is taken away then still needs it.
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("{}: {error}", cluster.relay.display()))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err("it has no standard streams".into());
+        };
+        let mut relay = Self { child, stdin, log: tokio::spawn(log(stderr)), cluster: String::new() };
+        // One that has ended by now says why.
+        let _ = relay.stdin.write_all(secret.reveal().as_bytes()).await;
+        let _ = relay.stdin.write_all(b"\n").await;
+        match BufReader::new(stdout).lines().next_line().await? {
+            Some(line) => relay.cluster = line.rsplit(' ').next().unwrap_or_default().to_owned(),
+            None => return Err(relay.ended().await.into()),
+        }
+        Ok(relay)
     }
-    Ok(Allowed {
-        level: ebb_cluster::Level::Baseline,
-        namespaces: BTreeMap::from([(cluster.units.clone(), BTreeSet::from(["default".to_owned()]))]),
-        kinds: KINDS.map(str::to_owned).into(),
-        ..Allowed::default()
-    })
+
+    /// Waits until it ends by itself, and says why.
+    async fn ended(&mut self) -> String {
+        let status = self.child.wait().await;
+        let why = (&mut self.log).await.unwrap_or_default();
+        match (status, why.trim_end()) {
+            (Ok(status), "") => status.to_string(),
+            (Err(error), "") => error.to_string(),
+            (_, why) => why.to_owned(),
+        }
+    }
+
+    async fn stop(mut self) {
+        drop(self.stdin);
+        // It has been a child, or this is over for other reasons.
+        let _ = self.child.wait().await;
+    }
+}
+
+/// Waits until nobody listens there.
+async fn free(address: SocketAddr) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Err(_) if begun.elapsed() < PORT_WAIT => tokio::time::sleep(PORT_INTERVAL).await,
+            bound => return bound.map(drop),
+        }
+    }
+}
+
+/// Passes on what a relay logs, to where this process logs if it does; gives what it says last if it fails.
+async fn log(stderr: ChildStderr) -> String {
+    let (mut lines, mut why) = (BufReader::new(stderr).lines(), String::new());
+    while let Ok(Some(line)) = lines.next_line().await {
+        match line.strip_prefix("error: ") {
+            Some(said) if why.is_empty() => why = format!("{said}\n"),
+            _ if !why.is_empty() => why += &format!("{line}\n"),
+            _ if tracing::enabled!(Level::WARN) => drop(writeln!(io::stderr(), "{line}")),
+            _ => {}
+        }
+    }
+    why
 }

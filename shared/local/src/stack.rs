@@ -32,7 +32,6 @@ use crate::pods::{Options, ProcessRelay};
 
 pub use keys::{Connection, KeysError};
 pub use platform::Outcomes;
-pub(crate) use server::serve;
 pub use units::{Relays, Units};
 
 /// Name of the table.
@@ -213,7 +212,7 @@ impl Stack {
         let router = functions.merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);
-        let mut tasks = vec![tokio::spawn(serve(listener, router, stopped.clone()))];
+        let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
         let work = queue::work(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(work));
         tasks.push(tokio::spawn(each_minute(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
@@ -379,7 +378,7 @@ fn flow_settings(
 ) -> Result<FlowSettings, StackError> {
     let retention = retention.map(|kept| Millis(u64::try_from(kept.as_millis()).unwrap_or(u64::MAX)));
     let landing = match units {
-        // Within one process and over the loopback interface nothing is under way for longer.
+        // On one machine nothing is under way for longer.
         Units::Processes | Units::Containers(_) | Units::Cluster(_) => Millis(500),
         // What a relay is asked for is under way for as long as its answer is waited for.
         Units::Relays(_) => Millis(16_000),

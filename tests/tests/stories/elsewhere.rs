@@ -11,6 +11,8 @@ impl Place {
     pub(crate) async fn in_cluster(cluster: &Cluster, units: &str) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
         let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
+        // `ebb` finds it beside itself.
+        program::relay();
         // In this order everywhere.
         let turns = (kubectl::served().await, kubectl::only_relay().await);
         Self::with(&there).and(&["--units", units]).holding(turns)

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 
 /// Who needs the cluster's servers, and who ends them.
 static SERVERS: RwLock<()> = RwLock::const_new(());
-/// A relay within `ebb` has one port, and one namespace of records.
+/// A relay that `ebb` starts has one port, and one namespace of records.
 static RELAY: Mutex<()> = Mutex::const_new(());
 
 /// While this is held, the cluster's servers run.

@@ -1,15 +1,18 @@
-//! The example of a page in a real cluster: pods, objects, a password that never leaves it, and a control plane that is
-//! killed with its relay.
+//! The example of a page in a real cluster: pods, objects, a password that never leaves it, a control plane that is killed
+//! with its relay, and a relay that is killed alone.
 
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::getpgid;
 use serde_json::Value;
 
-use crate::cluster::{BUSYBOX, cluster};
+use crate::cluster::{BUSYBOX, RUNNER, cluster};
 use crate::kubectl::{list, name, of_units};
-use crate::place::{Place, example, until};
+use crate::place::{Place, example, is_relay, until};
+use crate::program;
 use crate::s3::value;
 
 const SANDBOX: &str = "page-pr-3";
@@ -67,11 +70,15 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     let followed = place.ebb(&["logs", SANDBOX, "--step", "visit", "--follow"]).await.done();
     assert_eq!(followed.stdout, log.stdout);
 
+    let relay = dev.relay().expect("it runs");
+    assert_eq!(getpgid(Some(relay)), Ok(relay), "Ctrl-C is not for it");
     place.ebb(&["sandbox", "delete", SANDBOX, "--wait=false"]).await.done();
     dev.kill().await;
+    until("the end of its relay", async || (!is_relay(relay)).then_some(())).await;
     let there = of_units(cluster, UNITS).unwrap();
     assert!(there.iter().any(|name| name.starts_with("Deployment/")), "{there:?}");
     dev = place.dev_again().await;
+    kill(dev.relay().expect("it runs"), Signal::SIGKILL).unwrap();
     until("the end of the sandbox", async || {
         let gone = place.outcomes(&uid).last().is_some_and(|told| told == "dev.ebb.target.gone.v1");
         (gone && of_units(cluster, UNITS)? == before).then_some(())
@@ -83,5 +90,19 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
         STANDARD.decode(text).is_ok_and(|text| text.windows(password.len()).any(|part| part == password))
     });
     assert_eq!(result, None);
+    let relay = dev.relay().expect("it runs again");
     dev.stop().await;
+    assert!(!is_relay(relay));
+}
+
+/// What its relay says is told, and no server is left.
+#[tokio::test]
+async fn a_cluster_that_cannot_be_asked() {
+    let place = Place::new();
+    let dev = "dev --port 0 --s3-port 0 --kubeconfig missing --reach 127.0.0.1 --reach-port 7882";
+    let more = ["--runner-image", RUNNER, "--relay", program::relay().to_str().unwrap()];
+    let ran = place.ebb(&dev.split(' ').chain(more).collect::<Vec<_>>()).await;
+    let why = "  caused by: the relay of the cluster does not start: failed to read kubeconfig from '\"missing\"': No such file";
+    assert!(ran.stderr.contains(why), "{ran:#?}");
+    assert_eq!(ran.code, Some(2));
 }

@@ -254,6 +254,11 @@ fn scripts(folder: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Whether a process runs, as a relay.
+pub(crate) fn is_relay(process: Pid) -> bool {
+    fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program.ends_with("ebb-relay"))
+}
+
 fn port(url: &serde_json::Value) -> u16 {
     url.as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap()
 }
@@ -340,6 +345,17 @@ impl Dev {
     /// `kill -9`.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
+    }
+
+    /// Its relay, if it has one that runs.
+    pub(crate) fn relay(&self) -> Option<Pid> {
+        let parent = format!("PPid:\t{}\n", self.child.id().expect("it was not waited for yet"));
+        let pids =
+            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_child = |pid: &Pid| {
+            fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains(&parent))
+        };
+        pids.map(Pid::from_raw).find(|pid| is_relay(*pid) && is_child(pid))
     }
 
     /// Ends it as a person does.

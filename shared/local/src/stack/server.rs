@@ -28,7 +28,7 @@ const LINGER_BYTES: u64 = 16 << 20;
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Answers requests until the stack stops.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+pub(super) async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
     serve_within(HEAD, listener, router, stopped).await;
 }
 

@@ -24,7 +24,7 @@ pub enum Units {
     Processes,
     /// Scripts are containers of their image on this machine, and objects are refused.
     Containers(Containers),
-    /// A cluster whose relay runs in this process.
+    /// A cluster whose relay is a child of this process.
     Cluster(Kubernetes),
     /// Clusters whose relays run elsewhere.
     Relays(Relays),
@@ -47,13 +47,13 @@ pub(super) struct Opened {
     pub(super) clusters: Arc<Clusters>,
     /// The same, if it is the one of processes.
     pub(super) processes: Option<ProcessRelay>,
-    /// What serves it, if it is the one of a cluster.
+    /// What keeps it running, if it is a child of this process.
     pub(super) task: Option<JoinHandle<()>>,
 }
 
 /// Opens what runs the units. `state` is for what processes leave, the functions listen at `listen`, `options` are for
-/// processes, their `call` for all that is on this machine; relays that poll are asked by `mail`, and one of this process
-/// ends when `stopped` says so.
+/// processes, their `call` for all that is on this machine; relays that poll are asked by `mail`, and a child ends when
+/// `stopped` says so.
 pub(super) async fn open(
     units: &Units,
     state: &Path,

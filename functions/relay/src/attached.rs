@@ -1,0 +1,71 @@
+//! A relay that is part of the program that has started it, as `ebb dev --kubeconfig` does: the two share a machine, a
+//! person and an end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use anyhow::Context as _;
+use ebb_cluster::{Allowed, Level};
+use ebb_wire::sign::Keys;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+/// What a person's own cluster allows if they do not say: what namespaces hold anyway, and nothing that reaches out of
+/// them.
+const KINDS: [&str; 14] = [
+    "ConfigMap",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "PersistentVolumeClaim",
+    "Pod",
+    "Job.batch",
+    "CronJob.batch",
+    "Deployment.apps",
+    "StatefulSet.apps",
+    "DaemonSet.apps",
+    "Ingress.networking.k8s.io",
+    "NetworkPolicy.networking.k8s.io",
+    "PodDisruptionBudget.policy",
+];
+
+/// The secrets of batches: the first line of standard input. When standard input ends, this program does, whatever it
+/// is doing: the system closes it also for a program that was killed.
+///
+/// # Errors
+/// When the line is no secret.
+pub(crate) fn keys() -> anyhow::Result<Keys> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).context("standard input")?;
+    std::thread::spawn(|| {
+        // An error is an end, too.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    });
+    Keys::parse(&line).context("the first line of standard input")
+}
+
+/// The level `baseline`, the namespace of units, and the kinds of objects that need no rights outside of a namespace.
+pub(crate) fn allowed(units: &str) -> Allowed {
+    Allowed {
+        level: Level::Baseline,
+        namespaces: BTreeMap::from([(units.to_owned(), BTreeSet::from(["default".to_owned()]))]),
+        kinds: KINDS.map(str::to_owned).into(),
+        ..Allowed::default()
+    }
+}
+
+/// Makes a namespace that is missing.
+///
+/// # Errors
+/// When the cluster does not answer, or does not let it.
+pub(crate) async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    if api.get_opt(name).await?.is_none() {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        api.patch(name, &PatchParams::apply("ebb"), &Patch::Apply(namespace)).await?;
+    }
+    Ok(())
+}
