@@ -187,7 +187,10 @@ async fn log(stderr: ChildStderr) -> String {
         match line.strip_prefix("error: ") {
             Some(said) if why.is_empty() => why = format!("{said}\n"),
             _ if !why.is_empty() => why += &format!("{line}\n"),
-            _ if tracing::enabled!(Level::WARN) => drop(writeln!(io::stderr(), "{line}")),
+            // It filters by the same variable.
+            _ if tracing::enabled!(target: "ebb_cluster", Level::ERROR) => {
+                drop(writeln!(io::stderr(), "{line}"))
+            }
             _ => {}
         }
     }

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod attached;
 mod bodies;
 mod cancels;
 mod client;

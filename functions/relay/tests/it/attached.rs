@@ -1,0 +1,43 @@
+//! A relay that is part of the program that has started it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use ebb_wire::sign::Secret;
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+/// No wait takes this long unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The end comes while the cluster of the context gives no answer: at no moment is a relay left.
+#[tokio::test]
+async fn it_ends_with_its_standard_input() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": format!("http://{address}")}});
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "other", "users": [{"name": "u", "user": {}}],
+        "clusters": [server("other", "127.0.0.1:1".to_owned()), server("silent", silent.local_addr().unwrap().to_string())],
+        "contexts": ["other", "silent"].map(|name| json!({"name": name, "context": {"cluster": name, "user": "u"}})),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
+        .args(["--attached", "--listen", "127.0.0.1:0", "--reach", "http://127.0.0.1:1"])
+        .args(["--callback-hosts", "127.0.0.1", "--context", "silent", "--kubeconfig"])
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = relay.stdin.take().unwrap();
+    stdin.write_all(Secret::from_bytes(&[7; 32]).unwrap().reveal().as_bytes()).await.unwrap();
+    stdin.write_all(b"\n").await.unwrap();
+    let _asked = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("it asks the cluster").unwrap();
+    drop(stdin);
+    let ended = tokio::time::timeout(PATIENCE, relay.wait()).await.expect("it ends").unwrap();
+    assert!(ended.success(), "{ended}");
+}
