@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::TargetPhase;
-use ebb_tests::sim::fleet::{BUSY, Design, Fleet, HANGS, REFUSES, WELL};
+use ebb_tests::sim::fleet::{Design, Fleet, HANGS, REFUSES, WELL};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -25,7 +25,7 @@ const CALM: Design = Design {
 
 /// A thousand runs wait for a cluster that is down. No hint of the queue arrives, so all depends on the schedule: the second
 /// tries of a hundred targets in another cluster, and their times to live.
-fn others_are_served_beside(dead: &str, most_requests: usize) {
+pub(crate) fn others_are_served_beside(dead: &str, most_requests: usize) {
     const TTL_MINUTES: u64 = 20;
     let fleet = Fleet::new(Design { fails: 1, lost: 100, ..CALM });
     fleet.create(dead, 1_000, 24 * 60);
@@ -69,12 +69,6 @@ fn a_cluster_that_hangs_delays_nothing_else() {
 #[test]
 fn a_cluster_that_refuses_delays_nothing_else() {
     others_are_served_beside(REFUSES, 20);
-}
-
-/// Its API server hangs, and the relay says so. Its circuit stays closed, and two looks at a time wait for it.
-#[test]
-fn a_cluster_that_is_slow_to_say_not_now_delays_nothing_else() {
-    others_are_served_beside(BUSY, 200);
 }
 
 /// The runs wait for a cluster that is down, and have something else to do. No hint of the queue arrives.

@@ -74,6 +74,8 @@ pub(super) const PARTS: &[Part] = &[
                     "verify",
                     "--test",
                     "simulation",
+                    "--test",
+                    "long",
                 ];
                 cargo_test(&simulation, &more, &mut this.summary)?;
             }

@@ -1,0 +1,26 @@
+//! Simulated worlds that take minutes: `cargo xtask verify simulation`.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod every_chance;
+mod fair;
+
+use ebb_tests::sim::crowd::Design;
+use ebb_tests::sim::fleet::BUSY;
+
+/// Designs of the random worlds, small ones.
+#[test]
+fn small_graphs() {
+    for seed in 1..=4 {
+        let design = Design::random(seed);
+        if design.plugins.iter().all(|(_, _, document)| document.len() < 4_000) {
+            every_chance::survives(&format!("graph {seed}"), &design, "t");
+        }
+    }
+}
+
+/// Its API server hangs, and the relay says so. Its circuit stays closed, and two looks at a time wait for it.
+#[test]
+fn a_cluster_that_is_slow_to_say_not_now_delays_nothing_else() {
+    fair::others_are_served_beside(BUSY, 200);
+}
