@@ -2,7 +2,6 @@
 
 mod cluster;
 mod completions;
-mod deploy;
 mod dev;
 mod doctor;
 mod graph;
@@ -46,8 +45,6 @@ enum Command {
     Run(run::Args),
     /// Run the server on this machine until Ctrl-C
     Dev(dev::Args),
-    /// Deploy what was built to AWS, by SAM
-    Deploy(deploy::Args),
     /// Check a deployment, part by part
     Doctor(doctor::Args),
     /// Publish, read, check and draw plugins
@@ -98,7 +95,6 @@ impl Ebb {
         match self.command {
             Command::Run(args) => Box::pin(args.run()).await,
             Command::Dev(args) => args.run().await,
-            Command::Deploy(args) => args.run().await,
             Command::Doctor(args) => args.run(&connect(server)?).await,
             Command::Plugin(command) => command.run(server).await,
             Command::Sandbox(command) => command.run(server).await,

@@ -18,6 +18,8 @@ const PORT: u16 = 4566;
 pub(crate) const ENDPOINT: &str = "http://127.0.0.1:4566";
 pub(crate) const REGION: &str = "eu-west-1";
 pub(crate) const STACK: &str = "ebb-tried";
+/// The settings of `sam deploy`.
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/aws/samconfig.toml");
 
 /// The emulator, running, with the secret in it.
 pub(crate) struct Cloud {
@@ -83,16 +85,16 @@ impl Cloud {
         &self.secret
     }
 
-    /// Deploys the template by `ebb deploy`, with options that give parameters.
+    /// Deploys the template with SAM, with these parameters.
     pub(crate) async fn deploy(
         &self,
         name: &str,
         arguments: &Arguments,
         parameters: &[&str],
     ) -> anyhow::Result<()> {
-        let mut deploy = inside(&arguments.ebb);
-        deploy.args(["deploy", "--yes", "--stack", STACK]);
-        deploy.arg("--template").arg(&arguments.template).arg("--sam").arg(self.tools.join("sam"));
+        let mut deploy = self.sam();
+        deploy.args(["deploy", "--config-file", CONFIG, "--stack-name", STACK, "--no-confirm-changeset"]);
+        deploy.arg("--template-file").arg(&arguments.template).arg("--parameter-overrides");
         step(name, run(deploy.args(parameters))).await.map(drop)
     }
 

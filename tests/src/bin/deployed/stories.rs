@@ -39,7 +39,8 @@ struct Stack<'a> {
 /// deletes the stack.
 pub(crate) async fn all(arguments: &Arguments, cloud: &Cloud, outside: &Outside) -> anyhow::Result<()> {
     let platform = format!("PlatformUrl={}", outside.platform());
-    let first = ["--secrets", cloud.secret(), "--set", "ProtectTable=false", "--set", &platform];
+    let secrets = format!("Secrets={}", cloud.secret());
+    let first = [secrets.as_str(), "ProtectTable=false", &platform];
     cloud.deploy("the stack is deployed", arguments, &first).await?;
     let outputs = cloud.outputs().await?;
     let entry = cloud.entry(&outputs)?;
@@ -79,7 +80,7 @@ impl Stack<'_> {
     /// and so that the parameters which were not given have kept their values.
     async fn anew(&self, name: &str, parameter: &str, changed: &[(&str, String)]) -> anyhow::Result<()> {
         let before = self.cloud.variables().await?;
-        self.cloud.deploy(name, self.arguments, &["--set", parameter]).await?;
+        self.cloud.deploy(name, self.arguments, &[parameter]).await?;
         let after = self.cloud.variables().await?;
         let mut expected = before.clone();
         for (name, value) in changed {
