@@ -20,3 +20,6 @@ pub use overlay::{MAX_OVERLAY, merge, read, strategic};
 pub use refusal::Refusal;
 pub use refuse::{object, refusals};
 pub use reserved::{DOMAIN, OURS};
+
+#[cfg(test)]
+mod tests;

@@ -30,3 +30,6 @@ mod verdict;
 pub use judge::{Rule, Rules, deletion, judge};
 pub use table::contract;
 pub use verdict::{MAX_TEXT, Verdict};
+
+#[cfg(test)]
+mod tests;

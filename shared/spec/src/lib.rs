@@ -16,3 +16,6 @@ pub mod template;
 mod templating;
 
 pub use ebb_expr as expr;
+
+#[cfg(test)]
+mod tests;

@@ -24,3 +24,6 @@ pub mod unit;
 pub mod value;
 
 pub use ebb_engine as engine;
+
+#[cfg(test)]
+mod tests;

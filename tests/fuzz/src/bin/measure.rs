@@ -1,15 +1,24 @@
 //! `measure TARGET`: tries one input, which comes by standard input, and prints what it took: the most memory that the
 //! program ever had, in KiB, and milliseconds.
+//!
+//! `measure`: compiles the documents that take the most work, and prints their steps and their time.
 #![allow(clippy::print_stdout, reason = "it is what it is for")]
 
 use std::io::Read as _;
+use std::rc::Rc;
 use std::time::Instant;
 
 use ebb_fuzz::Target;
+use ebb_spec::expr::WorkBudget;
 
 fn main() {
-    let name = std::env::args().nth(1).unwrap_or_default();
-    let target = Target::named(&name).expect("the argument names a target");
+    match std::env::args().nth(1) {
+        Some(name) => one_input(Target::named(&name).expect("the argument names a target")),
+        None => worst_documents(),
+    }
+}
+
+fn one_input(target: Target) {
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).expect("the input can be read");
     let began = Instant::now();
@@ -19,4 +28,20 @@ fn main() {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("and what it had");
     let memory = line.trim().strip_suffix(" kB").expect("in KiB");
     println!("{} {took}", memory.trim());
+}
+
+fn worst_documents() {
+    for case in ebb_fuzz::worst::cases() {
+        let budget = Rc::new(WorkBudget::default());
+        let began = Instant::now();
+        let made = case.compile(&budget);
+        let took = began.elapsed().as_millis();
+        let code = made.as_ref().err().and_then(|errors| errors.iter().next()).map(|error| error.code);
+        assert_eq!(code, case.refused, "{}", case.name);
+        let end = match made {
+            Ok(units) => format!("{units} units"),
+            Err(errors) => format!("{} errors, {}", errors.len(), code.unwrap_or_default()),
+        };
+        println!("{:<34} {:>10} steps {took:>6} ms, {end}", case.name, budget.spent());
+    }
 }

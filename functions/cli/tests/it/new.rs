@@ -1,0 +1,133 @@
+//! The plugins that `ebb plugin new` writes, with a failure at each line of each of their scripts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+const EBB: &str = env!("CARGO_BIN_EXE_ebb");
+/// Scripts have a `/tmp` of their own, below which this repository may be; they see this folder as it is.
+const OUTSIDE: &str = "/var/tmp";
+
+/// Lives at one time: each has a server of its own, and a script that is not started in time counts as lost.
+const AT_ONCE: usize = 2;
+
+/// Which script fails, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The script that creates, in every try.
+    Create,
+    /// The script that deletes, in its first try.
+    Delete,
+}
+
+/// The document that is written, as an author goes on with it: the scripts make and remove a folder in `things`.
+fn written(folder: &Path, things: &Path, more: &[&str]) -> String {
+    let made =
+        Command::new(EBB).current_dir(folder).args(["plugin", "new", "thing"]).args(more).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let text = fs::read_to_string(folder.join("thing.yaml")).unwrap();
+    let thing = format!("{}/thing-$EBB_KEY", things.display());
+    let mut filled = String::new();
+    for line in text.lines() {
+        let blanks = &line[..line.len() - line.trim_start().len()];
+        filled += &match line.trim_start() {
+            own if own.starts_with("echo \"creating") => {
+                format!("{blanks}mkdir -p \"{thing}\"; echo made >>{}/../made", things.display())
+            }
+            own if own.starts_with("echo \"deleting") => format!("{blanks}rm -rf \"{thing}\""),
+            _ => line.to_owned(),
+        };
+        filled.push('\n');
+    }
+    assert_eq!(filled.matches("thing-$EBB_KEY\"").count(), text.matches("thing-$EBB_KEY").count());
+    filled
+}
+
+/// The lines of each script: of the one that creates, then of the one that deletes.
+fn scripts(text: &str) -> [Vec<usize>; 2] {
+    let lines: Vec<&str> = text.lines().collect();
+    let blanks = |line: &str| line.len() - line.trim_start().len();
+    let begins = (0..lines.len()).filter(|&at| lines[at].trim_end().ends_with("script: |"));
+    let scripts = begins.map(|at| {
+        (at + 1..lines.len()).take_while(|&line| blanks(lines[line]) > blanks(lines[at])).collect::<Vec<_>>()
+    });
+    scripts.collect::<Vec<_>>().try_into().unwrap()
+}
+
+/// The text with a failure before a line.
+fn failing(text: &str, before: usize, like: usize, fault: Fault) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let blanks = " ".repeat(lines[like].len() - lines[like].trim_start().len());
+    let fails = match fault {
+        Fault::Create => "exit 1",
+        Fault::Delete => "[ \"$EBB_ATTEMPT\" != 1 ] || exit 1",
+    };
+    let mut text = lines[..before].join("\n");
+    text += &format!("\n{blanks}{fails}\n");
+    text + &lines[before..].join("\n") + "\n"
+}
+
+fn run(folder: &Path, plugin: &str) -> Output {
+    fs::write(folder.join("plugin.yaml"), plugin).unwrap();
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: one\nresources: {thing: {plugin: thing}}\n";
+    fs::write(folder.join("sandbox.yaml"), sandbox).unwrap();
+    let mut command = Command::new(EBB);
+    command.current_dir(folder).args(["run", "sandbox.yaml", "--plugin", "plugin.yaml", "--then-delete"]);
+    command.args(["-o", "json", "--state", "state"]).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs one life with a failure before a line, and checks that it is gone and that nothing of it is left.
+fn life(place: PathBuf, more: &[&str], script: usize, line: usize) {
+    let things = place.join("things");
+    fs::create_dir_all(&things).unwrap();
+    let text = written(&place, &things, more);
+    let lines = &scripts(&text)[script];
+    // The interpreter stands in the first line; the last place is after the last line.
+    let before = lines[0] + 1 + line;
+    let fault = if script == 0 { Fault::Create } else { Fault::Delete };
+    let out = run(&place, &failing(&text, before, lines[0], fault));
+    let case = format!("{more:?} {fault:?} line {line}: {}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.status.success(), fault == Fault::Delete, "{case}");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{case}"));
+    assert_eq!(json["phase"], "gone", "{case}");
+    let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
+    assert_eq!(place.join("made").exists(), fault == Fault::Delete || before > makes, "{case}");
+    // A script that failed in its first try has had another one.
+    let again = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("try ");
+    assert!(
+        fault == Fault::Create || case.lines().any(again),
+        "the script that deletes did not fail: {case}"
+    );
+    let left: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}\n{case}");
+}
+
+fn each_line(more: &'static [&'static str]) {
+    let folder = tempfile::Builder::new().prefix("ebb-test-").tempdir_in(OUTSIDE).unwrap();
+    let place = folder.path();
+    let lines = scripts(&written(place, &place.join("things"), more)).map(|script| script.len());
+    assert!(lines.iter().all(|lines| *lines >= 2), "{lines:?}");
+    let cases = (0..2).flat_map(|script| (0..lines[script]).map(move |line| (script, line)));
+    let cases: Vec<(usize, usize)> = cases.collect();
+    for some in cases.chunks(AT_ONCE) {
+        let lives = some.iter().map(|&(script, line)| {
+            let place = place.join(format!("{script}-{line}"));
+            fs::create_dir_all(&place).unwrap();
+            thread::spawn(move || life(place, more, script, line))
+        });
+        let lives: Vec<_> = lives.collect();
+        let failed = lives.into_iter().filter_map(|life| life.join().err()).count();
+        assert_eq!(failed, 0, "lives that did not end as they should");
+    }
+}
+
+#[test]
+fn what_is_written_survives_a_failure_at_each_line() {
+    each_line(&[]);
+}
+
+#[test]
+fn what_is_written_for_signadot_survives_a_failure_at_each_line() {
+    each_line(&["--signadot"]);
+}

@@ -1,0 +1,5 @@
+//! Overlays and manifests, as an author writes them.
+
+mod base;
+mod merging;
+mod refusing;

@@ -1,0 +1,279 @@
+//! Every contract over small statuses, and what holds for all of them.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::{MAX_TEXT, Rule, Rules, Verdict, contract, deletion, judge};
+
+/// What a status is judged as.
+#[derive(Clone, serde::Deserialize)]
+struct Contract {
+    of: Value,
+    cases: Vec<Vec<Value>>,
+}
+
+static CONTRACTS: LazyLock<Vec<Contract>> = LazyLock::new(|| {
+    let files = [
+        include_str!("../tests/contracts/core.yaml"),
+        include_str!("../tests/contracts/operators.yaml"),
+        include_str!("../tests/contracts/workloads.yaml"),
+    ];
+    files.iter().flat_map(|file| serde_saphyr::from_str::<Vec<Contract>>(file).expect("cases")).collect()
+});
+
+/// The objects of all cases, with what is expected of them.
+static CASES: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
+    let mut cases = Vec::new();
+    for Contract { of, cases: lines } in CONTRACTS.iter() {
+        for line in lines {
+            let mut object = of.clone();
+            if !line[2].is_null() {
+                object["status"] = line[2].clone();
+            }
+            if let Some(more) = line.get(3) {
+                lay(&mut object, more);
+            }
+            let text = |value: &Value| value.as_str().expect("text").to_owned();
+            cases.push((text(&line[0]), text(&line[1]), object));
+        }
+    }
+    assert!(cases.len() > 200, "{}", cases.len());
+    cases
+});
+
+fn lay(object: &mut Value, more: &Value) {
+    match (object, more) {
+        (Value::Object(map), Value::Object(more)) => {
+            more.iter().for_each(|(key, value)| lay(map.entry(key.clone()).or_insert(json!({})), value));
+        }
+        (object, more) => *object = more.clone(),
+    }
+}
+
+fn plain(object: &Value) -> Verdict {
+    judge(Some(object), None, Rules::default())
+}
+
+#[test]
+fn verdicts() {
+    let mut wrong = Vec::new();
+    for (wanted, words, object) in CASES.iter() {
+        let verdict = plain(object);
+        let (name, said) = match &verdict {
+            Verdict::Ready => ("ready", String::new()),
+            Verdict::Pending { why } => ("pending", why.clone()),
+            Verdict::Failed { reason, message } => ("failed", format!("{reason}: {message}")),
+            Verdict::Gone => ("gone", String::new()),
+        };
+        let wanted = if wanted == "applied" { "ready" } else { wanted };
+        if name != wanted || !said.contains(words) {
+            wrong.push(format!("{wanted} {words:?} but {verdict:?}\n  {object}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_ready_depends_on_its_status_its_generation_and_its_life() {
+    for (wanted, _, object) in CASES.iter() {
+        if !["ready", "applied"].contains(&wanted.as_str()) {
+            continue;
+        }
+        let changed = |change: fn(&mut Value)| {
+            let mut object = object.clone();
+            change(&mut object);
+            plain(&object)
+        };
+        let bare = changed(|object| drop(object.as_object_mut().unwrap().remove("status")));
+        assert_eq!(bare == Verdict::Ready, wanted == "applied", "without a status: {object}");
+        let stale = changed(|object| {
+            object["metadata"]["generation"] = json!(9);
+            object["status"]["observedGeneration"] = json!(8);
+        });
+        assert!(matches!(stale, Verdict::Pending { .. }), "stale: {object}");
+        let stale = changed(|object| {
+            object["metadata"]["generation"] = json!(9);
+            let conditions = object["status"]["conditions"].as_array_mut();
+            conditions.into_iter().flatten().for_each(|it| it["observedGeneration"] = json!(8));
+        });
+        let judged_by_conditions = object["status"]["conditions"][0].is_object()
+            && object["kind"] != "CertificateSigningRequest"
+            && object["status"].get("initialization").is_none()
+            && object["status"].get("v1beta2").is_none();
+        assert!(stale != Verdict::Ready || !judged_by_conditions, "stale conditions: {object}");
+        let ending =
+            changed(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        assert!(matches!(ending, Verdict::Failed { reason, .. } if reason == "Terminating"), "{object}");
+    }
+}
+
+#[test]
+fn the_rules_of_a_document_come_before_the_table() {
+    use Rule::{Absent, DoesNotHold, Holds};
+    let object = |seen: i64, ready: &str, stalled: &str| {
+        json!({"metadata": {"generation": 2}, "status": {"observedGeneration": seen, "conditions": [
+            {"type": "Ready", "status": ready}, {"type": "Stalled", "status": stalled}]}})
+    };
+    let of_conditions = |seen: [i64; 2]| {
+        json!({"metadata": {"generation": 2}, "status": {"conditions": [
+            {"type": "A", "status": "True", "observedGeneration": seen[0]}, {"type": "B", "observedGeneration": seen[1]}]}})
+    };
+    let bare = json!({"metadata": {"generation": 2}});
+    for (object, ready, fail, wanted) in [
+        (object(2, "True", "False"), Absent, Absent, "ready"),
+        (object(2, "True", "False"), DoesNotHold, Absent, "`ready` does not hold"),
+        (object(2, "True", "False"), Holds, Holds, "FailRule"),
+        (object(2, "True", "False"), Absent, DoesNotHold, "ready"),
+        (object(2, "False", "True"), Absent, DoesNotHold, "Stalled"),
+        (object(2, "False", "True"), Holds, DoesNotHold, "ready"),
+        (object(2, "False", "True"), DoesNotHold, Absent, "`ready` does not hold"),
+        (object(1, "True", "False"), Holds, Absent, "about 1"),
+        (object(1, "True", "False"), DoesNotHold, DoesNotHold, "about 1"),
+        (object(1, "True", "False"), Absent, Holds, "FailRule"),
+        (of_conditions([1, 1]), Holds, Absent, "about 1"),
+        (of_conditions([1, 2]), Holds, Absent, "ready"),
+        (bare.clone(), Holds, Absent, "ready"),
+        (bare, DoesNotHold, Absent, "`ready` does not hold"),
+    ] {
+        let verdict = judge(Some(&object), None, Rules { ready, fail });
+        let said = format!("{verdict:?}").replace("Ready", "ready");
+        assert!(
+            said.contains(wanted) && (wanted == "ready") == (verdict == Verdict::Ready),
+            "{wanted}: {said}"
+        );
+    }
+}
+
+#[test]
+fn lives_and_deletions() {
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"uid": "a"}});
+    let rules = Rules { ready: Rule::Holds, fail: Rule::Holds };
+    assert_eq!(judge(None, None, rules), Verdict::Gone);
+    assert_eq!(judge(Some(&object), Some("b"), rules), Verdict::Gone);
+    assert_eq!(judge(Some(&object), Some("a"), Rules::default()), Verdict::Ready);
+    let mut ending = object.clone();
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(deletion(None, Some("a")), Verdict::Gone);
+    assert_eq!(deletion(Some(&ending), Some("b")), Verdict::Gone);
+    for (object, uid, wanted) in [
+        (&object, Some("a"), "has not begun"),
+        (&ending, Some("a"), "is ending"),
+        (&ending, None, "is ending"),
+    ] {
+        assert!(format!("{:?}", deletion(Some(object), uid)).contains(wanted));
+    }
+    ending["metadata"]["finalizers"] = json!(["a/b", "c"]);
+    assert_eq!(
+        deletion(Some(&ending), Some("a")),
+        Verdict::Pending { why: "finalizers hold it: a/b, c".to_owned() }
+    );
+}
+
+#[test]
+fn words_of_others_are_short_and_in_one_line() {
+    let message = format!("a\n\u{1b}[31m{}", "é".repeat(5000));
+    let object = json!({"apiVersion": "argoproj.io/v1", "kind": "Workflow", "status": {"phase": "Error", "message": message}});
+    let Verdict::Failed { message, .. } = plain(&object) else { panic!("failed") };
+    assert_eq!(message.chars().count(), MAX_TEXT);
+    assert!(message.starts_with("a  [31mé") && message.ends_with('…'));
+    assert_eq!(contract(&object), "argo-workflow");
+}
+
+/// JSON of names that contracts read, so that the shapes meet them.
+fn anything() -> impl Strategy<Value = Value> {
+    let words = [
+        "apps/v1",
+        "batch/v1",
+        "v1",
+        "Deployment",
+        "Job",
+        "Pod",
+        "Service",
+        "LoadBalancer",
+        "True",
+        "False",
+        "Ready",
+        "Synced",
+        "Stalled",
+        "Complete",
+        "Running",
+        "Succeeded",
+        "kro.run/v1",
+        "cluster.x-k8s.io/v1beta2",
+        "Cluster",
+        "source.toolkit.fluxcd.io/v1",
+        "9",
+        "",
+        "a.b",
+    ];
+    let keys = [
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+        "status",
+        "generation",
+        "observedGeneration",
+        "conditions",
+        "type",
+        "reason",
+        "phase",
+        "replicas",
+        "containerStatuses",
+        "state",
+        "waiting",
+        "terminated",
+        "exitCode",
+        "ingress",
+        "annotations",
+        "finalizers",
+        "deletionTimestamp",
+        "uid",
+        "initialization",
+        "updateStrategy",
+        "rollingUpdate",
+        "partition",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (0..words.len()).prop_map(move |at| words[at].into()),
+    ];
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((0..keys.len(), inner), 0..8)
+                .prop_map(move |entries| entries.into_iter().map(|(at, value)| (keys[at], value)).collect()),
+        ]
+    })
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    prop_oneof![Just(Rule::Absent), Just(Rule::Holds), Just(Rule::DoesNotHold)]
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics(of in any::<prop::sample::Index>(), laid in anything(), ready in rule(), fail in rule(), uid in any::<Option<String>>()) {
+        let all = &*CONTRACTS;
+        let mut object = all[of.index(all.len())].of.clone();
+        for object in [laid.clone(), { lay(&mut object, &laid); object }] {
+            judge(Some(&object), uid.as_deref(), Rules { ready, fail });
+            deletion(Some(&object), uid.as_deref());
+            contract(&object);
+        }
+    }
+
+    #[test]
+    fn what_was_not_observed_is_never_ready(of in any::<prop::sample::Index>(), laid in anything(), ready in rule(), now in 1i64.., behind in 1i64..5) {
+        let all = &*CASES;
+        let mut object = all[of.index(all.len())].2.clone();
+        lay(&mut object, &laid);
+        lay(&mut object, &json!({"metadata": {"generation": now}, "status": {"observedGeneration": now - behind}}));
+        prop_assert_ne!(judge(Some(&object), None, Rules { ready, fail: Rule::Absent }), Verdict::Ready);
+    }
+}

@@ -1,0 +1,4 @@
+//! Documents from the outside: loaded, refused, compiled, rendered.
+
+mod compiling;
+mod loading;

@@ -1,0 +1,141 @@
+//! Plans, their edges, their digest.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
+use crate::compile::edges;
+use crate::plan::{Plan, UnitAt};
+
+fn named(plan: &Plan, at: UnitAt) -> String {
+    plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
+}
+
+/// Units with what they wait for, read and undo.
+fn outline(plan: &Plan) -> String {
+    let mut text = String::new();
+    for event in &plan.events {
+        let _ = writeln!(text, "{}", event.event);
+        for unit in &event.units {
+            let _ = writeln!(text, "  {} ({})", unit.key, unit.work.kind());
+            for read in &unit.reads {
+                let optional = if read.optional { "?" } else { "" };
+                let _ = writeln!(text, "    reads {}.{}{optional}", named(plan, read.at), read.output);
+            }
+            for at in &unit.undoes {
+                let _ = writeln!(text, "    undoes {}", named(plan, *at));
+            }
+        }
+    }
+    for edge in edges(plan) {
+        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.event, edge.from, edge.to, edge.why);
+    }
+    text
+}
+
+#[test]
+fn a_wired_sandbox() {
+    let (plan, warnings) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
+    let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
+    insta::assert_snapshot!("wired_outline", format!("{}\n{}", outline(&plan), warned.join("\n")));
+    insta::assert_snapshot!("wired_plan", serde_json::to_string_pretty(&plan).unwrap());
+}
+
+#[test]
+fn a_plan_is_its_json() {
+    let (plan, _) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
+    let json = plan.to_json();
+    let read = Plan::from_json(&json).unwrap();
+    assert_eq!(read, plan);
+    assert_eq!(read.to_json(), json);
+    assert_eq!(read.digest(), plan.digest());
+    assert!(plan.digest().starts_with("sha256:") && plan.digest().len() == 71);
+    assert!(Plan::from_json(&json.replacen("\"v\":1", "\"v\":2", 1)).is_err());
+    for event in &plan.events {
+        assert!(event.graph().is_ok());
+    }
+}
+
+#[test]
+fn teardown_takes_away_last_what_others_were_wired_to() {
+    let link = |name: &str| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, inputs: {{up: \"${{params.up}}\"}}, outputs: {{o: {{file: /o}}}}}}\n  more: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}, outputs: {{p: {{file: /p}}}}}}\npostStop:\n  drop: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}}}\n  tell: {{pod: {{script: '#!/bin/sh'}}}}\noutputs: {{o: \"${{units.more.outputs.p}}\"}}\n"
+        )
+    };
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: link}\n  b: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n  c: {plugin: link, params: {up: \"${resources.b.outputs.o}\"}}\n  d: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n";
+    let (plan, _) = compiled(sandbox, &[&link("link")]).unwrap();
+    insta::assert_snapshot!(outline(&plan));
+}
+
+#[test]
+fn signadot_documents() {
+    let plugin = "name: mariadb\nspec:\n  runner:\n    image: alpine\n    namespace: signadot\n  create:\n  - name: provision\n    script: |\n      #!/bin/sh\n      echo -n db > /out/${name}\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME, path: /in/dbname}\n    outputs:\n    - name: host\n      valueFromPath: /out/host\n  - name: seed\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: host\n      valueFromStep: {name: provision, output: host}\n      as: {env: DB_HOST}\n  delete:\n  - name: deprovision\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME}\n";
+    let sandbox = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: usersDb\n    plugin: mariadb\n    params: {dbname: users, extra: \"1\"}\n  - name: other\n    plugin: mariadb\n  forks:\n  - forkOf: {kind: Deployment, namespace: x, name: y}\n    customizations:\n      env:\n      - name: HOST\n        valueFrom: {resource: {name: usersDb, outputKey: KEY}}\n";
+    let (plan, warnings) = compiled(&sandbox.replace("KEY", "provision.host"), &[plugin]).unwrap();
+    assert_eq!(warnings, []);
+    insta::assert_snapshot!("signadot_outline", outline(&plan));
+    let wrong = compiled(&sandbox.replace("KEY", "provision.hots"), &[plugin]).unwrap_err();
+    insta::assert_snapshot!("signadot_consumer", wrong.to_string());
+    let wrong = compiled(&sandbox.replace("name: usersDb, o", "name: userDb, o"), &[plugin]).unwrap_err();
+    insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
+}
+
+/// No document says that objects are removed: the plan does, after all else that takes away or reads what depends on them.
+#[test]
+fn objects_are_removed_last() {
+    let plugin = |up: &str, teardown: &str| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: cache\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  net:\n    object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: \"n-${{resource.name}}\", annotations: {{up: \"{up}\"}}}}}}}}\n    timeout: 20m\n    outputs: {{ip: {{value: \"${{object.status.ip}}\"}}}}\n  cache:\n    object:\n      manifest:\n      - {{apiVersion: v1, kind: A, metadata: {{name: \"a-${{resource.name}}\", annotations: {{ip: \"${{units.net.outputs.ip}}\"}}}}}}\n      - {{apiVersion: v1, kind: B, metadata: {{name: \"b-${{resource.key}}\"}}}}\n    outputs:\n      host: {{value: \"${{objects[1].status.host}}\"}}\n      key: {{secret: {{name: \"${{object.metadata.name + '-auth'}}\", key: password}}}}\n      user: {{secret: {{name: auth, key: user}}, sensitive: false}}\n  seed: {{pod: {{script: '#!/bin/sh'}}, inputs: {{k: \"${{units.cache.outputs.key}}\"}}, outputs: {{o: {{file: /o}}}}}}\npreStop:\n  probe: {{object: {{manifest: {{apiVersion: v1, kind: Probe, metadata: {{name: p}}}}}}}}\n{teardown}outputs: {{o: \"${{units.seed.outputs.o}}\", host: \"${{units.cache.outputs.host}}\"}}\n"
+        )
+    };
+    let teardown = "postStop:\n  flush: {undoes: cache, webhook: {url: \"https://e.example.org/${units.cache.outputs.host}\"}}\n  unseed: {undoes: seed, after: [flush], pod: {script: '#!/bin/sh'}}\n  ask: {undoes: [], pod: {script: '#!/bin/sh'}, inputs: {ip: \"${units.net.outputs.ip}\"}}\n  tell: {pod: {script: '#!/bin/sh'}}\n";
+    let one = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: cache}}\n";
+    let (plan, warnings) = compiled(one, &[&plugin("x", teardown)]).unwrap();
+    let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
+    let last = &plan.events[2];
+    let removal = last.units.iter().find(|unit| unit.key == "a/net.removal").unwrap();
+    assert_eq!((removal.timeout_ms, removal.retry.attempts), (20 * 60 * 1000, 10));
+    let outputs = serde_json::to_string_pretty(&plan.events[0].units[1].outputs).unwrap();
+    insta::assert_snapshot!("removals", format!("{}\n{}\n{outputs}", outline(&plan), warned.join("\n")));
+    // Nothing else is taken away, and others were wired to it.
+    let two = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: cache}\n  b: {plugin: cache, params: {up: \"${resources.a.outputs.host}\"}}\n";
+    let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
+    insta::assert_snapshot!("removals_across_resources", outline(&plan));
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    assert!(plan.events.iter().all(|event| event.graph().is_ok()));
+}
+
+const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";
+
+/// Signadot's own plugin is a unit of objects, whether its document is published or not.
+#[test]
+fn k8s_apply() {
+    let (plan, warnings) = compiled(APPLIED, &[]).unwrap();
+    assert_eq!(warnings, []);
+    let text = format!("{}\n{}", outline(&plan), serde_json::to_string_pretty(&plan).unwrap());
+    insta::assert_snapshot!(text);
+    // Its own document changes the version's name and digest, an author's plugin of this name is another one.
+    let document = |image: &str| {
+        format!(
+            "name: k8s-apply@1.2.0\nspec:\n  runner: {{image: {image}, namespace: tools}}\n  create:\n  - name: apply\n    script: \"#!/bin/sh\"\n    inputs: [{{name: data, valueFromSandbox: true, as: {{path: /tmp/in}}}}]\n"
+        )
+    };
+    for image in ["signadot/k8s-apply:v1.0.0", "docker.io/signadot/k8s-apply"] {
+        let (published, _) = compiled(APPLIED, &[&document(image)]).unwrap();
+        assert_eq!(
+            (&published.events, published.resources["objects"].plugin.as_str()),
+            (&plan.events, "k8s-apply@1.2.0")
+        );
+    }
+    let (other, _) = compiled(APPLIED, &[&document("alpine")]).unwrap();
+    assert_eq!(other.events[0].units[0].work.kind(), "pod");
+    // Ours may say it too, with an expression for when it is ready, and escapes as everywhere.
+    let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r, labels: {a: \"$${b}\"}}}\n";
+    let (plan, _) = compiled(ours, &[]).unwrap();
+    let work = serde_json::to_value(&plan.events[0].units[0].work).unwrap();
+    let manifest =
+        json!([{"apiVersion": "v1", "kind": "Route", "metadata": {"name": "r", "labels": {"a": "$${b}"}}}]);
+    assert_eq!(work["object"], json!({"manifest": manifest, "ready": "true"}));
+}

@@ -1,0 +1,99 @@
+//! What holds for any document.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::fixtures::{checked, compiled};
+use crate::compile::{Why, edges};
+use crate::render::Compiled;
+
+const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: p}\n";
+
+/// A plugin with these edges (`true`: by an output, else by `after`), its units in this order.
+fn document(count: usize, edges: &[(usize, usize, bool)], order: &[usize]) -> String {
+    let mut text =
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\npreStart:\n"
+            .to_owned();
+    for &unit in order.iter().filter(|&&unit| unit < count) {
+        text += &format!(
+            "  u{unit}:\n    pod: {{script: '#!/bin/sh'}}\n    outputs: {{o: {{file: /o}}}}\n    inputs:\n      none: x\n"
+        );
+        let mut after = Vec::new();
+        for (first, _, data) in edges.iter().filter(|(_, to, _)| *to == unit) {
+            match data {
+                true => text += &format!("      i{first}: \"${{units.u{first}.outputs.o}}\"\n"),
+                false => after.push(format!("u{first}")),
+            }
+        }
+        text += &format!("    after: [{}]\n", after.join(", "));
+    }
+    text
+}
+
+fn dag() -> impl Strategy<Value = (usize, Vec<(usize, usize, bool)>, Vec<usize>)> {
+    (1_usize..14).prop_flat_map(|count| {
+        let pairs = prop::collection::btree_map((0..count, 0..count), any::<bool>(), 0..24);
+        let edges = pairs.prop_map(|pairs| {
+            let forward = pairs.into_iter().filter(|((from, to), _)| from < to);
+            forward.map(|((from, to), data)| (from, to, data)).collect::<Vec<_>>()
+        });
+        (Just(count), edges, Just((0..count).collect::<Vec<_>>()).prop_shuffle())
+    })
+}
+
+type Edges = BTreeSet<(String, String, Why)>;
+
+fn graph(text: &str) -> Edges {
+    let (plan, _) = compiled(SANDBOX, &[text]).unwrap();
+    edges(&plan).into_iter().map(|edge| (edge.from, edge.to, edge.why)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn the_edges_are_those_that_were_written((count, written, order) in dag()) {
+        let found = graph(&document(count, &written, &order));
+        let wanted: Edges = written
+            .iter()
+            .map(|(from, to, data)| {
+                let why = if *data { Why::Reads("o".to_owned()) } else { Why::After };
+                (format!("r/u{from}"), format!("r/u{to}"), why)
+            })
+            .collect();
+        prop_assert_eq!(&found, &wanted);
+        let sorted: Vec<usize> = (0..count).collect();
+        prop_assert_eq!(graph(&document(count, &written, &sorted)), found);
+    }
+
+    #[test]
+    fn any_expression_is_judged(text in "[a-z.\\[\\]\"'${}()+?: -]{0,40}") {
+        let quoted = serde_json::Value::String(format!("${{units.u.outputs.o}}{text}"));
+        let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: a}}}}\npreStart:\n  u: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  v:\n    when: {quoted}\n    pod: {{script: '#!/bin/sh'}}\n    inputs: {{i: {quoted}}}\n");
+        for diagnostic in checked(&document) {
+            prop_assert!(diagnostic.at.is_some_and(|at| at.line > 0 && at.column > 0));
+        }
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it measures")]
+fn ten_thousand_units_compile_in_time() {
+    let edges: Vec<(usize, usize, bool)> =
+        (1..9_000).map(|unit| (unit / 2, unit, unit % 2 == 0)).filter(|(a, b, _)| a < b).collect();
+    let order: Vec<usize> = (0..9_000).collect();
+    let text = document(9_000, &edges, &order);
+    let plugins = super::fixtures::plugins(&[&text]).unwrap();
+    let sandbox =
+        crate::load::sandbox("s.yaml", SANDBOX, &crate::load::NoFiles, &crate::load::Vars::none()).unwrap();
+    let version = semver::Version::new(0, 0, 0);
+    let bound = crate::compile::Bound { plugin: &plugins[0], version: &version, digest: "sha256:00" };
+    let start = std::time::Instant::now();
+    let (plan, _) = crate::compile::plan(&sandbox, &[("r".to_owned(), bound)].into()).unwrap();
+    let compiled = start.elapsed();
+    Compiled::new(&plan).unwrap();
+    println!("plan {compiled:?}, expressions {:?}, digest {}", start.elapsed() - compiled, plan.digest());
+    // A quadratic walk takes minutes.
+    assert!(start.elapsed() < std::time::Duration::from_secs(20));
+}

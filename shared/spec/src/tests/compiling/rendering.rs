@@ -1,0 +1,264 @@
+//! What is sent.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
+use crate::plan::{Plan, UnitAt};
+use crate::render::{self, Compiled, Facts, InputValue, Known, Produced, Rendered, SecretRef, Value};
+
+fn facts() -> Facts {
+    Facts {
+        kind: "sandbox".to_owned(),
+        name: "pr 1234/x".to_owned(),
+        uid: "u-1".to_owned(),
+        namespace: Some("team-a".to_owned()),
+        key: "k5ncuujcjllj2".to_owned(),
+        generation: 3,
+        cluster: Some("staging-eu".to_owned()),
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+    }
+}
+
+fn secret(cluster: &str) -> Value {
+    Value::Secret(SecretRef {
+        cluster: Some(cluster.to_owned()),
+        namespace: Some("team-a".to_owned()),
+        name: "ebb-out".to_owned(),
+        key: "dsn".to_owned(),
+    })
+}
+
+fn outputs(list: &[(&str, Value)]) -> Produced {
+    Produced::Outputs(list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+}
+
+fn text(text: &str) -> Value {
+    Value::Json(json!(text))
+}
+
+fn at(plan: &Plan, key: &str) -> UnitAt {
+    let found = plan.events.iter().find_map(|event| {
+        let unit = event.units.iter().position(|unit| unit.key == key)?;
+        Some(UnitAt { moment: event.moment, unit: u32::try_from(unit).unwrap() })
+    });
+    found.unwrap()
+}
+
+/// Each unit as it would be sent.
+fn shown(plan: &Plan, known: &[(&str, Produced)]) -> String {
+    let compiled = Compiled::new(plan).unwrap();
+    let known: Known = known.iter().map(|(key, produced)| (at(plan, key), produced.clone())).collect();
+    let mut shown = String::new();
+    for event in &plan.events {
+        for unit in &event.units {
+            match render::unit(plan, &compiled, at(plan, &unit.key), &facts(), &known) {
+                Ok(rendered) => shown += &format!("{} {rendered:#?}\n", unit.key),
+                Err(error) => shown += &format!("{} error: {error}\n", unit.key),
+            }
+        }
+    }
+    shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &compiled, &facts(), &known));
+    shown += &format!("env {:#?}\n", render::env(plan, &compiled, &facts(), &known));
+    shown
+}
+
+fn wired() -> Plan {
+    compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap().0
+}
+
+#[test]
+fn everything_is_known() {
+    let known = [
+        ("pg/start", outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))])),
+        ("users/database", outputs(&[("dsn", secret("staging-eu")), ("name", text("k5nc"))])),
+        ("users/cache", outputs(&[("host", text("cache.local"))])),
+        ("users/register", outputs(&[("tenant", Value::Json(json!("../a b&c")))])),
+    ];
+    insta::assert_snapshot!(shown(&wired(), &known));
+}
+
+#[test]
+fn units_failed_or_were_skipped() {
+    let skipped = [("pg/start", Produced::Skipped), ("users/database", Produced::Absent)];
+    insta::assert_snapshot!("skipped", shown(&wired(), &skipped));
+    let server = outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))]);
+    let failed =
+        [("pg/start", server), ("users/database", Produced::Absent), ("users/register", Produced::Absent)];
+    insta::assert_snapshot!("failed", shown(&wired(), &failed));
+}
+
+#[test]
+fn secrets_do_not_leave_their_cluster() {
+    let plan = wired();
+    let compiled = Compiled::new(&plan).unwrap();
+    let known: Known = [(at(&plan, "pg/start"), outputs(&[("dsn", secret("other"))]))].into();
+    let error = render::unit(&plan, &compiled, at(&plan, "users/database"), &facts(), &known).unwrap_err();
+    insta::assert_snapshot!(error);
+}
+
+#[test]
+fn previews() {
+    let plan = wired();
+    let compiled = Compiled::new(&plan).unwrap();
+    let mut shown = String::new();
+    for event in &plan.events {
+        for unit in &event.units {
+            let preview = render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &Known::new());
+            shown += &format!("{} {preview:#?}\n", unit.key);
+        }
+    }
+    insta::assert_snapshot!(shown);
+}
+
+/// A plugin with one unit of each kind whose values are these.
+fn one(inputs: &str) -> Plan {
+    let plugin = format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: '#!/bin/sh'}}\n    inputs:\n{inputs}",
+        vec!["1"; 400].join(", ")
+    );
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: p}\n";
+    compiled(sandbox, &[&plugin]).unwrap().0
+}
+
+fn used(inputs: &str, made: Produced) -> String {
+    let plan = one(inputs);
+    let compiled = Compiled::new(&plan).unwrap();
+    let known: Known = [(at(&plan, "r/make"), made)].into();
+    match render::unit(&plan, &compiled, at(&plan, "r/use"), &facts(), &known) {
+        Ok(render::Rendered::Pod { inputs }) => {
+            inputs.iter().map(|input| format!("{} = {:?}\n", input.name, input.value)).collect()
+        }
+        Ok(other) => format!("{other:?}\n"),
+        Err(error) => format!("error: {error}\n"),
+    }
+}
+
+#[test]
+fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
+    let o = |value: Value| outputs(&[("o", value)]);
+    let mut table = String::new();
+    for (input, made) in [
+        (
+            "{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {value: {a: \"${params.text}\", b: [1]}}}",
+            Produced::Absent,
+        ),
+        (
+            "{i: \"${params.list.map(x, x * 2)}\", j: \"${params.list.exists(x, x > 2)}\", k: 5, l: \"$${x}\"}",
+            Produced::Absent,
+        ),
+        (
+            "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"${has(units.make.outputs.o)}\"}",
+            Produced::Absent,
+        ),
+        (
+            "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"<${has(units.make.outputs.o) ? units.make.outputs.o : 'none'}>\"}",
+            Produced::Skipped,
+        ),
+        ("{i: \"${units.make.outputs.o}\"}", Produced::Skipped),
+        ("{i: \"${units.make.outputs.o}\"}", Produced::Absent),
+        ("{i: \"a ${units.make.outputs.o}\"}", Produced::Absent),
+        ("{i: \"${units.make.outputs.o + 1}\"}", o(text("not a number, not shown"))),
+        ("{i: \"${int(units.make.outputs.o) + 1}\"}", o(text("41"))),
+        ("{i: {value: \"${units.make.outputs.o}\", path: /in/i}}", o(Value::Bytes(vec![255]))),
+        ("{i: \"${units.make.outputs.o}\"}", o(Value::Bytes(vec![255]))),
+        ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", Produced::Absent),
+        (
+            "{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}",
+            Produced::Absent,
+        ),
+        (
+            "{i: \"${target.labels.team + target.name.replace(' ', '_').upperAscii() + base64.encode(bytes('x'))}\"}",
+            Produced::Absent,
+        ),
+        (
+            "{i: \"${target.generation + 1}\", j: \"${[target.generation, 1.5, null, {'b': 1, 'a': true}]}\"}",
+            Produced::Absent,
+        ),
+    ] {
+        table += &format!("{input}\n{}\n", used(&format!("      {input}\n"), made));
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn outputs_of_answers() {
+    let plan = wired();
+    let compiled = Compiled::new(&plan).unwrap();
+    let unit = plan.unit(at(&plan, "users/register")).unwrap();
+    let response = |body| render::Response { status: 200, headers: BTreeMap::new(), body };
+    let good = render::outputs_from_response(&compiled, unit, &response(json!({"id": 7}))).unwrap();
+    assert_eq!(good, BTreeMap::from([("tenant".to_owned(), Value::Json(json!(7)))]));
+    let bad = render::outputs_from_response(&compiled, unit, &response(json!("no")));
+    insta::assert_snapshot!(bad.unwrap_err());
+}
+
+/// What decides what runs and where is taken as it was written, whatever a document's users choose.
+#[test]
+fn scripts_and_places_are_no_templates() {
+    let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {v: {type: string}}\nrunners: {sh: {image: \"a/${params.v}\", namespace: units}}\npreStart:\n  u:\n    pod: {script: \"#!/bin/sh\\necho ${params.v} $${target.name}\"}\n    inputs: {v: \"${params.v}\"}\n";
+    let sandbox =
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
+    let (plan, _) = compiled(sandbox, &[text]).unwrap();
+    let unit = plan.unit(at(&plan, "r/u")).unwrap();
+    let crate::plan::Work::Pod(pod) = &unit.work else { panic!("a pod") };
+    assert_eq!(pod.image, "a/${params.v}");
+    assert_eq!(pod.namespace.as_deref(), Some("units"));
+    assert_eq!(pod.script, "#!/bin/sh\necho ${params.v} $${target.name}");
+    let compiled = Compiled::new(&plan).unwrap();
+    let rendered = render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &Known::new()).unwrap();
+    let Rendered::Pod { inputs } = rendered else { panic!("a pod") };
+    assert_eq!(inputs[0].value, InputValue::Text("evil".to_owned()));
+}
+
+/// A manifest that is embedded may have several documents: they are a list, as one that is written here.
+#[test]
+fn manifests_are_one_or_several() {
+    struct File(&'static str);
+    impl crate::load::Files for File {
+        fn read(&self, _: &str) -> Result<Vec<u8>, crate::load::FileError> {
+            Ok(self.0.as_bytes().to_vec())
+        }
+    }
+    let doc = "apiVersion: v1\nkind: K\nmetadata: {name: \"${target.key}-N\"}\n";
+    let named = |number: &str| doc.replace('N', number);
+    let shown = |unit: &str, file: &'static str| {
+        let text = format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u: {{object: {{manifest: {unit}}}}}\n"
+        );
+        let plugin = crate::load::plugins("p", &text, &File(file), &crate::load::Vars::none());
+        let (plan, _) = super::fixtures::bound(&plugin.unwrap()[0]).unwrap();
+        let compiled = Compiled::new(&plan).unwrap();
+        match render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &Known::new()).unwrap() {
+            Rendered::Object { manifests } => manifests
+                .iter()
+                .map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let two: &'static str = Box::leak(format!("{}---\n{}---\n", named("1"), named("2")).into_boxed_str());
+    let one: &'static str = Box::leak(named("1").into_boxed_str());
+    let (first, second) = ("k5ncuujcjllj2-1", "k5ncuujcjllj2-2");
+    assert_eq!(shown("\"@{embed[yaml]: x}\"", one), [first]);
+    assert_eq!(shown("\"@{embed[yaml]: x}\"", two), [first, second]);
+    let list = "[{apiVersion: v1, kind: K, metadata: {name: \"${target.key}-2\"}}, \"@{embed[yaml]: x}\"]";
+    assert_eq!(shown(list, one), [second, first]);
+}
+
+/// A key that was computed is a value, and values are not in errors.
+#[test]
+fn errors_name_no_computed_key() {
+    let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
+    let (plan, _) = compiled(sandbox, &[text]).unwrap();
+    let compiled = Compiled::new(&plan).unwrap();
+    let unit = plan.unit(at(&plan, "r/u")).unwrap();
+    let response = |body| render::Response { status: 200, headers: BTreeMap::new(), body };
+    let said =
+        |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
+    let computed = said(json!({"k": "canary", "m": {}}));
+    assert!(computed.contains("a key whose name is computed") && !computed.contains("canary"), "{computed}");
+    assert!(said(json!({"k": "canary"})).contains("there is no key `m`"));
+}

@@ -1,0 +1,61 @@
+//! The schemas for editors take what loads and refuse what does not.
+
+use serde_json::Value;
+
+use super::text;
+use crate::schema;
+
+fn documents(name: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&text(name)).unwrap()
+}
+
+#[test]
+fn schemas_take_the_fixtures() {
+    for (schema, names) in [
+        (schema::plugin(), &["tenant-db.yaml", "everything.yaml"][..]),
+        (schema::sandbox(), &["pr-1234.yaml", "wired.yaml"]),
+        (schema::signadot_plugin(), &["bucket.yaml", "small.json"]),
+        (schema::signadot_sandbox(), &["bucket-sandbox.yaml"]),
+    ] {
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        for name in names {
+            for document in documents(name) {
+                let wrong: Vec<_> =
+                    validator.iter_errors(&document).map(|e| format!("{} {e}", e.instance_path())).collect();
+                assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn schemas_refuse_what_is_wrong() {
+    let plugin = jsonschema::validator_for(&schema::plugin()).unwrap();
+    let good = documents("tenant-db.yaml").remove(0);
+    let spoil = |pointer: &str, key: &str, value: Value| {
+        let mut document = good.clone();
+        document.pointer_mut(pointer).unwrap()[key] = value;
+        document
+    };
+    assert!(plugin.is_valid(&good));
+    for (bad, what) in [
+        (spoil("", "kind", "Sandbox".into()), "another kind"),
+        (spoil("", "apiVersion", "ebb.dev/v2".into()), "another version"),
+        (spoil("", "prestart", Value::Null), "an unknown key"),
+        (spoil("/preStart/seed", "timeout", "5".into()), "a duration without a unit"),
+        (spoil("/preStart/seed", "webhook", serde_json::json!({"url": "https://x"})), "two kinds"),
+        (spoil("/params/region", "type", "str".into()), "an unknown type"),
+        (spoil("/preStart/database/outputs/name", "value", "x".into()), "two sources"),
+    ] {
+        assert!(!plugin.is_valid(&bad), "{what}");
+    }
+    let signadot = jsonschema::validator_for(&schema::signadot_sandbox()).unwrap();
+    let bad = serde_json::json!({"name": "a", "spec": {"cluster": "c", "resources": [{"name": "r", "plugin": "p", "params": {"n": 5}}]}});
+    assert!(!signadot.is_valid(&bad), "a number in params");
+}
+
+#[test]
+fn schemas_are_described() {
+    insta::assert_json_snapshot!("plugin", schema::plugin());
+    insta::assert_json_snapshot!("sandbox", schema::sandbox());
+}

@@ -1,0 +1,292 @@
+//! The api's bodies as they are written. A changed golden file is a changed contract.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::api::*;
+use crate::callback::{Reason, ReasonCode};
+use crate::evidence::Evidence;
+use crate::lifecycle::{OutputValue, TargetStopCause};
+
+const AT: &str = "2026-09-21T14:13:20.123Z";
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn some(given: &str) -> Option<String> {
+    Some(text(given))
+}
+
+fn reason() -> Reason {
+    Reason { code: ReasonCode::Exit, message: text("exit code 3") }
+}
+
+fn outputs() -> BTreeMap<String, OutputValue> {
+    BTreeMap::from([(text("database.name"), OutputValue::Value(json!("usersk3j2")))])
+}
+
+fn target() -> TargetInfo {
+    TargetInfo {
+        kind: text("sandbox"),
+        name: text("pr-1234"),
+        uid: text("8c1a"),
+        generation: 3,
+        phase: Phase::Failed,
+        since: text(AT),
+        created: text(AT),
+        expires: some(AT),
+        stop_cause: Some(TargetStopCause::Expired),
+        waived: true,
+        plugins: vec![text("tenant-db@2.1.0")],
+        waits_for: some("its preStart units"),
+    }
+}
+
+fn evidence() -> Evidence {
+    Evidence {
+        method: text("POST"),
+        url: text("https://api.example.org/v1/db?key=***"),
+        status: Some(400),
+        content_type: some("application/json"),
+        body: some("{\"error\":\"tier must be gold\"}"),
+        truncated: true,
+        damaged: None,
+    }
+}
+
+fn unit() -> UnitDetail {
+    UnitDetail {
+        key: text("users/database"),
+        kind: text("pod"),
+        state: UnitState::Retrying,
+        attempt: 2,
+        attempts: 3,
+        attempt_of_series: 2,
+        after: vec![text("users/network")],
+        reason: Some(reason()),
+        started: some(AT),
+        ended: some(AT),
+        took_ms: Some(900),
+        next: some(AT),
+        deadline: some(AT),
+        progress: some("3 of 7"),
+        log: true,
+        excess_results: Some(3),
+        refused_callbacks: Some(RefusedCallbacks { count: 2, reason: text("unknown field `error`") }),
+    }
+}
+
+#[test]
+fn errors() {
+    let error = DocumentError {
+        file: text("plugin.yaml"),
+        code: text("unknown-output"),
+        message: text("unit database has no output dns"),
+        help: some("did you mean dsn?"),
+        line: Some(7),
+        column: Some(13),
+    };
+    let problem = Problem {
+        status: 422,
+        code: text("document"),
+        detail: text("1 error"),
+        errors: vec![error],
+        changes: vec![],
+    };
+    golden!("problem", problem);
+    let short = Problem {
+        status: 401,
+        code: text("unsigned"),
+        detail: text("sign it"),
+        errors: vec![],
+        changes: vec![],
+    };
+    golden!("problem-short", short);
+}
+
+#[test]
+fn plugins() {
+    let publish = PublishPlugin { document: text("kind: Plugin\n") };
+    golden!("publish-plugin", publish);
+    assert!(serde_json::from_str::<PublishPlugin>(r#"{"document": "", "file": ""}"#).is_err());
+    let info = PluginInfo {
+        name: text("tenant-db"),
+        version: text("2.1.0"),
+        dialect: text("ebb"),
+        digest: text("sha256:00"),
+        created: text(AT),
+    };
+    let in_use = PluginUse {
+        kind: text("sandbox"),
+        target: text("pr-1234"),
+        resource: text("users"),
+        cluster: some("staging-eu"),
+    };
+    golden!(
+        "plugin",
+        PluginDetail {
+            info,
+            document: text("kind: Plugin\n"),
+            in_use: vec![in_use],
+            in_use_more: true,
+            in_use_damaged: vec![text("damaged")]
+        }
+    );
+}
+
+fn silence(units: &[&str]) -> Silence {
+    let units = units.iter().copied().map(text).collect();
+    Silence { cluster: text("inside"), since: text(AT), why: text("it polls"), units }
+}
+
+#[test]
+fn targets() {
+    golden!(
+        "target-page",
+        TargetPage {
+            targets: vec![target()],
+            damaged: vec!["t#sandbox#pr-2: a field is missing".to_owned()],
+            next: some("sandbox/pr-1234")
+        }
+    );
+    let run = RunDetail {
+        id: text("k3j2h4q5w6e7r3t2-3-pre-start"),
+        event: text("preStart"),
+        state: RunState::Running,
+        started: text(AT),
+        units: vec![unit()],
+        next: Some(text("users/database")),
+    };
+    let detail = TargetDetail {
+        info: target(),
+        labels: BTreeMap::from([(text("team"), text("checkout"))]),
+        resources: BTreeMap::from([(
+            text("users"),
+            ResourceDetail {
+                plugin: text("tenant-db@2.1.0"),
+                params: BTreeMap::from([(text("size"), json!("small"))]),
+                outputs: outputs(),
+            },
+        )]),
+        env: outputs(),
+        problem: some("too large"),
+        runs: vec![run],
+        telling: some("failed"),
+        delivery: Some(OutcomeDelivery {
+            outcome: text("failed"),
+            tries: 3,
+            reason: some("the server answered 503"),
+            next: some(AT),
+        }),
+        waiting: some("8c1b"),
+        silence: Some(silence(&["users/database"])),
+    };
+    golden!("target", detail);
+}
+
+#[test]
+fn states() {
+    use {Phase as P, RunState as R, UnitState as U};
+    golden!("phases", [P::Starting, P::Ready, P::Failed, P::Stopping, P::Stuck, P::Gone]);
+    golden!("run-states", [R::Running, R::Stopping, R::Succeeded, R::Failed, R::Cancelled]);
+    golden!(
+        "unit-states",
+        [U::Waiting, U::Running, U::Retrying, U::Succeeded, U::Skipped, U::Failed, U::Blocked, U::Cancelled]
+    );
+}
+
+#[test]
+fn reasons_for_people() {
+    let cause = Cause {
+        run: text("k3j2h4q5w6e7r3t2-3-pre-start"),
+        unit: text("users/database"),
+        attempt: 3,
+        reason: reason(),
+        file: text("tenant-db@2.1.0"),
+        line: 11,
+        column: 3,
+        inputs: BTreeMap::from([(text("admin-dsn"), text("<sensitive>"))]),
+        log: vec![text("no such role")],
+        evidence: Some(evidence()),
+    };
+    let existing = |certainty| Existing {
+        unit: text("users/database"),
+        certainty,
+        outputs: outputs(),
+        outputs_left_out: false,
+    };
+    let why = Why {
+        notes: vec![],
+        target: text("sandbox/pr-1234"),
+        phase: Phase::Failed,
+        summary: text("users/database failed"),
+        cause: Some(cause),
+        failed: vec![FailedUnit { unit: text("users/database"), attempt: 3, reason: reason() }],
+        exists: vec![existing(Certainty::Exists), existing(Certainty::Possible)],
+        next: vec![text("ebb retry sandbox/pr-1234")],
+    };
+    golden!("why", why);
+    golden!("retried", Retried { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
+    golden!("waived", Waived { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
+    let by = Some(text("ada"));
+    golden!("skip", Skip { unit: text("users/drop"), reason: text("removed by hand"), by });
+    golden!("abandon", Abandon { reason: text("the cluster is no more"), by: None });
+}
+
+#[test]
+fn plans() {
+    golden!("preview-plan", PreviewPlan { document: text("kind: Sandbox\n") });
+    let unit = UnitPreview {
+        key: text("users/seed"),
+        kind: text("pod"),
+        cluster: some("data"),
+        after: vec![EdgePreview { key: text("users/database"), why: text("reads dsn") }],
+        rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
+    };
+    let event = EventPreview { event: text("preStart"), units: vec![unit] };
+    golden!("plan", PlanPreview { digest: text("sha256:00"), events: vec![event], warnings: vec![] });
+}
+
+#[test]
+fn clusters() {
+    let eu = ClusterInfo {
+        name: text("eu"),
+        way: Way::Push,
+        uid: some("8c1a"),
+        version: some("0.1.0"),
+        up_seconds: Some(7),
+        works: Some(3),
+        trouble: None,
+        silence: None,
+    };
+    let (name, trouble) = (text("inside"), some("the relay does not answer"));
+    let inside = ClusterInfo {
+        name,
+        way: Way::Pull,
+        trouble,
+        version: None,
+        up_seconds: None,
+        works: None,
+        silence: Some(silence(&[])),
+        ..eu.clone()
+    };
+    golden!("clusters", ClusterList { clusters: vec![eu, inside] });
+    let orphan = Orphan {
+        cluster: text("eu"),
+        kind: text("ConfigMap"),
+        namespace: some("ebb-units"),
+        name: text("c"),
+        uid: text("9d2b"),
+        life: text("k3j2h4q5w6e7r3t2"),
+        age_seconds: 7200,
+        why: text("sandbox/a, for which it was made, is gone"),
+        proven: true,
+    };
+    let unseen = Unseen { cluster: text("inside"), why: text("the relay does not answer") };
+    let (orphans, unseen) = (vec![orphan], vec![unseen]);
+    golden!("orphans", OrphanList { orphans: orphans.clone(), unseen: unseen.clone() });
+    golden!("delete-orphans", DeleteOrphans { uids: vec![text("9d2b")] });
+    golden!("orphans-deleted", OrphansDeleted { deleted: orphans, left: unseen });
+}

@@ -1,0 +1,28 @@
+//! Messages as they are written, compared with golden files, and read back as what they were.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// Compares with the golden file of this name, and reads back what was written.
+macro_rules! golden {
+    ($name:expr, $message:expr) => {{
+        let message = $message;
+        crate::tests::golden::read_back(&message);
+        insta::assert_json_snapshot!($name, message);
+    }};
+}
+
+pub(crate) fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+    let text = serde_json::to_string(message).expect("it can be written");
+    assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
+}
+
+/// Our own later versions add fields; today's readers must live with them.
+pub(crate) fn ignores_unknown_fields<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+    let mut json = serde_json::to_value(message).expect("it can be written");
+    json["addedLater"] = json!({"a": 1});
+    assert_eq!(&serde_json::from_value::<T>(json).expect("it can be read"), message);
+}

@@ -1,0 +1,429 @@
+//! Every message as it is written: what programs of another version, and foreign ones, rely on. A changed golden file
+//! is a changed contract.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::golden::ignores_unknown_fields;
+use crate::callback::{Callback, CallbackStatus, Reason, ReasonCode};
+use crate::engine::Moment;
+use crate::evidence::Evidence;
+use crate::id::{RunId, life, unit_key};
+use crate::lifecycle::{
+    Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue, TargetStopCause,
+};
+use crate::listing::{About, Listed, Listing, Object, Stranger};
+use crate::mail::{Mail, Outcome, Poll, Post, Reply};
+use crate::record::{Kept, Record, Refused, TryResult, Verdict};
+use crate::relay::{
+    Answer, Answers, Batch, Destination, Ensure, Fill, FillWith, ObjectOutput, ObjectOutputFrom, Objects,
+    ReadyRules, Request, Script, ScriptInput, ScriptOutput, SecretDocument, Until, Work, WorkName, WorkState,
+};
+use crate::value::{SecretRef, Value};
+
+fn refuses_unknown_fields<T: Serialize + DeserializeOwned + Debug>(message: &T) {
+    let mut json = serde_json::to_value(message).expect("it can be written");
+    json["addedLater"] = json!(1);
+    let error = serde_json::from_value::<T>(json).expect_err("it is refused");
+    assert!(error.to_string().contains("unknown field `addedLater`"), "{error}");
+}
+
+fn secret() -> SecretRef {
+    SecretRef {
+        cluster: Some("staging-eu".to_owned()),
+        namespace: Some("ebb-units".to_owned()),
+        name: "pr-1234-users".to_owned(),
+        key: "dsn".to_owned(),
+    }
+}
+
+fn values() -> BTreeMap<String, Value> {
+    BTreeMap::from([
+        ("bytes".to_owned(), Value::Bytes(vec![0xff, 0, 0xfe])),
+        ("json".to_owned(), Value::Json(json!({"a": [1, 2.5, null, true]}))),
+        ("secret".to_owned(), Value::Secret(secret())),
+        ("text".to_owned(), Value::from_bytes(b"line\n".to_vec())),
+    ])
+}
+
+fn output_values() -> BTreeMap<String, OutputValue> {
+    BTreeMap::from([
+        ("database.dsn".to_owned(), OutputValue::Secret(secret())),
+        ("database.key".to_owned(), OutputValue::Base64("/wD+".to_owned())),
+        ("database.name".to_owned(), OutputValue::Value(json!("usersk3j2"))),
+    ])
+}
+
+fn reason() -> Reason {
+    Reason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }
+}
+
+#[test]
+fn callbacks() {
+    let succeeded = Callback {
+        outputs: BTreeMap::from([("tenant".to_owned(), json!("t-7")), ("port".to_owned(), json!(5432))]),
+        binary: BTreeMap::from([("key".to_owned(), "/wD+".to_owned())]),
+        secrets: BTreeMap::from([("dsn".to_owned(), secret())]),
+        log: Some("created\n".to_owned()),
+        took_ms: Some(1234),
+        ..Callback::new(CallbackStatus::Succeeded)
+    };
+    refuses_unknown_fields(&succeeded);
+    golden!("callback-succeeded", succeeded);
+    golden!("callback-failed", Callback::failed(ReasonCode::Timeout, "5m are over\0"));
+    golden!("callback-accepted", Callback::new(CallbackStatus::Accepted));
+    let again = Callback { retry_after: Some(30), ..Callback::new(CallbackStatus::Again) };
+    golden!("callback-again", again);
+    let beat = Callback { progress: Some("3 of 7".to_owned()), ..Callback::new(CallbackStatus::Heartbeat) };
+    golden!("callback-heartbeat", beat);
+    let shortest: Callback = serde_json::from_str(r#"{"status": "succeeded"}"#).unwrap();
+    assert_eq!(shortest, Callback::new(CallbackStatus::Succeeded));
+}
+
+#[test]
+fn reason_codes() {
+    use ReasonCode::*;
+    let codes = [
+        Exit,
+        Timeout,
+        Lost,
+        Connect,
+        Status,
+        Refused,
+        OutputMissing,
+        OutputTooLarge,
+        OutputInvalid,
+        Render,
+        NotStartable,
+        ImagePull,
+        Unschedulable,
+        OutOfMemory,
+        Evicted,
+        Quota,
+        Denied,
+        Failed,
+        Cancelled,
+        Skipped,
+        Waived,
+    ];
+    golden!("reason-codes", codes);
+}
+
+#[test]
+fn relay_messages() {
+    let ensure = Ensure {
+        v: 1,
+        name: WorkName { unit: "k3j2h4q5w6e7r3t2-1-pre-start-7".to_owned(), attempt: 2 },
+        not_after_ms: 45_000,
+        timeout_ms: 300_000,
+        callback: Destination {
+            url: "https://ebb.example.org/v1/callbacks".to_owned(),
+            token: "ebb1.k1.r.…".to_owned(),
+            installation: "k3j2h4q5w6e7r3t2".to_owned(),
+        },
+        work: Work::Script(Script {
+            image: "postgres:17-alpine".to_owned(),
+            namespace: Some("ebb-units".to_owned()),
+            pod_template: Some("spec: {}\n".to_owned()),
+            text: "#!/bin/sh -eu\ncreatedb \"$EBB_KEY\"\n".to_owned(),
+            env: vec![("EBB_KEY".to_owned(), "usersdatabasek3j2".to_owned())],
+            inputs: vec![
+                ScriptInput {
+                    name: "admin-dsn".to_owned(),
+                    env: Some("ADMIN_DSN".to_owned()),
+                    path: None,
+                    value: Some(Value::Secret(secret())),
+                },
+                ScriptInput {
+                    name: "rows".to_owned(),
+                    env: None,
+                    path: Some("/in/rows".to_owned()),
+                    value: None,
+                },
+            ],
+            outputs: vec![ScriptOutput {
+                name: "dsn".to_owned(),
+                path: "/out/dsn".to_owned(),
+                sensitive: true,
+            }],
+        }),
+    };
+    ignores_unknown_fields(&ensure);
+    golden!("ensure", ensure.clone());
+    let Ensure { v, name, not_after_ms, timeout_ms, callback, .. } = ensure;
+    let value = |name: &str, from, sensitive| ObjectOutput { name: name.to_owned(), from, sensitive };
+    let password =
+        ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
+    let objects = Objects {
+        life: "k3j2h4q5w6e7r3t2".to_owned(),
+        namespace: Some("ebb-units".to_owned()),
+        apply: vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})],
+        secrets: vec![SecretDocument {
+            name: "ebb-k3j2".to_owned(),
+            key: "spec.json".to_owned(),
+            document: json!({"v": 1, "relay": null}),
+            fill: vec![
+                Fill { pointer: "/relay".to_owned(), with: FillWith::Report },
+                Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(secret()) },
+            ],
+        }],
+        remove: vec!["k3j2h4q5w6e7r3t2-1-pre-start-3".to_owned()],
+        until: Until::Ready(vec![ReadyRules { ready: Some("object.status.up".to_owned()), fail: None }]),
+        outputs: vec![
+            value("host", ObjectOutputFrom::Value("object.status.host".to_owned()), false),
+            value("password", password, true),
+        ],
+        keep: true,
+    };
+    refuses_unknown_fields(&objects);
+    let ended = Objects { until: Until::Ended { container: "main".to_owned() }, ..Objects::default() };
+    let other = WorkName { unit: "a-1".to_owned(), attempt: 1 };
+    let asked = |work| {
+        let (name, callback) = (name.clone(), callback.clone());
+        Request::Ensure(Box::new(Ensure { v, name, not_after_ms, timeout_ms, callback, work }))
+    };
+    let requests = vec![
+        asked(objects),
+        asked(ended),
+        Request::Get(other.clone()),
+        Request::Cancel { name: other.clone(), grace_ms: 10_000 },
+        Request::Acknowledge(other.clone()),
+        Request::Release { life: "k3j2h4q5w6e7r3t2".to_owned() },
+        Request::About,
+        Request::List { after: None },
+        Request::List { after: Some("records:x".to_owned()) },
+        Request::Discard(other.clone()),
+        Request::Dequeue(other.clone()),
+    ];
+    let batch = Batch { v, cluster: "8c1a".to_owned(), requests };
+    golden!("batch", batch.clone());
+    let late = batch.after(Duration::from_millis(45_001));
+    let Request::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
+    assert_eq!((late.not_after_ms, late.timeout_ms), (0, 254_999));
+    let object = Object {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("ebb-units".to_owned()),
+        name: "c".to_owned(),
+        uid: "9d2b".to_owned(),
+        labelled: true,
+    };
+    let listed = Listed {
+        name: other,
+        phase: "taken".to_owned(),
+        life: "a".to_owned(),
+        callback: "https://ebb.example.org/v1/callbacks".to_owned(),
+        installation: "k3j2h4q5w6e7r3t2".to_owned(),
+        age_ms: 7,
+        objects: vec![object.clone()],
+    };
+    let stranger = Stranger { unit: "b-1".to_owned(), age_ms: 8, object };
+    let listing = Listing {
+        works: vec![listed],
+        strangers: vec![stranger],
+        unseen: vec!["Pod: forbidden".to_owned()],
+        next: Some("strangers".to_owned()),
+    };
+    ignores_unknown_fields(&listing);
+    let about = About { version: "0.1.0".to_owned(), up_ms: 9, works: 3 };
+    ignores_unknown_fields(&about);
+    let answers = vec![
+        Answer::State(WorkState::Tombstoned),
+        Answer::Done,
+        Answer::Refused("no such kind".to_owned()),
+        Answer::Failed("busy".to_owned()),
+        Answer::Alone,
+        Answer::About(about),
+        Answer::Listing(listing),
+    ];
+    let answers = Answers { v, cluster: "8c1a".to_owned(), answers };
+    golden!("answers", answers.clone());
+    let reply = |id: &str, outcome| Reply { id: id.to_owned(), outcome };
+    let status = Outcome::Status { status: 409, said: "another cluster".to_owned() };
+    let poll = Poll {
+        v,
+        cluster: "8c1a".to_owned(),
+        wait_ms: Some(20_000),
+        held: vec!["0-1".to_owned()],
+        answers: vec![
+            reply("0-2", Outcome::Answers(Answers { answers: vec![], ..answers })),
+            reply("0-3", status),
+        ],
+    };
+    ignores_unknown_fields(&poll);
+    golden!("poll", poll);
+    let mail = Mail { id: "0-4".to_owned(), age_ms: 1, left_ms: 2, sealed: "c2VhbGVk".to_owned() };
+    let post = Post { v, waited_ms: 3, mail: vec![mail] };
+    ignores_unknown_fields(&post);
+    golden!("post", post);
+    let ended = WorkState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
+    let running = WorkState::Running {
+        log: "waiting\n".to_owned(),
+        pending: Some("Pod p: 0/3 nodes are available".to_owned()),
+        heartbeat_ms: Some(1_200),
+    };
+    golden!("work-states", vec![WorkState::Unknown, running, ended, WorkState::Tombstoned]);
+}
+
+#[test]
+fn lifecycle_messages() {
+    let asked = Lifecycle {
+        kind: "sandbox".to_owned(),
+        name: "pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        document: Some("kind: Sandbox\n".to_owned()),
+        routing_key: Some("r7".to_owned()),
+    };
+    refuses_unknown_fields(&asked);
+    golden!("lifecycle", asked);
+    let answer = |result| LifecycleAnswer {
+        target: "sandbox/pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        result,
+    };
+    golden!(
+        "lifecycle-answers",
+        [
+            LifecycleResult::Starting,
+            LifecycleResult::Waiting,
+            LifecycleResult::Stopping,
+            LifecycleResult::Unchanged,
+            LifecycleResult::Retrying,
+        ]
+        .map(answer)
+    );
+    let outcome = OutcomeData {
+        kind: "sandbox".to_owned(),
+        name: "pr-1234".to_owned(),
+        uid: "8c1a".to_owned(),
+        generation: 3,
+        outputs: BTreeMap::from([("users".to_owned(), output_values())]),
+        env: BTreeMap::from([("PORT".to_owned(), OutputValue::Value(json!("5432")))]),
+        unit: None,
+        reason: None,
+        stop_cause: None,
+        waived: false,
+    };
+    ignores_unknown_fields(&outcome);
+    golden!("outcome-ready", outcome.clone());
+    let failed = OutcomeData {
+        outputs: BTreeMap::new(),
+        env: BTreeMap::new(),
+        unit: Some("users/database".to_owned()),
+        reason: Some(reason()),
+        ..outcome.clone()
+    };
+    golden!("outcome-failed", failed);
+    let gone = OutcomeData {
+        outputs: BTreeMap::new(),
+        env: BTreeMap::new(),
+        stop_cause: Some(TargetStopCause::Expired),
+        waived: true,
+        ..outcome
+    };
+    golden!("outcome-gone", gone);
+}
+
+#[test]
+fn records() {
+    let succeeded = TryResult {
+        verdict: Verdict::Succeeded,
+        at: 1_790_000_001_000,
+        took_ms: Some(900),
+        outputs: Kept::Inline(values()),
+        reason: None,
+        evidence: None,
+        next: None,
+        log: true,
+        unanswered: false,
+        digest: "sha256:00".to_owned(),
+    };
+    let failed = TryResult {
+        verdict: Verdict::Failed,
+        outputs: Kept::Nothing,
+        reason: Some(reason()),
+        evidence: Some(Box::new(Evidence {
+            method: "POST".to_owned(),
+            url: "https://api.example.org/v1/db?key=***".to_owned(),
+            status: Some(400),
+            content_type: Some("application/json".to_owned()),
+            body: Some("{\"error\":\"tier must be gold\"}".to_owned()),
+            truncated: false,
+            damaged: None,
+        })),
+        next: Some(1_790_000_005_000),
+        log: false,
+        unanswered: true,
+        ..succeeded.clone()
+    };
+    let late = TryResult { outputs: Kept::Bucket("o/run/7/2".to_owned()), ..succeeded.clone() };
+    let record = Record {
+        started: Some(1_790_000_000_000),
+        accepted: Some(1_790_000_000_100),
+        again: Some(1_790_000_030_000),
+        posted: Some(1_790_000_000_050),
+        leased: Some(1_790_000_122_000),
+        beat: Some(1_790_000_000_500),
+        progress: Some("3 of 7".to_owned()),
+        result: Some(failed),
+        others: vec![late, succeeded],
+        excess: 3,
+        refused: Some(Refused { count: 2, reason: "unknown field `error`".to_owned() }),
+    };
+    ignores_unknown_fields(&record);
+    golden!("record", record);
+    golden!("record-empty", Record::default());
+    golden!("verdicts", [Verdict::Succeeded, Verdict::Skipped, Verdict::Failed, Verdict::Cancelled]);
+}
+
+#[test]
+fn values_of_units() {
+    golden!("values", values());
+    let error = serde_json::from_str::<Value>(r#"{"base64": "not base64"}"#).unwrap_err();
+    assert!(error.to_string().contains("Invalid"), "{error}");
+}
+
+#[test]
+fn run_ids() {
+    let life = life("sandbox", "pr-1234", "8c1a");
+    let moments = [Moment::BeforeReady, Moment::AfterReady, Moment::BeforeStop, Moment::AfterStop];
+    golden!("run-ids", moments.map(|moment| RunId::new(&life, 3, moment)));
+}
+
+#[test]
+fn unit_keys_are_names_anywhere() {
+    let mut said = String::new();
+    for (resource, unit) in [
+        ("users", "database"),
+        ("my-postgres-db", "create-the-database-and-its-owner"),
+        ("42", "7up"),
+        ("9lives", "make"),
+        ("Größe", "ÜBER"),
+        ("-", "_"),
+        ("", ""),
+    ] {
+        said.push_str(&format!("{resource}/{unit}: {}\n", unit_key("k3j2h4q5w6e7r3t2", resource, unit)));
+    }
+    insta::assert_snapshot!(said);
+    assert_ne!(unit_key("l", "ab", "c"), unit_key("l", "a", "bc"));
+}
+
+proptest! {
+    #[test]
+    fn unit_keys_keep_their_form(life in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
+        let key = unit_key(&life, &resource, &unit);
+        prop_assert!(key.len() <= crate::id::MAX_UNIT_KEY && key.len() > 16);
+        prop_assert!(key.starts_with(|c: char| c.is_ascii_lowercase()));
+        prop_assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+        prop_assert_eq!(&key, &unit_key(&life, &resource, &unit));
+        prop_assert_ne!(&key, &unit_key(&life, &resource, &format!("{unit}x")));
+    }
+}

@@ -1,0 +1,202 @@
+//! The worst inputs that there are limits for stay below a bound of memory and time, each in a process of its own.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// MiB that any input may take: half of what a function has. A target reads and compiles each document several
+/// times and keeps all of it, so a function takes less.
+const MEMORY: u64 = 128;
+/// Seconds that any input may take, in a build without optimisation on a busy machine.
+const TIME: u64 = 60;
+
+const PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
+const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\n";
+
+/// Tries an input and gives its memory in MiB and its time in milliseconds.
+fn measured(target: &str, input: &str) -> (u64, u64) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_measure"))
+        .arg(target)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{target}: {}", output.status);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (memory, took) = text.trim().split_once(' ').unwrap();
+    (memory.parse::<u64>().unwrap() / 1024, took.parse().unwrap())
+}
+
+fn all(target: &str, cases: Vec<(&str, String)>) {
+    let mut wrong = Vec::new();
+    for (name, input) in cases {
+        let (memory, took) = measured(target, &input);
+        println!("{name:<34} {:>6} KiB in, {memory:>4} MiB, {took:>6} ms", input.len() / 1024);
+        if memory > MEMORY || took > TIME * 1000 {
+            wrong.push(format!("{name}: {memory} MiB, {took} ms"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `count` times what `line` makes of a number.
+fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).map(line).collect()
+}
+
+#[test]
+fn documents() {
+    let aliases = |levels: usize, width: usize| {
+        let mut text = format!("{SANDBOX}labels:\n  a0: &a0 [x]\n");
+        for level in 1..levels {
+            let list = vec![format!("*a{}", level - 1); width].join(", ");
+            text += &format!("  a{level}: &a{level} [{list}]\n");
+        }
+        text
+    };
+    let runners = "runners: {sh: {image: a}}\npreStart:\n";
+    let pod = "pod: {script: \"#!/bin/sh\"}";
+    all(
+        "documents",
+        vec![
+            ("aliases, ten of ten of ten", aliases(12, 10)),
+            ("aliases, doubled", aliases(64, 2)),
+            (
+                "aliases of a large text",
+                format!(
+                    "{SANDBOX}labels:\n  a: &a {}\n{}",
+                    "x".repeat(100_000),
+                    lines(900, |n| format!("  b{n}: *a\n"))
+                ),
+            ),
+            ("10 MB of text", format!("{SANDBOX}labels: {{a: {}}}\n", "x".repeat(10_000_000))),
+            ("10 MB of keys", format!("{SANDBOX}labels:\n{}", lines(700_000, |n| format!("  k{n}: v\n")))),
+            ("20,000 keys", format!("{SANDBOX}labels:\n{}", lines(20_000, |n| format!("  k{n}: v\n")))),
+            ("20,000 unknown keys", format!("{SANDBOX}{}", lines(20_000, |n| format!("k{n}: v\n")))),
+            ("4 MB of brackets", format!("{SANDBOX}labels: {}\n", "[".repeat(4_000_000))),
+            ("60,000 lists", format!("{SANDBOX}labels: [{}]\n", "[],".repeat(60_000))),
+            (
+                "2,000 levels of blocks",
+                format!("{SANDBOX}labels:\n{}", lines(2_000, |n| format!("{}a:\n", " ".repeat(n + 1)))),
+            ),
+            ("4 MB of quotes", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "\\\"".repeat(2_000_000))),
+            ("4 MB of empty documents", "---\n".repeat(1_000_000)),
+            ("100 documents", lines(100, |n| format!("---\n{SANDBOX}labels: {{a: \"{n}\"}}\n"))),
+            (
+                "10,000 units",
+                format!("{PLUGIN}{runners}{}", lines(10_000, |n| format!("  u{n}: {{{pod}}}\n"))),
+            ),
+            (
+                "2,000 units in a row",
+                format!(
+                    "{PLUGIN}{runners}{}",
+                    lines(2_000, |n| format!(
+                        "  u{n}: {{{pod}, after: [{}]}}\n",
+                        if n == 0 { String::new() } else { format!("u{}", n - 1) }
+                    ))
+                ),
+            ),
+            (
+                "1,000 units that wait for nobody",
+                format!(
+                    "{PLUGIN}{runners}{}",
+                    lines(1_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))
+                ),
+            ),
+            (
+                "10,001 units, which are too many",
+                format!("{PLUGIN}{runners}{}", lines(10_001, |n| format!("  u{n}: {{{pod}}}\n"))),
+            ),
+            (
+                "a script of 1 MB",
+                format!(
+                    "{PLUGIN}{runners}  u: {{pod: {{script: \"#!/bin/sh {}\"}}}}\n",
+                    "x".repeat(1_000_000)
+                ),
+            ),
+            (
+                "300 KB of expressions in a text",
+                format!(
+                    "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: {{b: \"{}\"}}}}}}\n",
+                    "${target.name}".repeat(20_000)
+                ),
+            ),
+            (
+                "a text that never closes",
+                format!(
+                    "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: {{b: \"{}\"}}}}}}\n",
+                    "${".repeat(500_000)
+                ),
+            ),
+            ("50,000 placeholders", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "@{x}".repeat(50_000))),
+            (
+                "embedded again and again",
+                format!(
+                    "{SANDBOX}labels:\n{}%%%%\n{}",
+                    lines(2_000, |n| format!("  k{n}: \"@{{embed: f0}}\"\n")),
+                    "x".repeat(1_000_000)
+                ),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn expressions() {
+    let text = "ab ".repeat(350_000);
+    let list =
+        |length: usize| format!("[{}]", (0..length).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
+    let over = |expression: &str, body: &str| format!("{expression}\n%%%%\n{body}");
+    let long = serde_json::json!({ "t": text }).to_string();
+    let numbers = format!("{{\"l\": {}}}", list(5_000));
+    let b = "response.body";
+    all(
+        "expressions",
+        vec![
+            ("replace by itself", over(&format!("{b}.t.replace(\"a\", {b}.t)"), &long)),
+            ("split and joined", over(&format!("{b}.t.split(\"\").join({b}.t)"), &long)),
+            ("doubled in a text", over(&vec![format!("{b}.t"); 80].join(" + "), &long)),
+            ("doubled in a list", over(&vec![format!("{b}.l"); 80].join(" + "), &numbers)),
+            ("squared", over(&format!("{b}.l.map(a, {b}.l.map(c, a * c))"), &numbers)),
+            ("squared texts", over(&format!("{b}.t.split(\" \").map(a, {b}.t)"), &long)),
+            (
+                "a map of texts",
+                over(
+                    &format!("[1,2,3,4,5,6,7,8,9].map(a, [1,2,3,4,5,6,7,8,9].map(c, {b}.t + {b}.t))"),
+                    &long,
+                ),
+            ),
+            (
+                "a chain of loops",
+                over(&format!("{b}.l{}", ".map(a, [a, a]).map(a, a[0])".repeat(5)), &numbers),
+            ),
+            ("a regular expression", over(&format!("{b}.t.matches(\"(a|b|ab)*(a|b| )*c$\")"), &long)),
+            (
+                "a regular expression that counts",
+                over(&format!("{b}.t.matches(\"((a{{1,100}}){{1,100}}){{1,100}}\")"), &long),
+            ),
+            (
+                "a regular expression from outside",
+                over(
+                    &format!("{b}.l.exists(a, \"x\".matches({b}.p))"),
+                    &format!("{{\"p\": \"{}\", \"l\": {}}}", "(a{50}){50}|".repeat(200), list(200)),
+                ),
+            ),
+            ("an expression that is too long", over(&format!("1{}", " + 1".repeat(1_000_000)), "1")),
+            ("nested parentheses", over(&format!("{}1{}", "(".repeat(2_000), ")".repeat(2_000)), "1")),
+            ("nested lists", over(&format!("{}{}", "[".repeat(2_000), "]".repeat(2_000)), "1")),
+            ("nested conditions", over(&format!("{}1", "true ? ".repeat(500)), "1")),
+            ("negations", over(&format!("{}true", "!".repeat(4_000)), "1")),
+            (
+                "an answer that nests",
+                over(&format!("{b}[0][0]"), &format!("{}{}", "[".repeat(120), "]".repeat(120))),
+            ),
+            ("comparing large values", over(&format!("{b}.l.all(a, {b}.l == {b}.l)"), &numbers)),
+            (
+                "looking for large values",
+                over(&format!("{b}.t.split(\" \").all(a, a in {b}.t.split(\" \"))"), &long),
+            ),
+        ],
+    );
+}

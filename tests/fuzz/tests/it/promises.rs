@@ -1,0 +1,158 @@
+//! The targets over inputs that once broke something, over the seeds, and over a fixed number of mutations of them.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use ebb_fuzz::{TARGETS, Target};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Inputs that each target is tried with.
+const CASES: u32 = 400;
+
+/// The inputs of a target in a folder beside the sources; a folder that nothing was kept in is not there.
+fn inputs(folder: &str, target: Target) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target.name);
+    let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect()
+}
+
+/// The pieces in libFuzzer's dictionary: lines of quoted bytes.
+fn words() -> Vec<Vec<u8>> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("words.dict")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"')).unwrap();
+            let (mut bytes, mut rest) = (Vec::new(), quoted.as_bytes());
+            while let Some((&byte, tail)) = rest.split_first() {
+                rest = match (byte, tail) {
+                    (b'\\', [b'x', high, low, tail @ ..]) => {
+                        let digits = [*high, *low];
+                        bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+                        tail
+                    }
+                    (b'\\', [escaped, tail @ ..]) => {
+                        bytes.push(*escaped);
+                        tail
+                    }
+                    _ => {
+                        bytes.push(byte);
+                        tail
+                    }
+                };
+            }
+            bytes
+        })
+        .collect()
+}
+
+#[test]
+fn every_target_has_seeds_and_every_folder_is_a_targets() {
+    for folder in ["seeds", "crashes"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(Target::named(&name).is_some(), "{} {name}", folder.display());
+        }
+    }
+    for target in TARGETS {
+        assert!(!inputs("seeds", target).is_empty(), "{}", target.name);
+    }
+}
+
+#[test]
+fn what_once_broke_something_breaks_nothing() {
+    let mut broken = Vec::new();
+    let mut tried = 0;
+    for target in TARGETS {
+        for (file, input) in inputs("crashes", target).into_iter().chain(inputs("seeds", target)) {
+            tried += 1;
+            if catch_unwind(|| target.run(&input)).is_err() {
+                broken.push(file.display().to_string());
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(tried > TARGETS.len());
+}
+
+/// Seeds of a target with pieces put in, taken out, doubled and mixed with another seed.
+fn mutated(target: Target) -> impl Strategy<Value = Vec<u8>> {
+    let seeds: Vec<Vec<u8>> = inputs("seeds", target)
+        .into_iter()
+        .chain(inputs("crashes", target))
+        .map(|(_, input)| input)
+        .collect();
+    let words = words();
+    let index = any::<prop::sample::Index>;
+    let piece = prop_oneof![
+        4 => prop::sample::select(words).boxed(),
+        2 => prop::collection::vec(any::<u8>(), 0..6).boxed(),
+        1 => (prop::sample::select(seeds.clone()), index(), 0_usize..64)
+            .prop_map(|(other, at, length)| {
+                let at = at.index(other.len());
+                other[at..(at + length).min(other.len())].to_vec()
+            })
+            .boxed(),
+    ];
+    let change = (index(), prop_oneof![3 => Just(0_usize), 2 => 0_usize..24], piece, 1_usize..4);
+    (prop::sample::select(seeds), prop::collection::vec(change, 0..8)).prop_map(|(mut input, changes)| {
+        for (at, length, piece, times) in changes {
+            let at = at.index(input.len() + 1);
+            let end = (at + length).min(input.len());
+            input.splice(at..end, piece.repeat(times));
+        }
+        input
+    })
+}
+
+/// The same inputs each time: a failure here is of the change that is tested.
+fn tried(name: &str) {
+    let target = Target::named(name).unwrap();
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let outcome = TestRunner::new_with_rng(config, random).run(&mutated(target), |input| {
+        let done = catch_unwind(AssertUnwindSafe(|| target.run(&input)));
+        done.map_err(|_| TestCaseError::fail(String::from_utf8_lossy(&input).into_owned()))
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn documents() {
+    tried("documents");
+}
+
+#[test]
+fn embeds() {
+    tried("embeds");
+}
+
+#[test]
+fn expressions() {
+    tried("expressions");
+}
+
+#[test]
+fn requests() {
+    tried("requests");
+}
+
+#[test]
+fn events() {
+    tried("events");
+}
+
+#[test]
+fn callbacks() {
+    tried("callbacks");
+}
+
+#[test]
+fn tokens() {
+    tried("tokens");
+}
