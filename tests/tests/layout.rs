@@ -38,6 +38,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "shared/flow",
         &["shared/engine", "shared/podspec", "shared/spec", "shared/wire", "shared/store", "shared/outbound"],
     ),
+    // What the functions on AWS are given.
+    ("shared/lambda", &["shared/engine", "shared/wire", "shared/store", "shared/outbound", "shared/flow"]),
     // One machine makes what the functions are given: clients, keys, guards.
     (
         "shared/local",
@@ -51,10 +53,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("shared/cluster", &["shared/wire", "shared/readiness", "shared/podspec", "shared/expr"]),
-    ("functions/receive", &["shared/flow"]),
-    ("functions/complete", &["shared/flow"]),
-    ("functions/sweep", &["shared/flow"]),
-    ("functions/api", &["shared/flow"]),
+    ("functions/receive", &["shared/flow", "shared/lambda"]),
+    ("functions/complete", &["shared/flow", "shared/lambda"]),
+    ("functions/sweep", &["shared/lambda"]),
+    ("functions/api", &["shared/flow", "shared/lambda"]),
     ("functions/relay", &["shared/wire", "shared/cluster"]),
     ("functions/runner", &["shared/supervise", "shared/wire"]),
     // The command line works on documents without a server, and speaks to one as any client does.
@@ -227,7 +229,10 @@ fn a_lambda_is_thin() {
     for name in LAMBDAS {
         let file = format!("functions/{name}/src/main.rs");
         let lines = tree::read(&file).lines().count();
-        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: what it does belongs in shared/flow");
+        assert!(
+            lines <= LAMBDA_MAIN,
+            "{file} has {lines} lines: what it does belongs in shared/lambda or shared/flow"
+        );
         let sources =
             tree::files().iter().filter(|file| file.starts_with(&format!("functions/{name}/src/"))).count();
         assert_eq!(sources, 1, "functions/{name} has more than its main.rs");

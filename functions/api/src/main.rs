@@ -1,9 +1,7 @@
 //! `api` on Lambda.
 
-use ebb_flow::deployed;
-
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
-    deployed::log();
-    deployed::serve(ebb_flow::http::api).await
+    ebb_lambda::log();
+    ebb_lambda::serve(ebb_flow::http::api).await
 }

@@ -1,9 +1,7 @@
 //! `receive` on Lambda.
 
-use ebb_flow::deployed;
-
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
-    deployed::log();
-    deployed::serve(ebb_flow::http::receive).await
+    ebb_lambda::log();
+    ebb_lambda::serve(ebb_flow::http::receive).await
 }

@@ -1,12 +1,11 @@
 //! `sweep` on Lambda: woken by the schedule and by the delayed queue.
 
-use ebb_flow::deployed;
 use lambda_http::{Error, LambdaEvent, lambda_runtime, service_fn};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    deployed::log();
-    let sweep = &deployed::Sweep::default();
+    ebb_lambda::log();
+    let sweep = &ebb_lambda::Sweep::default();
     let function = |event: LambdaEvent<serde_json::Value>| async move {
         sweep.invoke(event.payload, event.context.request_id).await
     };

@@ -36,7 +36,7 @@ impl Background {
     }
 
     /// Starts `work` as a task of its own.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(work);

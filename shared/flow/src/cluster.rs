@@ -15,7 +15,6 @@ pub mod script;
 mod sender;
 
 pub use clusters::{Cluster, Clusters, ClustersError, Way};
-pub(crate) use ebb_wire::relay::ANSWER_TIMEOUT as TRANSPORT;
 pub use job::{Pods, User};
 pub use office::{NotServed, PostOffice};
 pub use relay::ClusterRelay;

@@ -21,7 +21,6 @@ pub mod changes;
 pub mod claim;
 pub mod cluster;
 pub mod complete;
-pub mod deployed;
 mod describe;
 pub mod dispatch;
 pub mod drive;

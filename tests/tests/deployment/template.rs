@@ -178,7 +178,7 @@ fn no_secret_is_in_a_configuration() {
         names.extend(variables.into_iter().flat_map(|all| all.keys().map(String::as_str)));
     }
     assert!(names.contains("EBB_SECRETS") && names.contains("EBB_TABLE"), "{names:?}");
-    let secret = BTreeSet::from(ebb_flow::deployed::SECRET);
+    let secret = BTreeSet::from(ebb_lambda::SECRET);
     assert!(names.is_disjoint(&secret), "{:?}", names.intersection(&secret));
 }
 
@@ -186,7 +186,7 @@ fn no_secret_is_in_a_configuration() {
 #[test]
 fn times_fit_to_each_other() {
     let template = template();
-    let seconds = ebb_flow::deployed::TIMEOUT.as_secs();
+    let seconds = ebb_lambda::TIMEOUT.as_secs();
     assert_eq!(template["Globals"]["Function"]["Timeout"], seconds);
     let resources = template["Resources"].as_object().unwrap();
     for (name, resource) in resources {

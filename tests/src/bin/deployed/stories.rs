@@ -147,7 +147,9 @@ impl Stack<'_> {
         step("a unit waits for its callback", self.outside.wait("POST /indexes")).await?;
         let anew = "the stack is deployed anew while the run is under way";
         let level = |level: &str| {
-            format!("warn,ebb_flow={level},ebb_store={level},ebb_outbound={level},ebb_wire={level}")
+            format!(
+                "warn,ebb_lambda={level},ebb_flow={level},ebb_store={level},ebb_outbound={level},ebb_wire={level}"
+            )
         };
         self.anew(anew, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
         self.outside.call_back();

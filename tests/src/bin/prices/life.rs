@@ -156,7 +156,7 @@ fn came() -> Came {
 pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Result<Life> {
     let lines = Lines::default();
     let printed = lines.clone();
-    ebb_flow::deployed::log_to(&stack.filter, move || printed.clone());
+    ebb_lambda::log_to(&stack.filter, move || printed.clone());
     let telemetry = Telemetry::default().with_figures(&format!("Ebb/{NAME_OF_ALL}"), Box::new(lines.clone()));
     let folder = tempfile::tempdir()?;
     let (dynamo, objects) = (Table::memory()?, Objects::default());

@@ -13,7 +13,7 @@ use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
-use super::DeployedError;
+use crate::DeployedError;
 
 /// Longest time of one attempt at the table or the queue, which answer within milliseconds. The SDK then tries again on
 /// another connection: one that was open when the instance was frozen may be dead without a reset.
@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// [`DeployedError::Missing`].
-pub(super) async fn config() -> Result<SdkConfig, DeployedError> {
+pub(crate) async fn config() -> Result<SdkConfig, DeployedError> {
     let config = loader().load().await;
     match config.region() {
         Some(_) => Ok(config),
@@ -41,7 +41,7 @@ pub(super) async fn config() -> Result<SdkConfig, DeployedError> {
 }
 
 /// Returns `config` with the time that the bucket and the secret may take.
-pub(super) fn patient(config: &SdkConfig) -> SdkConfig {
+pub(crate) fn patient(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
         .timeout_config(timeouts(LONG_ATTEMPT))

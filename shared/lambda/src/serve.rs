@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::Router;
+use ebb_flow::background::Background;
+use ebb_flow::http::Server;
 use lambda_http::lambda_runtime::Runtime;
 use lambda_http::lambda_runtime::layers::TracingLayer;
 use lambda_http::{Adapter, Error};
 use tower::util::MapFutureLayer;
 
-use super::router;
-use crate::background::Background;
-use crate::http::Server;
+use crate::router;
 
 /// Answers the events of a function, made of its routes. Lambda has the answer of an event before the rest of its work is
 /// done, and freezes the function only when it asks for the next event.

@@ -4,14 +4,13 @@ use std::io::Write;
 
 use axum::extract::Request;
 use ebb_engine::Timestamp;
+use ebb_flow::observe::Came;
 use lambda_http::RequestExt as _;
 use lambda_http::request::RequestContext;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-
-use crate::observe::Came;
 
 /// Has log lines printed as JSON, those that `RUST_LOG` chooses. What an invocation, a run and a try are called stands
 /// beside the fields of a line: `request`, `run`, `unit`, `attempt`, `kind` and `name` of the target.
@@ -37,7 +36,7 @@ where
 }
 
 /// Returns the host that a request was sent to, as API Gateway or the function's URL says: the sender cannot choose it.
-pub(super) fn host(request: &Request) -> Option<String> {
+pub(crate) fn host(request: &Request) -> Option<String> {
     match request.request_context_ref() {
         Some(RequestContext::ApiGatewayV2(context)) => context.domain_name.clone(),
         _ => None,
@@ -45,7 +44,7 @@ pub(super) fn host(request: &Request) -> Option<String> {
 }
 
 /// A request of API Gateway, as Lambda has passed it on.
-pub(super) fn came(request: &Request) -> Came {
+pub(crate) fn came(request: &Request) -> Came {
     let id = request.lambda_context_ref().map(|context| context.request_id.clone());
     let at = match request.request_context_ref() {
         Some(RequestContext::ApiGatewayV2(context)) => u64::try_from(context.time_epoch).ok(),
@@ -55,7 +54,7 @@ pub(super) fn came(request: &Request) -> Came {
 }
 
 /// Where Lambda reads what a function says.
-pub(super) fn stdout() -> Box<dyn Write + Send> {
+pub(crate) fn stdout() -> Box<dyn Write + Send> {
     Box::new(std::io::stdout())
 }
 
@@ -63,11 +62,11 @@ pub(super) fn stdout() -> Box<dyn Write + Send> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use ebb_flow::observe::{Function, Telemetry};
     use serde_json::{Value, json};
     use tracing::Instrument as _;
 
     use super::*;
-    use crate::observe::{Function, Telemetry};
 
     /// The parts of a request that Lambda passes on, from API Gateway or a function URL. `path` is decoded.
     fn request(path: &str, host: &str) -> Request {
@@ -150,7 +149,7 @@ mod tests {
     fn a_line_says_what_it_is_about() {
         let kept = Kept::default();
         let writer = kept.clone();
-        let subscriber = lines(EnvFilter::new("warn,ebb_flow=info"), move || writer.clone());
+        let subscriber = lines(EnvFilter::new("warn,ebb_flow=info,ebb_lambda=info"), move || writer.clone());
         let work = async {
             tracing::info!("before");
             let span = tracing::info_span!("try", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);

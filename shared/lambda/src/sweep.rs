@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebb_flow::FlowError;
+use ebb_flow::observe::{Came, Function};
+use ebb_flow::ports::Message;
+use ebb_flow::sweep::Swept;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::current::Current;
-use super::{Deployed, Source};
-use crate::observe::{Came, Function};
-use crate::ports::Message;
-use crate::sweep::Swept;
+use crate::current::Current;
+use crate::{Deployed, Source};
 
 /// After this `sweep` gives up what still waits for others, so that the rest of what it has to do and to tell is not lost
 /// with it.
 const GIVEN_UP: Duration = Duration::from_secs(25);
 
-/// `sweep`, whose surroundings are those of [`router`](super::router).
+/// `sweep`, whose surroundings are those of [`router`](crate::router).
 #[derive(Default)]
 pub struct Sweep(Current<Source, Arc<Deployed>>);
 
@@ -42,23 +43,23 @@ impl Sweep {
 }
 
 impl Deployed {
-    async fn look(&self, event: Value) -> Result<Value, crate::FlowError> {
+    async fn look(&self, event: Value) -> Result<Value, FlowError> {
         match event.get("Records").and_then(Value::as_array) {
             Some(records) => Ok(self.batch(records).await),
             None => self.minute().await,
         }
     }
 
-    async fn minute(&self) -> Result<Value, crate::FlowError> {
+    async fn minute(&self) -> Result<Value, FlowError> {
         let (env, store) = (&self.env, self.store.as_ref());
-        if let Err(error) = crate::sweep::minute(env).await {
+        if let Err(error) = ebb_flow::sweep::minute(env).await {
             tracing::warn!(%error, "that the schedule works is not marked");
         }
         // Beside each other: clusters that hang must not keep orphans from being looked for.
         let end = tokio::time::sleep(GIVEN_UP);
-        let swept = Box::pin(crate::sweep::sweep_until(env, store, end));
-        let orphans = timeout(GIVEN_UP, Box::pin(crate::orphans::round(env, store)));
-        let retention = timeout(GIVEN_UP, Box::pin(crate::retention::round(env, store, env.now())));
+        let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
+        let orphans = timeout(GIVEN_UP, Box::pin(ebb_flow::orphans::round(env, store)));
+        let retention = timeout(GIVEN_UP, Box::pin(ebb_flow::retention::round(env, store, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
@@ -71,7 +72,7 @@ impl Deployed {
             Err(_) => tracing::warn!("the rest of the lives whose retention is over is removed later"),
         }
         // Whatever became of the rest: by this people see which cluster it waits for.
-        if let Err(error) = crate::silence::note(env, store).await {
+        if let Err(error) = ebb_flow::silence::note(env, store).await {
             tracing::warn!(%error, "it is not written down which clusters answer");
         }
         let Swept { looked, failed, given_up, late_ms } = swept?;
@@ -80,13 +81,13 @@ impl Deployed {
     }
 
     /// Does what a message asks for. If that takes too long the table says when it is looked at again.
-    async fn take(&self, message: &Message) -> Result<(), crate::FlowError> {
-        let work = Box::pin(crate::sweep::receive_message(&self.env, message));
+    async fn take(&self, message: &Message) -> Result<(), FlowError> {
+        let work = Box::pin(ebb_flow::sweep::receive_message(&self.env, message));
         match timeout(GIVEN_UP, work).await {
             Ok(done) => done,
             Err(_) => {
                 tracing::warn!(?message, "what a message asks for takes too long; it is put off");
-                crate::sweep::put_off_message(&self.env, message).await;
+                ebb_flow::sweep::put_off_message(&self.env, message).await;
                 Ok(())
             }
         }
@@ -98,9 +99,7 @@ impl Deployed {
             let body = record.get("body").and_then(Value::as_str).unwrap_or_default();
             let taken = match serde_json::from_str::<Message>(body) {
                 Ok(message) => self.take(&message).await,
-                Err(error) => {
-                    Err(crate::FlowError::Broken(format!("a message that is none of ours: {error}")))
-                }
+                Err(error) => Err(FlowError::Broken(format!("a message that is none of ours: {error}"))),
             };
             match taken {
                 Ok(()) => return None,

@@ -8,7 +8,7 @@ use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::error::DisplayErrorContext;
 use serde_json::Value;
 
-use super::DeployedError;
+use crate::DeployedError;
 
 /// Names the secret, by its ARN or its name.
 const SECRETS: &str = "EBB_SECRETS";
@@ -25,7 +25,7 @@ pub const SECRET: [&str; 7] = [
 
 /// The variables of one function.
 #[derive(Default, PartialEq, Eq)]
-pub(super) struct Variables {
+pub(crate) struct Variables {
     secret: BTreeMap<String, String>,
 }
 
@@ -34,9 +34,9 @@ impl Variables {
     ///
     /// # Errors
     /// It cannot be read, or is not what is expected.
-    pub(super) async fn read(config: &SdkConfig) -> Result<Self, DeployedError> {
+    pub(crate) async fn read(config: &SdkConfig) -> Result<Self, DeployedError> {
         let Ok(name) = Self::default().required(SECRETS) else { return Ok(Self::default()) };
-        let asked = aws_sdk_secretsmanager::Client::new(&super::aws::patient(config))
+        let asked = aws_sdk_secretsmanager::Client::new(&crate::aws::patient(config))
             .get_secret_value()
             .secret_id(&name);
         let answer = asked.send().await.map_err(|error| DeployedError::Secret {
@@ -48,7 +48,7 @@ impl Variables {
     }
 
     /// A variable that may be missing: the environment's, else the secret's, else nothing.
-    pub(super) fn optional(&self, name: &'static str) -> String {
+    pub(crate) fn optional(&self, name: &'static str) -> String {
         let own = std::env::var(name).ok().filter(|value| !value.is_empty());
         own.or_else(|| self.secret.get(name).cloned()).unwrap_or_default()
     }
@@ -57,7 +57,7 @@ impl Variables {
     ///
     /// # Errors
     /// [`DeployedError::Missing`].
-    pub(super) fn required(&self, name: &'static str) -> Result<String, DeployedError> {
+    pub(crate) fn required(&self, name: &'static str) -> Result<String, DeployedError> {
         Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(DeployedError::Missing(name))
     }
 
@@ -65,7 +65,7 @@ impl Variables {
     ///
     /// # Errors
     /// [`DeployedError`].
-    pub(super) fn parsed<T, E: std::fmt::Display>(
+    pub(crate) fn parsed<T, E: std::fmt::Display>(
         &self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,

@@ -6,9 +6,8 @@ use async_trait::async_trait;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
+use ebb_flow::ports::{Message, Queue};
 use futures::StreamExt as _;
-
-use crate::ports::{Message, Queue};
 
 /// SQS delivers no message later than this.
 const LONGEST_DELAY: Duration = Duration::from_secs(900);

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 const FRESH: Duration = Duration::from_secs(300);
 
 /// What was made last of a source.
-pub(super) struct Current<S, T>(Mutex<Option<Made<S, T>>>);
+pub(crate) struct Current<S, T>(Mutex<Option<Made<S, T>>>);
 
 struct Made<S, T> {
     source: S,
@@ -35,7 +35,7 @@ impl<S: PartialEq, T: Clone> Current<S, T> {
     ///
     /// # Errors
     /// Nothing was ever made, and cannot be.
-    pub(super) async fn get<F, E: Display>(
+    pub(crate) async fn get<F, E: Display>(
         &self,
         now: Instant,
         read: impl Fn() -> F,

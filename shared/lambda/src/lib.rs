@@ -18,20 +18,21 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ebb_engine::Millis;
+use ebb_flow::background::Background;
+use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
+use ebb_flow::env::{Env, Settings, Warm};
+use ebb_flow::http::{Access, HttpProblem, Role, Server};
+use ebb_flow::observe::{Collector, CollectorError, Telemetry};
+use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::id::installation;
 use ebb_wire::limits::ANSWERS_BODY;
+use ebb_wire::relay::ANSWER_TIMEOUT;
 use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 use tower::ServiceExt as _;
 
-use crate::background::Background;
-use crate::cluster::{ClusterRelay, Clusters, PostOffice, TRANSPORT};
-use crate::env::{Env, Settings, Warm};
-use crate::http::{Access, HttpProblem, Role, Server};
-use crate::observe::{Collector, CollectorError, Telemetry};
-use crate::system::{SystemClock, SystemRandom};
 use current::Current;
 use variables::Variables;
 
@@ -198,7 +199,7 @@ fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, Deplo
         unit_keys: variables.parsed("EBB_UNIT_SECRET", Keys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
         // What a function was sending when it was killed, what a relay was about to do by then, and by whose clock.
-        landing: Millis(1_000 * (TIMEOUT + TRANSPORT + SKEW).as_secs()),
+        landing: Millis(1_000 * (TIMEOUT + ANSWER_TIMEOUT + SKEW).as_secs()),
         grace: Duration::from_secs(30),
         // With the budget below the 25 s in which `complete` has to answer.
         answer: Duration::from_secs(15),
@@ -294,7 +295,7 @@ mod tests {
     /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
     #[tokio::test]
     async fn a_function_without_surroundings_answers() {
-        let router = router(crate::http::api, &Arc::default());
+        let router = router(ebb_flow::http::api, &Arc::default());
         for _ in 0..2 {
             let request = Request::get("/healthz").body(Body::empty()).unwrap();
             let answer = router.clone().oneshot(request).await.unwrap();
