@@ -38,8 +38,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         "shared/flow",
         &["shared/engine", "shared/podspec", "shared/spec", "shared/wire", "shared/store", "shared/outbound"],
     ),
+    ("shared/otlp", &["shared/flow"]),
     // What the functions on AWS are given.
-    ("shared/lambda", &["shared/engine", "shared/wire", "shared/store", "shared/outbound", "shared/flow"]),
+    (
+        "shared/lambda",
+        &["shared/engine", "shared/wire", "shared/store", "shared/outbound", "shared/flow", "shared/otlp"],
+    ),
     // One machine makes what the functions are given: clients, keys, guards.
     (
         "shared/local",
@@ -60,7 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("functions/relay", &["shared/wire", "shared/cluster"]),
     ("functions/runner", &["shared/supervise", "shared/wire"]),
     // The command line works on documents without a server, and speaks to one as any client does.
-    ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local"]),
+    ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local", "shared/otlp"]),
 ];
 const FREE: [&str; 4] = ["tests", "tests/empty", "tests/fuzz", "infra/xtask"];
 

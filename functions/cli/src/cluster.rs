@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use ebb_flow::observe::Collector;
+use ebb_flow::observe::Telemetry;
 use ebb_local::{Containers, Kubernetes, Relays, Settings, Units};
 
 use crate::exit::Trouble;
@@ -68,7 +69,7 @@ impl ClusterArgs {
             relays => relays,
         };
         let units = units.or(containers.map(Units::Containers)).unwrap_or_default();
-        Ok(Settings { listen, units, collector: collector()?, ..Settings::default() })
+        Ok(Settings { listen, units, telemetry: Arc::new(telemetry()?), ..Settings::default() })
     }
 
     /// The cluster, if one is given.
@@ -114,10 +115,30 @@ fn relay(given: Option<PathBuf>) -> Result<PathBuf, Trouble> {
     })
 }
 
-/// The collector of spans that the environment names, as for any program that uses OpenTelemetry.
-fn collector() -> Result<Option<Collector>, Trouble> {
+/// Names the collector of spans, as for any program that uses OpenTelemetry.
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// Spans go to the collector that the environment names.
+#[cfg(feature = "otlp")]
+fn telemetry() -> Result<Telemetry, Trouble> {
     let variable = |name| std::env::var(name).unwrap_or_default();
-    let (endpoint, headers) =
-        (variable("OTEL_EXPORTER_OTLP_ENDPOINT"), variable("OTEL_EXPORTER_OTLP_HEADERS"));
-    Collector::parse(&endpoint, &headers).map_err(|error| Trouble::broken(error.to_string()))
+    let collector = ebb_otlp::Collector::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
+        .map_err(|error| Trouble::broken(error.to_string()))?;
+    let telemetry = Telemetry::default();
+    Ok(match collector {
+        Some(collector) => telemetry.with_spans(collector),
+        None => telemetry,
+    })
+}
+
+/// Spans go nowhere. A collector that the environment names will wait for them, so that is said.
+#[cfg(not(feature = "otlp"))]
+fn telemetry() -> Result<Telemetry, Trouble> {
+    if std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
+        crate::output::tell(&format!(
+            "warning: {ENDPOINT} is set, but this `ebb` was built without the exporter of traces: build it with \
+             `--features otlp` to have them"
+        ));
+    }
+    Ok(Telemetry::default())
 }

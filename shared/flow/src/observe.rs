@@ -1,4 +1,4 @@
-//! What is told of an invocation when it is over: figures, as a line of the log, and spans, to a collector.
+//! What is told of an invocation when it is over: figures and spans, to what takes them ([`FigureSink`], [`SpanSink`]).
 //!
 //! Everything is gathered in the task of the invocation and nowhere else: invocations beside each other do not see each
 //! other's, and code that runs outside of one (tests of parts, the simulated world) gathers nothing.
@@ -7,26 +7,28 @@
 //! names of run and try (`ids`), so each of the invocations that move a run on can add to its trace by itself. Spans of
 //! runs and tries are told by whoever wrote their end, which is one, because that write has a condition.
 
-mod collector;
 mod figures;
 mod ids;
+mod sinks;
 mod telemetry;
 mod trace;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use ebb_engine::{Attempt, Outcome, Timestamp, Unit};
 use ebb_wire::id::RunId;
 
 use crate::dispatch::Try;
+use crate::ports::Clock as _;
 use crate::run::Run;
-use figures::Figures;
-use telemetry::Lines;
+use crate::system::SystemClock;
+use figures::Counters;
 use trace::Trace;
 
-pub use collector::{Collector, CollectorError};
 pub use figures::NAMES as FIGURES;
+pub use sinks::{Attribute, FigureSink, Figures, Span, SpanId, SpanKind, SpanSink};
 pub use telemetry::{Came, Function, Telemetry};
 
 tokio::task_local! {
@@ -39,10 +41,10 @@ struct Invocation {
     /// Its id, if it has one.
     request: String,
     /// `None`: nobody wants figures.
-    lines: Option<Arc<Lines>>,
+    sink: Option<Arc<dyn FigureSink>>,
     /// When what it is about has come in.
     began: Timestamp,
-    figures: Mutex<Figures>,
+    counters: Mutex<Counters>,
     /// The run that it moves on, and the unit that a callback is about.
     subject: Mutex<Subject>,
     /// When tries were begun, as far as it is known.
@@ -59,15 +61,17 @@ struct Subject {
 }
 
 impl Invocation {
-    fn figures(&self) -> MutexGuard<'_, Figures> {
-        lock(&self.figures)
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        lock(&self.counters)
     }
 
-    /// Prints what is counted so far, and counts anew.
-    fn print(&self) {
-        let figures = std::mem::take(&mut *self.figures());
-        if let Some(lines) = &self.lines {
-            lines.print(&figures, self.function, &self.request, &lock(&self.subject));
+    /// Tells the figures so far, and starts again at zero.
+    fn tell_figures(&self) {
+        let counters = std::mem::take(&mut *self.counters());
+        let Some(sink) = &self.sink else { return };
+        let at = time(SystemClock.now());
+        if let Some(figures) = counters.figures(self.function, &self.request, &lock(&self.subject), at) {
+            sink.take(&figures);
         }
     }
 
@@ -76,14 +80,18 @@ impl Invocation {
     }
 }
 
+fn time(at: Timestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(at.0)
+}
+
 /// What is gathered is whole after every operation.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn count(count: impl FnOnce(&mut Figures)) {
+fn count(count: impl FnOnce(&mut Counters)) {
     // Outside of an invocation nobody counts.
-    let _ = INVOCATION.try_with(|invocation| count(&mut invocation.figures()));
+    let _ = INVOCATION.try_with(|invocation| count(&mut invocation.counters()));
 }
 
 fn trace<T>(add: impl FnOnce(&mut Trace) -> T) -> Option<T> {
@@ -141,7 +149,7 @@ pub(crate) fn traceparent(run: &RunId, this: Try) -> Option<String> {
 pub(crate) fn sending(run: &Run, this: Try, now: Timestamp) {
     // Of one invocation the first request alone: the others wait for their turn or for its answer.
     let _ = INVOCATION.try_with(|invocation| {
-        invocation.figures().sends(invocation.function, now.since(invocation.began).0);
+        invocation.counters().sends(invocation.function, now.since(invocation.began).0);
     });
     begun(&run.id, this, now);
 }
@@ -156,39 +164,39 @@ pub(crate) fn sent(run: &Run, this: Try, begun: Timestamp, now: Timestamp, wrong
 pub(crate) fn ended(run: &Run, this: Try, end: End, now: Timestamp) {
     let key = (run.id.clone(), this.unit, this.attempt);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
-    count(|figures| figures.ended(end, begun.map(|begun| now.since(begun).0)));
+    count(|counters| counters.ended(end, begun.map(|begun| now.since(begun).0)));
     trace(|trace| trace.ended(run, this, end, begun.unwrap_or(now), now));
 }
 
 /// A result came too late to count.
 pub(crate) fn late() {
-    count(|figures| figures.late_results += 1);
+    count(|counters| counters.late_results += 1);
 }
 
 /// Counts a success beyond those that are kept of its attempt.
 pub(crate) fn excess() {
-    count(|figures| figures.excess_results += 1);
+    count(|counters| counters.excess_results += 1);
 }
 
 /// A run has ended, and whoever calls this has moved its target on.
 pub(crate) fn over(run: &Run, outcome: Option<Outcome>, now: Timestamp) {
-    count(|figures| figures.run_time(now.since(run.facts.started).0));
+    count(|counters| counters.run_time(now.since(run.facts.started).0));
     trace(|trace| trace.over(run, outcome, now));
 }
 
 /// The teardown of a target has given up. Told at once: an alarm waits for it, and whoever moves the target sees it once.
 pub(crate) fn stuck() {
     let _ = INVOCATION.try_with(|invocation| {
-        invocation.figures().stuck += 1;
-        invocation.print();
+        invocation.counters().stuck += 1;
+        invocation.tell_figures();
     });
 }
 
 /// A sweep has looked at what is due, of which the most urgent was due for `late_ms`.
 pub(crate) fn swept(looked: usize, late_ms: u64) {
-    count(|figures| {
-        figures.swept += looked as u64;
-        figures.late = Some(figures.late.map_or(late_ms, |late| late.max(late_ms)));
+    count(|counters| {
+        counters.swept += looked as u64;
+        counters.late = Some(counters.late.map_or(late_ms, |late| late.max(late_ms)));
     });
     if looked > 0 {
         trace(Trace::proven);
@@ -197,5 +205,5 @@ pub(crate) fn swept(looked: usize, late_ms: u64) {
 
 /// Objects were found in a cluster that are left of lives that are over.
 pub(crate) fn orphaned(objects: usize) {
-    count(|figures| figures.orphaned += objects as u64);
+    count(|counters| counters.orphaned += objects as u64);
 }

@@ -1,7 +1,5 @@
 //! How Lambda calls a function, and what it keeps of what is printed.
 
-use std::io::Write;
-
 use axum::extract::Request;
 use ebb_engine::Timestamp;
 use ebb_flow::observe::Came;
@@ -53,13 +51,9 @@ pub(crate) fn came(request: &Request) -> Came {
     Came { request: id.unwrap_or_default(), at: at.filter(|at| *at > 0).map(Timestamp) }
 }
 
-/// Where Lambda reads what a function says.
-pub(crate) fn stdout() -> Box<dyn Write + Send> {
-    Box::new(std::io::stdout())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::sync::{Arc, Mutex};
 
     use ebb_flow::observe::{Function, Telemetry};

@@ -3,6 +3,7 @@
 
 mod aws;
 mod current;
+mod emf;
 mod lambda;
 mod queue;
 mod serve;
@@ -22,8 +23,9 @@ use ebb_flow::background::Background;
 use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
 use ebb_flow::env::{Env, Settings, Warm};
 use ebb_flow::http::{Access, HttpProblem, Role, Server};
-use ebb_flow::observe::{Collector, CollectorError, Telemetry};
+use ebb_flow::observe::Telemetry;
 use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_otlp::Collector;
 use ebb_outbound::{Client, Policy};
 use ebb_store::{Bucket, Dynamo, Store};
 use ebb_wire::id::installation;
@@ -36,6 +38,7 @@ use tower::ServiceExt as _;
 use current::Current;
 use variables::Variables;
 
+pub use emf::EmfLines;
 pub use lambda::{log, log_to};
 pub use serve::serve;
 pub use sweep::Sweep;
@@ -236,13 +239,17 @@ fn retention(variables: &Variables) -> Result<Option<Millis>, DeployedError> {
 
 fn telemetry(variables: &Variables) -> Result<Telemetry, DeployedError> {
     let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
-    let invalid = |error: CollectorError| DeployedError::Invalid { name, reason: error.to_string() };
     let headers = variables.optional("OTEL_EXPORTER_OTLP_HEADERS");
-    let collector = Collector::parse(&variables.optional(name), &headers).map_err(invalid)?;
-    let telemetry = Telemetry::default().with_collector(collector.as_ref()).map_err(invalid)?;
+    let collector = Collector::open(&variables.optional(name), &headers)
+        .map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })?;
+    let mut telemetry = Telemetry::default();
+    if let Some(collector) = collector {
+        telemetry = telemetry.with_spans(collector);
+    }
     Ok(match variables.optional("EBB_FIGURES").as_str() {
         "" => telemetry,
-        namespace => telemetry.with_figures(namespace, lambda::stdout()),
+        // Lambda reads there what a function says.
+        namespace => telemetry.with_figures(EmfLines::new(namespace, Box::new(std::io::stdout()))),
     })
 }
 

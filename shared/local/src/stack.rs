@@ -17,7 +17,7 @@ use ebb_engine::{Millis, Timestamp};
 use ebb_flow::background::Background;
 use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
-use ebb_flow::observe::{Came, Collector, Function, Telemetry};
+use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
 use ebb_outbound::{Client, Policy};
@@ -68,8 +68,8 @@ pub struct Settings {
     pub dynamodb: Option<External>,
     /// What runs the units.
     pub units: Units,
-    /// Where spans go; `None`: nowhere.
-    pub collector: Option<Collector>,
+    /// Where figures and spans go.
+    pub telemetry: Arc<Telemetry>,
     /// How long the stored data of a life is kept after it is gone; `None`: forever.
     pub retention: Option<Duration>,
 }
@@ -204,8 +204,7 @@ impl Stack {
         let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
         let post = Arc::new(PostOffice::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
         let server = Server { env: Arc::clone(&env), store: store.clone(), access, post };
-        let telemetry = Telemetry::default().with_collector(settings.collector.as_ref());
-        let telemetry = Arc::new(telemetry.map_err(StackError::part("the exporter of spans"))?);
+        let telemetry = settings.telemetry;
         let background = Arc::new(Background::default());
         let functions =
             Arc::clone(&telemetry).observed(ebb_flow::http::all(server), &background, |_| Came::default());

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ebb_flow::observe::{Collector as Place, FIGURES, Telemetry};
+use ebb_flow::observe::{FIGURES, Telemetry};
+use ebb_lambda::EmfLines;
 use ebb_tests::lines::Lines;
 use serde_json::Value;
 
@@ -37,9 +38,9 @@ fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
 async fn one_trace_for_each_run() {
     let collector = Collector::start().await;
     let (lines, seen) = (Lines::default(), Seen::default());
-    let place = Place::parse(&collector.endpoint, "").unwrap();
-    let telemetry = Telemetry::default().with_figures("Ebb/test", Box::new(lines.clone()));
-    let telemetry = telemetry.with_collector(place.as_ref()).unwrap();
+    let spans = ebb_otlp::Collector::open(&collector.endpoint, "").unwrap().unwrap();
+    let telemetry = Telemetry::default().with_spans(spans);
+    let telemetry = telemetry.with_figures(EmfLines::new("Ebb/test", Box::new(lines.clone())));
     let mut life = Life::begin(telemetry, seen.clone()).await;
     life.publish("traced@1.0.0", PLUGIN).await;
     life.traceparent = Some(format!("00-{}-{}-01", CALLER.0, CALLER.1));

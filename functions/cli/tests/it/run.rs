@@ -40,9 +40,12 @@ fn signal(child: &Child, name: &str) {
 fn a_whole_life_as_json() {
     let state = tempfile::tempdir().unwrap();
     let args = ["--then-delete", "-o", "json"];
-    let out = run(state.path(), "sandbox.yaml", "bucket.yaml", &args).output().unwrap();
+    let mut command = run(state.path(), "sandbox.yaml", "bucket.yaml", &args);
+    // Nobody listens there, which is no error.
+    let out = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(0), "{err}");
+    assert_eq!(err.contains("warning: OTEL_EXPORTER_OTLP_ENDPOINT"), cfg!(not(feature = "otlp")), "{err}");
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(json["phase"], "gone");
     assert_eq!(json["outputs"]["storage"]["provision.bucket-name"]["value"], "bucket-of-storage");

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderMap;
 use ebb_store::{Mailbox, StoreError};
 use ebb_wire::limits::message;
 use ebb_wire::mail::{self, AT_ONCE, LONGEST_WAIT_MS, MAIL, Outcome, Poll, Post, Reply};
 use ebb_wire::sign;
 use futures::StreamExt as _;
-use http::HeaderMap;
 
 use super::clusters::{Cluster, Clusters, Way};
 use crate::ports::Clock;

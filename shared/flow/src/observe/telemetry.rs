@@ -1,6 +1,6 @@
 //! Where what is observed of invocations goes.
 
-use std::io::Write;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -12,10 +12,9 @@ use ebb_engine::Timestamp;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
-use super::collector::{Collector, CollectorError, SpanSender};
-use super::figures::Figures;
+use super::sinks::{FigureSink, SpanSink};
 use super::trace::Trace;
-use super::{INVOCATION, Invocation, Subject, lock};
+use super::{INVOCATION, Invocation};
 use crate::background::{Background, RemainingWork, is_change};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
@@ -63,47 +62,31 @@ pub struct Came {
     pub at: Option<Timestamp>,
 }
 
-/// A place for lines.
-pub(super) struct Lines {
-    namespace: String,
-    to: Mutex<Box<dyn Write + Send>>,
-}
-
-impl Lines {
-    /// Prints the figures of an invocation.
-    pub(super) fn print(&self, figures: &Figures, function: Function, request: &str, subject: &Subject) {
-        let lines = figures.lines(&self.namespace, function, request, subject, SystemClock.now().0);
-        let mut to = lock(&self.to);
-        if let Err(error) = to.write_all(&lines).and_then(|()| to.flush()) {
-            tracing::warn!(%error, "figures were not written");
-        }
-    }
-}
-
 /// Where figures and spans go.
 #[derive(Default)]
 pub struct Telemetry {
-    figures: Option<Arc<Lines>>,
-    collector: Option<SpanSender>,
+    figures: Option<Arc<dyn FigureSink>>,
+    spans: Option<Box<dyn SpanSink>>,
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Telemetry")
+    }
 }
 
 impl Telemetry {
-    /// Has spans sent to a collector, if there is one.
-    ///
-    /// # Errors
-    /// The collector cannot be used. That nobody answers there is no error.
-    pub fn with_collector(self, collector: Option<&Collector>) -> Result<Self, CollectorError> {
-        Ok(Self { collector: collector.map(Collector::open).transpose()?, ..self })
+    /// Has the figures of each invocation that has any told to `sink`.
+    pub fn with_figures(self, sink: impl FigureSink + 'static) -> Self {
+        Self { figures: Some(Arc::new(sink)), ..self }
     }
 
-    /// Has figures written to `to`, in a namespace of CloudWatch's: at the end of each invocation that has any.
-    pub fn with_figures(self, namespace: &str, to: Box<dyn Write + Send>) -> Self {
-        let lines = Lines { namespace: namespace.to_owned(), to: Mutex::new(to) };
-        Self { figures: Some(Arc::new(lines)), ..self }
+    /// Has spans told to `sink`. Without one there are none, and nobody is sent a `traceparent`.
+    pub fn with_spans(self, sink: impl SpanSink + 'static) -> Self {
+        Self { spans: Some(Box::new(sink)), ..self }
     }
 
-    /// Does the work of one invocation, and has sent its telemetry when this returns. A collector that does not answer
-    /// takes less than a second.
+    /// Does the work of one invocation, and has told its figures and spans when this returns.
     pub async fn invoke<T>(&self, function: Function, came: Came, work: impl Future<Output = T>) -> T {
         let Came { request, at } = came;
         let known = (!request.is_empty()).then_some(request.as_str());
@@ -112,12 +95,12 @@ impl Telemetry {
         let invocation = Arc::new(Invocation {
             function,
             request,
-            lines: self.figures.clone(),
+            sink: self.figures.clone(),
             began: at.map_or(now, |at| at.min(now)),
-            figures: Mutex::default(),
+            counters: Mutex::default(),
             subject: Mutex::default(),
             begun: Mutex::default(),
-            trace: self.collector.is_some().then(|| Mutex::new(Trace::new())),
+            trace: self.spans.is_some().then(|| Mutex::new(Trace::new())),
         });
         let done = INVOCATION.scope(Arc::clone(&invocation), work).instrument(span.clone()).await;
         self.tell(&invocation, now).instrument(span).await;
@@ -126,10 +109,13 @@ impl Telemetry {
 
     async fn tell(&self, invocation: &Invocation, began: Timestamp) {
         let now = SystemClock.now();
-        invocation.print();
+        invocation.tell_figures();
         let trace = invocation.trace().map(|mut trace| std::mem::replace(&mut *trace, Trace::new()));
-        if let (Some(collector), Some(trace)) = (&self.collector, trace) {
-            collector.take(trace.finish(invocation.function, &invocation.request, (began, now))).await;
+        if let (Some(sink), Some(trace)) = (&self.spans, trace) {
+            let spans = trace.finish(invocation.function, &invocation.request, (began, now));
+            if !spans.is_empty() {
+                sink.take(spans).await;
+            }
         }
     }
 
@@ -172,51 +158,43 @@ impl Telemetry {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
-    use axum::routing::post;
-    use tokio::net::TcpListener;
+    use async_trait::async_trait;
 
     use super::*;
+    use crate::observe::{Figures, Span, lock};
 
-    fn towards(address: std::net::SocketAddr) -> Telemetry {
-        let collector = Collector::parse(&format!("http://{address}"), "").unwrap();
-        Telemetry::default().with_collector(collector.as_ref()).unwrap()
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<(Vec<Figures>, Vec<Span>)>>);
+
+    impl FigureSink for Kept {
+        fn take(&self, figures: &Figures) {
+            lock(&self.0).0.push(figures.clone());
+        }
     }
 
-    async fn event() -> u8 {
-        crate::observe::event("sandbox", "demo", None);
-        7
-    }
-
-    #[tokio::test]
-    async fn a_collector_that_hangs_costs_less_than_a_second() {
-        // Connections wait there, and nobody takes them.
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let hangs = towards(listener.local_addr().unwrap());
-        let begun = Instant::now();
-        assert_eq!(hangs.invoke(Function::Receive, Came::default(), event()).await, 7);
-        let took = begun.elapsed();
-        // 0.8 s, and what a busy machine adds.
-        assert!(took > Duration::from_millis(500) && took < Duration::from_secs(10), "{took:?}");
-        // Nor is one that is gone an error.
-        let gone = listener.local_addr().unwrap();
-        drop(listener);
-        assert_eq!(towards(gone).invoke(Function::Receive, Came::default(), event()).await, 7);
+    #[async_trait]
+    impl SpanSink for Kept {
+        async fn take(&self, spans: Vec<Span>) {
+            assert!(!spans.is_empty());
+            lock(&self.0).1.extend(spans);
+        }
     }
 
     #[tokio::test]
     async fn nothing_is_told_of_what_is_not_proven() {
-        let told = Arc::new(Mutex::new(0));
-        let counted = Arc::clone(&told);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let telemetry = towards(listener.local_addr().unwrap());
-        let take = post(move || async move { *lock(&counted) += 1 });
-        let router = Router::new().route("/v1/traces", take);
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        let kept = Kept::default();
+        let telemetry = Telemetry::default().with_figures(kept.clone()).with_spans(kept.clone());
         telemetry.invoke(Function::Receive, Came::default(), async {}).await;
-        assert_eq!(*lock(&told), 0);
-        telemetry.invoke(Function::Receive, Came::default(), event()).await;
-        assert_eq!(*lock(&told), 1);
+        assert_eq!(*lock(&kept.0), (vec![], vec![]));
+        let event = async {
+            crate::observe::event("sandbox", "demo", None);
+            crate::observe::late();
+            7
+        };
+        assert_eq!(telemetry.invoke(Function::Receive, Came::default(), event).await, 7);
+        let (figures, spans) = &*lock(&kept.0);
+        let ([figures], [span]) = (&figures[..], &spans[..]) else { panic!("{figures:?} {spans:?}") };
+        assert_eq!((figures.function, &figures.counts[..]), ("receive", &[("LateResults", 1)][..]));
+        assert_eq!((span.name.as_str(), span.parent), ("event received", None));
     }
 }

@@ -1,37 +1,33 @@
 //! The spans of an invocation.
 
-use std::borrow::Cow;
-use std::time::{Duration, SystemTime};
-
 use ebb_engine::{Outcome, Timestamp};
 use ebb_wire::id::{RunId, event_name};
-use opentelemetry::trace::{Link, SpanContext, SpanKind, Status};
-use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
-use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
+use super::sinks::Attribute::{self, Number, Text};
+use super::sinks::{Span, SpanId, SpanKind};
 use super::telemetry::Function;
-use super::{End, ids};
+use super::{End, ids, time};
 use crate::dispatch::Try;
 use crate::run::Run;
 
 /// What is known of an invocation's own span, and the spans that it has ended.
 pub(super) struct Trace {
-    own: SpanId,
+    own: u64,
     /// Which trace it is in, once that is known.
-    of: Option<TraceId>,
-    parent: Option<SpanContext>,
-    links: Vec<Link>,
-    attributes: Vec<KeyValue>,
+    of: Option<u128>,
+    parent: Option<SpanId>,
+    links: Vec<SpanId>,
+    attributes: Vec<(&'static str, Attribute)>,
     /// Set when what is asked for is authentic and about runs. Until then there is nothing to tell: whoever may send
     /// requests may not fill a collector.
     proven: bool,
-    ended: Vec<SpanData>,
+    ended: Vec<Span>,
 }
 
 impl Trace {
     pub(super) fn new() -> Self {
         Self {
-            own: SpanId::from_bytes(rand::random()),
+            own: rand::random(),
             of: None,
             parent: None,
             links: Vec::new(),
@@ -43,7 +39,7 @@ impl Trace {
 
     pub(super) fn event<'a>(&mut self, kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
         self.proven = true;
-        self.attributes.push(KeyValue::new("ebb.target", format!("{kind}/{name}")));
+        self.attributes.push(("ebb.target", Text(format!("{kind}/{name}"))));
         if let Some(parent) = parents.into_iter().find_map(ids::read) {
             self.below(parent);
         }
@@ -55,8 +51,8 @@ impl Trace {
         self.below(ids::of_try(&run.id, this));
     }
 
-    fn below(&mut self, parent: SpanContext) {
-        self.of = Some(parent.trace_id());
+    fn below(&mut self, parent: SpanId) {
+        self.of = Some(parent.trace);
         self.parent = Some(parent);
     }
 
@@ -70,9 +66,9 @@ impl Trace {
         let root = ids::of_run(run);
         match self.of {
             None => self.below(root),
-            Some(trace) if trace == root.trace_id() => {}
-            Some(_) if self.links.iter().any(|link| link.span_context == root) => {}
-            Some(_) => self.links.push(Link::with_context(root)),
+            Some(trace) if trace == root.trace => {}
+            Some(_) if self.links.contains(&root) => {}
+            Some(_) => self.links.push(root),
         }
     }
 
@@ -85,23 +81,23 @@ impl Trace {
         wrong: Option<&'static str>,
     ) {
         let of = ids::of_try(&run.id, this);
-        let trace = *self.of.get_or_insert(of.trace_id());
-        let own = ids::context(of.trace_id(), SpanId::from_bytes(rand::random()));
-        let mut span = span(own, Some(&of), format!("dispatch {}", key(run, this)), (begun, now));
-        span.span_kind = SpanKind::Client;
+        let trace = *self.of.get_or_insert(of.trace);
+        let own = ids::own(of.trace, rand::random());
+        let mut span = span(own, Some(of), format!("dispatch {}", key(run, this)), (begun, now));
+        span.kind = SpanKind::Client;
         span.attributes = of_try(run, this);
-        span.status = status(wrong);
-        if trace != of.trace_id() {
-            span.links.links.push(Link::with_context(ids::context(trace, self.own)));
+        span.failure = wrong;
+        if trace != of.trace {
+            span.links.push(ids::own(trace, self.own));
         }
         self.ended.push(span);
     }
 
     pub(super) fn ended(&mut self, run: &Run, this: Try, end: End, begun: Timestamp, now: Timestamp) {
         let (own, root) = (ids::of_try(&run.id, this), ids::of_run(&run.id));
-        let mut span = span(own, Some(&root), format!("unit {}", key(run, this)), (begun, now));
+        let mut span = span(own, Some(root), format!("unit {}", key(run, this)), (begun, now));
         span.attributes = of_try(run, this);
-        span.status = status((end != End::Completed).then_some("failed"));
+        span.failure = (end != End::Completed).then_some("failed");
         self.ended.push(span);
     }
 
@@ -109,10 +105,10 @@ impl Trace {
         let name = format!("run {}", event_name(run.moment()));
         let mut span = span(ids::of_run(&run.id), None, name, (run.facts.started, now));
         span.attributes = of_run(run);
-        span.status = match outcome {
-            Some(Outcome::Succeeded) => status(None),
-            Some(Outcome::Failed) => status(Some("failed")),
-            None => status(Some("cancelled")),
+        span.failure = match outcome {
+            Some(Outcome::Succeeded) => None,
+            Some(Outcome::Failed) => Some("failed"),
+            None => Some("cancelled"),
         };
         self.ended.push(span);
     }
@@ -123,25 +119,25 @@ impl Trace {
         function: Function,
         request: &str,
         times: (Timestamp, Timestamp),
-    ) -> Vec<SpanData> {
+    ) -> Vec<Span> {
         let mut all = self.ended;
         if !self.proven {
             return all;
         }
-        let trace = self.of.unwrap_or_else(|| TraceId::from_bytes(rand::random()));
+        let trace = self.of.unwrap_or_else(rand::random);
         let (name, kind) = match function {
             Function::Receive => ("event received", SpanKind::Server),
             Function::Complete => ("completion received", SpanKind::Server),
             Function::Sweep => ("sweep", SpanKind::Internal),
             Function::Api => ("asked", SpanKind::Server),
         };
-        let mut span = span(ids::context(trace, self.own), self.parent.as_ref(), name, times);
-        span.span_kind = kind;
+        let mut span = span(ids::own(trace, self.own), self.parent, name.to_owned(), times);
+        span.kind = kind;
         span.attributes = self.attributes;
         if !request.is_empty() {
-            span.attributes.push(KeyValue::new("faas.invocation_id", request.to_owned()));
+            span.attributes.push(("faas.invocation_id", Text(request.to_owned())));
         }
-        span.links.links = self.links;
+        span.links = self.links;
         all.push(span);
         all
     }
@@ -151,48 +147,29 @@ fn key(run: &Run, this: Try) -> &str {
     run.unit(this.unit).map_or("", |unit| unit.key.as_str())
 }
 
-fn of_run(run: &Run) -> Vec<KeyValue> {
-    vec![
-        KeyValue::new("ebb.target", format!("{}/{}", run.facts.kind, run.facts.name)),
-        KeyValue::new("ebb.run", run.id.to_string()),
-    ]
+fn of_run(run: &Run) -> Vec<(&'static str, Attribute)> {
+    let target = format!("{}/{}", run.facts.kind, run.facts.name);
+    vec![("ebb.target", Text(target)), ("ebb.run", Text(run.id.to_string()))]
 }
 
-fn of_try(run: &Run, this: Try) -> Vec<KeyValue> {
+fn of_try(run: &Run, this: Try) -> Vec<(&'static str, Attribute)> {
     let mut all = of_run(run);
-    all.push(KeyValue::new("ebb.unit", key(run, this).to_owned()));
-    all.push(KeyValue::new("ebb.attempt", i64::from(this.attempt.0)));
+    all.push(("ebb.unit", Text(key(run, this).to_owned())));
+    all.push(("ebb.attempt", Number(i64::from(this.attempt.0))));
     all
 }
 
-/// A class and no words: a message may repeat what somebody has sent.
-fn status(wrong: Option<&'static str>) -> Status {
-    wrong.map_or(Status::Unset, Status::error)
-}
-
-fn time(at: Timestamp) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(at.0)
-}
-
-fn span(
-    own: SpanContext,
-    parent: Option<&SpanContext>,
-    name: impl Into<Cow<'static, str>>,
-    (begun, now): (Timestamp, Timestamp),
-) -> SpanData {
-    SpanData {
-        span_context: own,
-        parent_span_id: parent.map_or(SpanId::INVALID, SpanContext::span_id),
-        parent_span_is_remote: parent.is_some_and(SpanContext::is_remote),
-        span_kind: SpanKind::Internal,
-        name: name.into(),
-        start_time: time(begun.min(now)),
-        end_time: time(now),
+/// A failure is a class and no words: a message may repeat what somebody has sent.
+fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): (Timestamp, Timestamp)) -> Span {
+    Span {
+        id,
+        parent,
+        name,
+        kind: SpanKind::Internal,
+        begun: time(begun.min(now)),
+        ended: time(now),
         attributes: Vec::new(),
-        dropped_attributes_count: 0,
-        events: SpanEvents::default(),
-        links: SpanLinks::default(),
-        status: Status::Unset,
-        instrumentation_scope: InstrumentationScope::builder("ebb").build(),
+        links: Vec::new(),
+        failure: None,
     }
 }

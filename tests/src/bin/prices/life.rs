@@ -15,6 +15,7 @@ use ebb_flow::complete::Taken;
 use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::{Env, Warm};
+use ebb_lambda::EmfLines;
 use ebb_local::embedded::{Bucket, Table};
 use ebb_outbound::{Call, CallError, Request, Response};
 use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store, TableSpec, item_size};
@@ -157,7 +158,8 @@ pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Res
     let lines = Lines::default();
     let printed = lines.clone();
     ebb_lambda::log_to(&stack.filter, move || printed.clone());
-    let telemetry = Telemetry::default().with_figures(&format!("Ebb/{NAME_OF_ALL}"), Box::new(lines.clone()));
+    let telemetry = Telemetry::default()
+        .with_figures(EmfLines::new(&format!("Ebb/{NAME_OF_ALL}"), Box::new(lines.clone())));
     let folder = tempfile::tempdir()?;
     let (dynamo, objects) = (Table::memory()?, Objects::default());
     ebb_store::table::create(&dynamo, NAME_OF_ALL).await?;

@@ -1,0 +1,91 @@
+//! What invocations tell, as plain values, and the ports of what takes it.
+
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+
+/// The figures of an invocation, or of what it has done since it told some last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// When they are told.
+    pub at: SystemTime,
+    /// The name of the function.
+    pub function: &'static str,
+    /// The id of the invocation, where it helps.
+    pub request: Option<String>,
+    /// The run that the invocation moves on.
+    pub run: Option<String>,
+    /// The unit that it is about.
+    pub unit: Option<String>,
+    /// Counts by name, without those that are zero.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Times in milliseconds by name, without names that have none.
+    pub times: Vec<(&'static str, Vec<u64>)>,
+}
+
+/// Takes figures.
+pub trait FigureSink: Send + Sync {
+    /// Takes those of one invocation. There is at least one.
+    fn take(&self, figures: &Figures);
+}
+
+/// A span that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its own id.
+    pub id: SpanId,
+    /// The id of the span that it belongs to.
+    pub parent: Option<SpanId>,
+    /// Its name.
+    pub name: String,
+    /// What it stands for.
+    pub kind: SpanKind,
+    /// When it began.
+    pub begun: SystemTime,
+    /// When it ended.
+    pub ended: SystemTime,
+    /// Its attributes by name.
+    pub attributes: Vec<(&'static str, Attribute)>,
+    /// The ids of spans that it is linked to.
+    pub links: Vec<SpanId>,
+    /// The class of its failure; `None`: it did not fail.
+    pub failure: Option<&'static str>,
+}
+
+/// The id of a span, with that of its trace. Every span is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId {
+    /// The trace.
+    pub trace: u128,
+    /// The span in it.
+    pub span: u64,
+    /// Whether the id came in with a request.
+    pub is_remote: bool,
+}
+
+/// What a span stands for, as OpenTelemetry has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    /// Work that no request asks for.
+    Internal,
+    /// A request that came in.
+    Server,
+    /// A request that was sent.
+    Client,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(i64),
+}
+
+/// Takes spans.
+#[async_trait]
+pub trait SpanSink: Send + Sync {
+    /// Takes the spans of one invocation, of which there is at least one. The invocation waits for it.
+    async fn take(&self, spans: Vec<Span>);
+}

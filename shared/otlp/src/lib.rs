@@ -1,0 +1,208 @@
+//! Spans to a collector that speaks OTLP over HTTP.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_flow::observe::{Attribute, Span, SpanId, SpanKind, SpanSink};
+use http::{HeaderName, HeaderValue};
+use opentelemetry::trace::{self, Link, SpanContext, Status, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, TraceFlags};
+use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
+use percent_encoding::percent_decode_str;
+
+/// An answer waits so long for its spans to be taken, and no longer.
+const PATIENCE: Duration = Duration::from_millis(800);
+
+/// A connection that was idle for longer is not used again.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// Why a collector cannot be used. Says nothing of its headers.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// Headers that are none.
+    #[error(
+        "OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded"
+    )]
+    Headers,
+    /// There is no TLS.
+    #[error("an HTTP client cannot be made")]
+    Client,
+    /// An endpoint that is none.
+    #[error("OTEL_EXPORTER_OTLP_ENDPOINT is no http:// or https:// URL")]
+    Endpoint,
+}
+
+/// A collector with what speaks to it.
+pub struct Collector(opentelemetry_otlp::SpanExporter);
+
+impl Collector {
+    /// That of the variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_HEADERS`, as OpenTelemetry defines
+    /// them; `None` without an endpoint. Sends no request.
+    ///
+    /// # Errors
+    /// [`CollectorError`]. That nobody answers there is no error.
+    pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, CollectorError> {
+        if endpoint.is_empty() {
+            return Ok(None);
+        }
+        if !url::Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
+            return Err(CollectorError::Endpoint);
+        }
+        // A function that was frozen in between finds its connections dead; and headers are for nobody else.
+        let client =
+            reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_http_client(client.build().map_err(|_| CollectorError::Client)?)
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+            .with_timeout(PATIENCE)
+            .with_headers(parsed(headers).ok_or(CollectorError::Headers)?);
+        let mut exporter = exporter.build().map_err(|_| CollectorError::Endpoint)?;
+        let mut resource = Resource::builder();
+        if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+            resource = resource.with_service_name("ebb");
+        }
+        exporter.set_resource(&resource.build());
+        Ok(Some(Self(exporter)))
+    }
+}
+
+fn parsed(headers: &str) -> Option<HashMap<String, String>> {
+    headers.split(',').filter(|one| !one.trim().is_empty()).map(header).collect()
+}
+
+fn header(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    let name: HeaderName = name.trim().parse().ok()?;
+    let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+    HeaderValue::from_str(&value).ok()?;
+    Some((name.to_string(), value.into_owned()))
+}
+
+#[async_trait]
+impl SpanSink for Collector {
+    /// Hands spans over. What is not taken in time is lost, and that is all.
+    async fn take(&self, spans: Vec<Span>) {
+        let count = spans.len();
+        let export = self.0.export(spans.into_iter().map(data).collect());
+        // No reason is told: it could repeat a URL or headers that are secret.
+        match tokio::time::timeout(PATIENCE, export).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::warn!(count, "the collector has not taken spans; they are lost"),
+            Err(_) => tracing::warn!(count, "the collector does not answer; spans are lost"),
+        }
+    }
+}
+
+fn data(span: Span) -> SpanData {
+    let parent = span.parent.map(context);
+    let mut links = SpanLinks::default();
+    links.links = span.links.into_iter().map(|id| Link::with_context(context(id))).collect();
+    SpanData {
+        span_context: context(span.id),
+        parent_span_id: parent.as_ref().map_or(opentelemetry::SpanId::INVALID, SpanContext::span_id),
+        parent_span_is_remote: parent.is_some_and(|parent| parent.is_remote()),
+        span_kind: match span.kind {
+            SpanKind::Internal => trace::SpanKind::Internal,
+            SpanKind::Server => trace::SpanKind::Server,
+            SpanKind::Client => trace::SpanKind::Client,
+        },
+        name: span.name.into(),
+        start_time: span.begun,
+        end_time: span.ended,
+        attributes: span.attributes.into_iter().map(attribute).collect(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links,
+        status: span.failure.map_or(Status::Unset, Status::error),
+        instrumentation_scope: InstrumentationScope::builder("ebb").build(),
+    }
+}
+
+fn context(SpanId { trace, span, is_remote }: SpanId) -> SpanContext {
+    SpanContext::new(trace.into(), span.into(), TraceFlags::SAMPLED, is_remote, TraceState::NONE)
+}
+
+fn attribute((name, value): (&'static str, Attribute)) -> KeyValue {
+    match value {
+        Attribute::Text(text) => KeyValue::new(name, text),
+        Attribute::Number(number) => KeyValue::new(name, number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn span() -> Span {
+        let id = |trace, span| SpanId { trace, span, is_remote: false };
+        Span {
+            id: id(1, 2),
+            parent: Some(SpanId { trace: 1, span: 3, is_remote: true }),
+            name: "unit r/make".to_owned(),
+            kind: SpanKind::Client,
+            begun: SystemTime::UNIX_EPOCH,
+            ended: SystemTime::UNIX_EPOCH + PATIENCE,
+            attributes: vec![
+                ("ebb.unit", Attribute::Text("r/make".to_owned())),
+                ("ebb.attempt", Attribute::Number(2)),
+            ],
+            links: vec![id(4, 5)],
+            failure: Some("failed"),
+        }
+    }
+
+    #[test]
+    fn what_variables_say() {
+        assert!(Collector::open("", "a=b").unwrap().is_none());
+        assert!(Collector::open("https://o.test:4318/", "").unwrap().is_some());
+        let headers = [("authorization", "Bearer x"), ("api-key", "1")];
+        let expected = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        assert_eq!(parsed("Authorization=Bearer%20x, api-key=1"), Some(expected));
+        for (endpoint, headers) in
+            [("collector:4318", ""), ("ftp://o", ""), ("http://o", "canary"), ("http://o", "a=can%0Aary")]
+        {
+            let error = Collector::open(endpoint, headers).err().unwrap().to_string();
+            assert!(!error.contains("can"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_handed_over_whole() {
+        let data = data(span());
+        assert_eq!(data.span_context.trace_id().to_string(), "00000000000000000000000000000001");
+        assert_eq!(data.span_context.span_id().to_string(), "0000000000000002");
+        assert!(data.span_context.is_sampled() && !data.span_context.is_remote());
+        assert_eq!(data.parent_span_id.to_string(), "0000000000000003");
+        assert!(data.parent_span_is_remote);
+        assert_eq!((data.span_kind, &*data.name), (trace::SpanKind::Client, "unit r/make"));
+        assert_eq!(data.end_time.duration_since(data.start_time).unwrap(), PATIENCE);
+        assert_eq!(data.attributes, [KeyValue::new("ebb.unit", "r/make"), KeyValue::new("ebb.attempt", 2)]);
+        assert_eq!(data.links.links[0].span_context.trace_id().to_string(), format!("{:032x}", 4));
+        assert_eq!(data.status, Status::error("failed"));
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_hangs_costs_less_than_a_second() {
+        // Connections wait there, and nobody takes them.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let collector = Collector::open(&format!("http://{address}"), "").unwrap().unwrap();
+        let begun = Instant::now();
+        collector.take(vec![span()]).await;
+        let took = begun.elapsed();
+        // 0.8 s, and what a busy machine adds.
+        assert!(took > Duration::from_millis(500) && took < Duration::from_secs(10), "{took:?}");
+        // Nor is one that is gone an error.
+        drop(listener);
+        collector.take(vec![span()]).await;
+    }
+}
