@@ -8,12 +8,14 @@ use ebb_local::Containers;
 use crate::exit::Trouble;
 
 /// What a script runs as. Not documented for clap, which would write the whole help of a command at length for that: a
-/// process of this machine, whatever image its plugin names, or a container of its image.
+/// process of this machine, whatever image its plugin names, or a container of its image, by Docker (Podman if Docker
+/// does not answer) or by Podman.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Pods {
     #[default]
     Process,
     Docker,
+    Podman,
 }
 
 /// Options of scripts without a cluster.
@@ -23,9 +25,9 @@ pub(crate) struct PodsArgs {
     /// What scripts run as without a cluster: processes of this machine, or containers of their image
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
     pods: Pods,
-    /// Where Docker's API is served, by Docker or Podman
-    #[arg(long, value_name = "URL", env = "DOCKER_HOST", default_value = "unix:///var/run/docker.sock")]
-    docker: String,
+    /// Where Docker or Podman is; without it where `docker` and `podman` look for it
+    #[arg(long, value_name = "URL", env = "DOCKER_HOST")]
+    docker: Option<String>,
     /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-runner` beside this program
     #[arg(long, value_name = "FILE")]
     runner: Option<PathBuf>,
@@ -33,16 +35,25 @@ pub(crate) struct PodsArgs {
 
 impl PodsArgs {
     /// What runs scripts as containers, if that is wanted.
-    pub(crate) fn containers(self) -> Result<Option<Containers>, Trouble> {
-        if self.pods == Pods::Process {
-            return Ok(None);
-        }
+    pub(crate) async fn containers(self) -> Result<Option<Containers>, Trouble> {
+        let programs: &[&str] = match self.pods {
+            Pods::Process => return Ok(None),
+            Pods::Docker => &["docker", "podman"],
+            Pods::Podman => &["podman"],
+        };
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("ebb-runner"));
         let runner = self.runner.or_else(beside).unwrap_or_else(|| "ebb-runner".into());
-        match std::path::absolute(&runner) {
-            Ok(runner) if runner.is_file() => Ok(Some(Containers { host: self.docker, runner })),
-            _ => Err(Trouble::broken(format!("there is no runner at {}", runner.display()))
-                .next("build it with `cargo xtask build runner`, and name it by --runner")),
+        let runner = std::path::absolute(&runner).unwrap_or(runner);
+        if !runner.is_file() {
+            return Err(Trouble::broken(format!("there is no runner at {}", runner.display()))
+                .next("build it with `cargo xtask build runner`, and name it by --runner"));
         }
+        let url = self.docker.as_deref().filter(|url| !url.is_empty());
+        let found = Containers::find(programs, url, runner).await;
+        found.map(Some).map_err(|error| {
+            Trouble::broken("scripts cannot run as containers")
+                .because(&error)
+                .next("start Docker, or install Podman")
+        })
     }
 }

@@ -27,7 +27,7 @@ use ebb_flow::observe::Telemetry;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_otlp::Collector;
 use ebb_outbound::{Client, Policy};
-use ebb_store::{Bucket, Dynamo, Store};
+use ebb_store::{Dynamo, S3Bucket, Store};
 use ebb_wire::id::installation;
 use ebb_wire::limits::ANSWERS_BODY;
 use ebb_wire::relay::ANSWER_TIMEOUT;
@@ -154,8 +154,8 @@ impl Deployed {
     fn of(Source { config, variables, host }: &Source) -> Result<Self, DeployedError> {
         let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
         let bucket =
-            Bucket::new(aws_sdk_s3::Client::new(&aws::patient(config)), variables.required("EBB_BUCKET")?);
-        let store = Arc::new(Store::new(dynamo, bucket));
+            S3Bucket::new(aws_sdk_s3::Client::new(&aws::patient(config)), variables.required("EBB_BUCKET")?);
+        let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
         let outside = Arc::new(Client::new(Policy::public())?);

@@ -21,13 +21,13 @@ use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings as FlowSettings, Warm};
 use ebb_outbound::{Client, Policy};
-use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, Store};
+use ebb_store::{Dynamo, Meter, Store};
 use ebb_wire::relay::WorkName;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::embedded::{Bucket, S3Server, Table};
+use crate::embedded::{FolderBucket, S3Server, Table};
 use crate::pods::{Options, ProcessRelay};
 
 pub use keys::{Connection, KeysError};
@@ -38,8 +38,6 @@ pub use units::{Relays, Units};
 const TABLE: &str = "ebb";
 /// The folder of the embedded table, in that of all state.
 const TABLE_FOLDER: &str = "table";
-/// Name of our own bucket.
-const BUCKET: &str = "ebb";
 /// How often the index is asked for what is due. The queue wakes what is due sooner.
 const SWEEP: Duration = Duration::from_secs(1);
 /// What the schedule does each minute: it is marked that it does, and the table is asked whether orphans are to be looked for.
@@ -165,13 +163,12 @@ impl Stack {
             check_table(state)?;
         }
         let dynamo = table(&settings).await.map_err(StackError::part("the table"))?;
-        let bucket = Bucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
-        make_bucket(&bucket).await?;
+        let bucket = FolderBucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
         let last_s3 = last.as_ref().and_then(Connection::s3_port);
         let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
 
         let meter = Arc::new(Meter::new());
-        let store = Store::new(dynamo, StoreBucket::new(bucket, BUCKET));
+        let store = Store::new(dynamo, Arc::new(bucket));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
         let inside = Arc::new(reaching(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
@@ -342,14 +339,6 @@ async fn start_s3(folder: &Path, asked: Option<u16>, last: Option<u16>) -> Resul
         return Ok(server);
     }
     S3Server::start(folder, asked.unwrap_or(0)).await.map_err(StackError::part("the S3 endpoint"))
-}
-
-async fn make_bucket(client: &aws_sdk_s3::Client) -> Result<(), StackError> {
-    if client.head_bucket().bucket(BUCKET).send().await.is_ok() {
-        return Ok(());
-    }
-    let made = client.create_bucket().bucket(BUCKET).send().await;
-    made.map(drop).map_err(|error| StackError::Part { what: "the bucket", reason: format!("{error:?}") })
 }
 
 /// What scripts find of S3. The key pair is no secret: the endpoint is on the loopback interface and asks for none.

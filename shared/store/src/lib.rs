@@ -1,16 +1,18 @@
 //! DynamoDB and S3, behind one trait per operation.
 //!
-//! A function's signature says by the traits it takes which rights it needs. [`dynamo`] and [`bucket`] hold the one
-//! implementation, over the AWS SDKs; tests and the local stack give it other endpoints, never other code.
+//! A function's signature says by the traits it takes which rights it needs. [`dynamo`] is the one implementation of
+//! the table; tests and the local stack give it another endpoint, never other code. The bucket is a [`Bucket`]: of S3
+//! with the feature `s3`, a folder on one machine.
 //! With the feature `suite` it brings the tests that every table has to pass.
 
-pub mod bucket;
 pub mod dynamo;
 pub mod error;
 pub mod items;
 pub mod mailbox;
 pub mod meter;
 pub mod ops;
+#[cfg(feature = "s3")]
+pub mod s3;
 pub mod store;
 // A test says what it expects by unwrapping it.
 #[cfg(feature = "suite")]
@@ -18,11 +20,12 @@ pub mod store;
 pub mod suite;
 pub mod table;
 
-pub use bucket::Bucket;
 pub use dynamo::{Dynamo, item_size};
 pub use error::StoreError;
 pub use items::{NewRun, Patched, Release, RunFacts, RunHead, TargetHead, TellState, Waiting};
 pub use meter::{Figures, Meter};
 pub use ops::*;
+#[cfg(feature = "s3")]
+pub use s3::S3Bucket;
 pub use store::Store;
 pub use table::TableSpec;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use ebb_wire::engine::Timestamp;
 
 use crate::dynamo::{Body, Kept};
-use crate::ops::{Letter, Mailbox, Objects as _, Stored};
+use crate::ops::{Letter, Mailbox, Stored};
 use crate::store::Store;
 
 /// Bytes of a letter, and of an answer, that stay in the table; larger ones go to the bucket. A letter is written three

@@ -2,12 +2,14 @@
 //! not, and only a hint.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use async_trait::async_trait;
 use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 use futures::future::BoxFuture;
+use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{NewRun, Patched, RunHead, TargetHead};
@@ -390,6 +392,24 @@ pub trait Objects: Send + Sync {
             None => Ok(None),
             Some(object) => object.read().await.map(Some),
         }
+    }
+}
+
+/// Objects that are removed at once.
+const REMOVALS: usize = 16;
+
+/// All that is done with a bucket (S3 `DeleteObject` and `ListObjectsV2`, beside [`Objects`]).
+#[async_trait]
+pub trait Bucket: Objects + Debug {
+    /// Removes what is under a key, if there is anything.
+    async fn remove(&self, key: &str) -> Stored<()>;
+    /// Returns all keys that begin with `prefix`.
+    async fn list(&self, prefix: &str) -> Stored<Vec<String>>;
+    /// Removes everything whose key begins with `prefix`.
+    async fn remove_all(&self, prefix: &str) -> Stored<()> {
+        let keys = futures::stream::iter(self.list(prefix).await?);
+        let removals = keys.map(|key| async move { self.remove(&key).await });
+        removals.buffer_unordered(REMOVALS).try_collect().await
     }
 }
 

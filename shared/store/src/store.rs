@@ -8,16 +8,15 @@ use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 
-use crate::bucket::Bucket;
 use crate::dynamo::{Body, Dynamo, Release, pack};
 use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListPage, ListTargets, Mark, Marks,
-    MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans,
-    PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun,
-    ReadTarget, Rounds, Silences, Stored, TargetList, Tombstone, Transition, WritePlugins,
+    Bucket, DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListPage, ListTargets,
+    Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun,
+    Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords,
+    ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList, Tombstone, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -31,12 +30,12 @@ pub struct Store {
     /// The table.
     pub dynamo: Dynamo,
     /// The bucket.
-    pub bucket: Bucket,
+    pub bucket: Arc<dyn Bucket>,
 }
 
 impl Store {
     /// Both together.
-    pub fn new(dynamo: Dynamo, bucket: Bucket) -> Self {
+    pub fn new(dynamo: Dynamo, bucket: Arc<dyn Bucket>) -> Self {
         Self { dynamo, bucket }
     }
 

@@ -14,9 +14,10 @@ use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::ports::{Message, Queue};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Settings, Warm};
-use ebb_local::embedded::{Bucket, Table};
+use ebb_local::embedded::Table;
 use ebb_outbound::{Client, Policy};
-use ebb_store::{Bucket as StoreBucket, Dynamo, Store};
+use ebb_store::suite::s3_bucket;
+use ebb_store::{Dynamo, S3Bucket, Store};
 use ebb_wire::sign::{Keys, Secret};
 use ebb_wire::token::TokenKeys;
 use serde_json::json;
@@ -78,7 +79,7 @@ impl Queue for Delayed {
 /// What all functions are made of.
 struct Parts {
     dynamo: aws_sdk_dynamodb::Client,
-    bucket: aws_sdk_s3::Client,
+    bucket: S3Bucket,
     clusters: Arc<Clusters>,
     sender: mpsc::UnboundedSender<Message>,
     callbacks: String,
@@ -89,10 +90,10 @@ impl Parts {
     fn make(&self, recorder: &Recorder) -> (Server, Arc<Store>) {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let dynamo = self.dynamo.config().to_builder().interceptor(recorder.clone()).build();
-        let bucket = self.bucket.config().to_builder().interceptor(recorder.clone()).build();
+        let bucket = self.bucket.client().config().to_builder().interceptor(recorder.clone()).build();
         let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME);
-        let bucket = StoreBucket::new(aws_sdk_s3::Client::from_conf(bucket), NAME);
-        let store = Arc::new(Store::new(dynamo, bucket));
+        let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(bucket), self.bucket.name());
+        let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let client = Arc::new(Client::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
         let (clusters, mail) = (self.clusters.clone(), store.clone());
@@ -122,8 +123,7 @@ impl Functions {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let dynamo = Table::memory().unwrap();
         ebb_store::table::create(&dynamo, NAME).await.unwrap();
-        let bucket = Bucket::open(folder.path()).unwrap();
-        bucket.create_bucket().bucket(NAME).send().await.unwrap();
+        let bucket = s3_bucket(folder.path()).await;
         let secret = secret();
         let clusters = json!({
             CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "runnerImage": "runner"},

@@ -8,7 +8,7 @@ use ebb_flow::cluster::PostOffice;
 use ebb_flow::http::{Access, Role, Server};
 use ebb_flow::system::SystemClock;
 use ebb_local::embedded;
-use ebb_store::{Bucket, Dynamo, Store};
+use ebb_store::{Dynamo, Store};
 use ebb_wire::api::{CheckList, Phase};
 use ebb_wire::limits;
 use serde_json::{Value, json};
@@ -118,11 +118,11 @@ pub(crate) async fn checks() {
     assert!(list.checks.iter().all(|check| check.passed), "{list:?}");
     let folder = tempfile::tempdir().unwrap();
     let objects = folder.path().join("objects");
-    let bucket = Bucket::new(embedded::Bucket::open(&objects).unwrap(), "nowhere");
+    let bucket = embedded::FolderBucket::open(&objects).unwrap();
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "no folder").unwrap();
     let table = Dynamo::new(embedded::Table::memory().unwrap(), "nowhere");
-    let list = checks::all(world.stack().env(), &Store::new(table, bucket)).await;
+    let list = checks::all(world.stack().env(), &Store::new(table, Arc::new(bucket))).await;
     // The queue works, and marks what has come through in a table that is not there.
     let expected = ["NotFound"; 4].into_iter().chain(["PutObject", "NotFound"]);
     assert_eq!(list.checks.len(), names.len());

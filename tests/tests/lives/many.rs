@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::Moment;
@@ -61,16 +60,7 @@ async fn without_its_object(world: &World, document: &str, plugin: &str) {
     });
     let kept: Vec<String> = kept.collect();
     assert_eq!(kept.len(), 1, "the outputs are in one object of the bucket");
-    remove(world, &kept[0]);
-}
-
-/// Removes an object of the bucket behind the server's back.
-fn remove(world: &World, key: &str) {
-    let bucket = world.folder().join("state/bucket");
-    let found = std::fs::read_dir(&bucket).unwrap().map(|entry| entry.unwrap().path().join(key));
-    let files: Vec<_> = found.filter(|path| Path::is_file(path)).collect();
-    assert_eq!(files.len(), 1, "{key} in {}", bucket.display());
-    std::fs::remove_file(&files[0]).unwrap();
+    world.stack().store().bucket.remove(&kept[0]).await.unwrap();
 }
 
 /// The requests of a sandbox with many resources of one plugin.

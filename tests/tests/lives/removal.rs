@@ -154,7 +154,7 @@ pub(crate) async fn a_target_is_forgotten_before_its_runs() {
     assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
     assert_eq!(stored(&world, "a").await, before);
     assert_eq!(round_at(&world, KEPT).await, 1);
-    assert_eq!((stored(&world, "a").await, objects(&world)), (0, 0));
+    assert_eq!((stored(&world, "a").await, objects(&world).await), (0, 0));
 }
 
 /// A life whose teardown took long is kept for the whole retention, also when another life takes the name.
@@ -174,7 +174,7 @@ pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
     assert_eq!(stored(&world, "a").await, before);
     assert_eq!(round_at(&world, KEPT * 2).await, 1);
     assert_eq!(stored(&world, "a").await, 0);
-    assert_eq!(objects(&world), 1, "that of the present life");
+    assert_eq!(objects(&world).await, 1, "that of the present life");
 }
 
 /// An expiry that cannot be read is postponed for ever longer; the lives beside it are removed.
@@ -282,5 +282,5 @@ pub(crate) async fn gone_targets_of_an_earlier_version_are_removed() {
     assert_eq!(names("/v1/targets").await, Vec::<String>::new());
     assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
     assert_eq!((round_at(&world, KEPT / 2).await, round_at(&world, KEPT * 2).await), (0, 1));
-    assert_eq!((stored(&world, "a").await, objects(&world)), (0, 0));
+    assert_eq!((stored(&world, "a").await, objects(&world).await), (0, 0));
 }

@@ -1,6 +1,5 @@
 //! The items of a life are removed after its retention, and not before.
 
-use std::path::Path;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -43,13 +42,12 @@ pub(crate) async fn world(retention: Option<Duration>) -> World {
 }
 
 /// Objects of outputs and logs.
-pub(crate) fn objects(world: &World) -> usize {
-    fn files(folder: &Path) -> usize {
-        let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-        let paths = entries.map(|entry| entry.unwrap().path());
-        paths.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+pub(crate) async fn objects(world: &World) -> usize {
+    let mut count = 0;
+    for folder in ["outputs/", "logs/"] {
+        count += world.stack().store().bucket.list(folder).await.unwrap().len();
     }
-    ["outputs", "logs"].iter().map(|name| files(&world.folder().join("state/bucket/ebb").join(name))).sum()
+    count
 }
 
 pub(crate) async fn stored(world: &World, name: &str) -> usize {
@@ -79,7 +77,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     world.delete("ends").await;
     world.phase("ends", Phase::Gone).await;
     world.told("ends", &["ready", "gone"]).await;
-    assert_eq!(objects(&world), 2);
+    assert_eq!(objects(&world).await, 2);
     let (ended, lasting) = (stored(&world, "ends").await, stored(&world, "lasts").await);
     assert!(ended > 0 && lasting > 0);
     // Not yet.
@@ -87,7 +85,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!(stored(&world, "ends").await, ended);
     assert_eq!(round_at(&world, KEPT * 2).await, 1);
     assert_eq!((stored(&world, "ends").await, stored(&world, "lasts").await), (0, lasting));
-    assert_eq!(objects(&world), 1);
+    assert_eq!(objects(&world).await, 1);
     assert_eq!(round_at(&world, KEPT * 4).await, 0, "once");
     // A later callback finds its run removed, and none of its data is kept.
     let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
@@ -105,7 +103,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     let plan = async || world.stack().store().get_plan(&lasts.plan).await.unwrap();
     assert!(plan().await.is_some());
     assert_eq!(round_at(&world, KEPT * 2).await, 1);
-    assert_eq!((stored(&world, "lasts").await, objects(&world), plan().await), (0, 0, None));
+    assert_eq!((stored(&world, "lasts").await, objects(&world).await, plan().await), (0, 0, None));
 }
 
 /// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
@@ -149,7 +147,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         found.item.is_some()
     };
     assert!(noted("long").await && !noted("short").await);
-    let before = objects(&world);
+    let before = objects(&world).await;
     for (name, object) in [("short", "outputs"), ("silent", "logs")] {
         let run = run_id(name, Moment::BeforeReady);
         if object == "outputs" {
@@ -160,9 +158,9 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         world.phase(name, Phase::Gone).await;
         world.told(name, &["ready", "gone"]).await;
     }
-    assert_eq!(objects(&world), before + 2);
+    assert_eq!(objects(&world).await, before + 2);
     assert_eq!(round_at(&world, KEPT * 2).await, 2);
-    assert_eq!(objects(&world), before);
+    assert_eq!(objects(&world).await, before);
 }
 
 /// An open run, and an outcome that the platform refuses, keep the stored data of a life.
@@ -181,7 +179,7 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     assert!(store.move_target(&transition).await.unwrap());
     let before = stored(&world, "a").await;
     assert_eq!(round_at(&world, KEPT * 2).await, 0);
-    assert_eq!((stored(&world, "a").await, objects(&world)), (before, 1));
+    assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
     let target = TargetHead { version: seen.version + 2, ..seen.clone() };
     let transition = Transition { target, seen: Some(seen.version + 1), run: None, tombstone: None };
     assert!(store.move_target(&transition).await.unwrap());
@@ -192,7 +190,7 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     assert!(matches!(store.patch_run(&run, &reopened).await.unwrap(), Patched::Written(_)));
     let before = stored(&world, "a").await;
     assert_eq!(round_at(&world, KEPT * 4).await, 0);
-    assert_eq!((stored(&world, "a").await, objects(&world)), (before, 1));
+    assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
 }
 
 /// A life whose undo an operator has waived may have left something: its records say what.
@@ -212,7 +210,7 @@ pub(crate) async fn what_may_exist_keeps_its_records() {
     world.phase("a", Phase::Gone).await;
     let before = stored(&world, "a").await;
     assert_eq!(round_at(&world, KEPT * 8).await, 0);
-    assert_eq!((stored(&world, "a").await, objects(&world)), (before, 1));
+    assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
     assert_eq!(world.why("a").await.exists.len(), 1);
 }
 

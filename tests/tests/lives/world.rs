@@ -267,7 +267,7 @@ pub(crate) struct World {
     pub(crate) http: reqwest::Client,
     settings: Settings,
     // Removed when the test is over.
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl World {
@@ -313,15 +313,11 @@ impl World {
         let settings = Settings { state, platform, units, retention, ..Settings::default() };
         let stack = Some(Stack::start(settings.clone()).await.unwrap());
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { stack, receiver, http, settings, folder }
+        Self { stack, receiver, http, settings, _folder: folder }
     }
 
     pub(crate) fn stack(&self) -> &Stack {
         self.stack.as_ref().unwrap()
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     /// Ends the stack and starts it again on the same state.

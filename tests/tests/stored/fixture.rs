@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::WRITE;
-use crate::world::{BUCKET, TABLE, World};
+use crate::world::{TABLE, World};
 
 /// Begins what is no text.
 const SEALED: &str = "base64:";
@@ -87,15 +87,12 @@ impl Stored {
         let found = world.store.dynamo.client().scan().table_name(TABLE).send().await.unwrap();
         let mut table: Vec<Item> = found.items().iter().map(written).collect();
         table.sort_by_key(|item| (item["pk"].to_string(), item["sk"].to_string()));
-        let listed = world.s3.list_objects_v2().bucket(BUCKET).send().await.unwrap();
         let mut bucket = BTreeMap::new();
-        for object in listed.contents() {
-            let key = object.key().unwrap();
-            let body = world.s3.get_object().bucket(BUCKET).key(key).send().await.unwrap().body;
-            let bytes = body.collect().await.unwrap().to_vec();
+        for key in world.store.bucket.list("").await.unwrap() {
+            let bytes = world.store.bucket.get_object(&key).await.unwrap().unwrap();
             let text = String::from_utf8(bytes);
             let text = text.unwrap_or_else(|bytes| SEALED.to_owned() + &STANDARD.encode(bytes.as_bytes()));
-            bucket.insert(key.to_owned(), text);
+            bucket.insert(key, text);
         }
         Self { table, bucket, outside: Outside { at: world.clock.now().0, tokens: world.outside.tokens() } }
     }
@@ -110,8 +107,7 @@ impl Stored {
         for (key, text) in &self.bucket {
             let bytes = text.strip_prefix(SEALED).map(|text| STANDARD.decode(text).unwrap());
             let bytes = bytes.unwrap_or_else(|| text.clone().into_bytes());
-            let put = world.s3.put_object().bucket(BUCKET).key(key).body(bytes.into());
-            put.send().await.unwrap();
+            world.store.bucket.put_object(key, bytes).await.unwrap();
         }
     }
 }

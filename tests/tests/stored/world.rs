@@ -12,8 +12,8 @@ use ebb_flow::ports::Clock as _;
 use ebb_flow::receive::Answer;
 use ebb_flow::sweep::{self, Swept};
 use ebb_flow::{Env, Settings, Warm};
-use ebb_local::embedded::{Bucket, Table};
-use ebb_store::{Bucket as StoreBucket, Due, Dynamo, QueryDue as _, ReadTarget as _, Store, TargetHead};
+use ebb_local::embedded::{FolderBucket, Table};
+use ebb_store::{Due, Dynamo, QueryDue as _, ReadTarget as _, Store, TargetHead};
 use ebb_tests::still::{Messages, Numbers, Time};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::{self, RunId};
@@ -27,7 +27,6 @@ use crate::fixture::Stored;
 use crate::outside::Outside;
 
 pub(crate) const TABLE: &str = "ebb";
-pub(crate) const BUCKET: &str = "ebb";
 pub(crate) const KIND: &str = "sandbox";
 /// A cluster whose relay polls.
 pub(crate) const FAR: &str = "far";
@@ -54,7 +53,6 @@ pub(crate) fn made(code: &str) -> Value {
 pub(crate) struct World {
     pub(crate) env: Arc<Env>,
     pub(crate) store: Arc<Store>,
-    pub(crate) s3: aws_sdk_s3::Client,
     pub(crate) clock: Arc<Time>,
     pub(crate) outside: Outside,
     messages: Arc<Messages>,
@@ -69,9 +67,8 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let dynamo = Table::memory().unwrap();
         ebb_store::table::create(&dynamo, TABLE).await.unwrap();
-        let s3 = Bucket::open(folder.path()).unwrap();
-        s3.create_bucket().bucket(BUCKET).send().await.unwrap();
-        let store = Store::new(Dynamo::new(dynamo, TABLE), StoreBucket::new(s3.clone(), BUCKET));
+        let bucket = FolderBucket::open(folder.path()).unwrap();
+        let store = Store::new(Dynamo::new(dynamo, TABLE), Arc::new(bucket));
         let (store, clock, outside) = (Arc::new(store), Arc::new(Time::at(at)), Outside::default());
         let (messages, random) = (Arc::new(Messages::new(clock.clone())), Arc::new(Numbers::default()));
         let secret = Secret::from_bytes(&[5; 32]).unwrap();
@@ -92,7 +89,7 @@ impl World {
             settings: settings(),
             warm: Warm::default(),
         });
-        Self { env, store, s3, clock, outside, messages, office, secret, _folder: folder }
+        Self { env, store, clock, outside, messages, office, secret, _folder: folder }
     }
 
     /// One that holds what was stored, a second later.

@@ -1,15 +1,15 @@
-//! Scripts as containers of their image, by Podman, which serves Docker's API.
+//! Scripts as containers of their image, by Podman.
 
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::{fs, io};
 
 use ebb_wire::api::{Phase, UnitState};
 use tempfile::TempDir;
 
-use crate::place::{Place, shared_folder, until};
+use crate::place::{PATIENCE, Place, shared_folder, until};
 
 /// An image with a shell and the small tools.
 const IMAGE: &str = "ebb.test/busybox:1";
@@ -17,29 +17,26 @@ const TOOLS: [&str; 9] = ["sh", "cat", "head", "mkdir", "nc", "printf", "sleep",
 
 /// A Podman with a storage of its own.
 pub(crate) struct Engine {
-    pub(crate) url: String,
     folder: TempDir,
-    server: Child,
 }
 
 impl Engine {
-    fn start() -> Self {
-        let folder = shared_folder();
-        let path = folder.path().display();
+    fn new() -> Self {
+        let engine = Self { folder: shared_folder() };
+        let path = engine.folder.path().display();
         // Nothing of it is shared with another one, and no journal is needed. Its own limits are too high for runc here.
+        // Plain folders: a mount would hold this one.
         let conf = format!(
-            "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \"nproc=4096:4096\"]\n[engine]\nevents_logger = \"file\"\nlock_type = \"file\"\ntmp_dir = \"{path}/tmp\"\n"
+            "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \"nproc=4096:4096\"]\n\
+             [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n\
+             lock_type = \"file\"\ntmp_dir = \"{path}/tmp\"\n"
         );
-        fs::write(folder.path().join("containers.conf"), conf).unwrap();
-        let url = format!("unix://{path}/socket");
-        let mut service = podman(folder.path());
-        service.args(["system", "service", "--time", "0", &url]);
-        let log = fs::File::create(folder.path().join("log")).unwrap();
-        let server = service.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn();
-        let server = server.expect(
-            "podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does",
+        let storage = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{path}/root\"\nrunroot = \"{path}/runroot\"\n"
         );
-        let engine = Self { url, folder, server };
+        let [(_, containers_conf), (_, storage_conf)] = engine.variables();
+        fs::write(containers_conf, conf).unwrap();
+        fs::write(storage_conf, storage).unwrap();
         let root = engine.folder.path().join("image");
         fs::create_dir_all(root.join("bin")).unwrap();
         fs::create_dir_all(root.join("tmp")).unwrap();
@@ -52,9 +49,21 @@ impl Engine {
         engine
     }
 
+    /// What makes Podman this one.
+    pub(crate) fn variables(&self) -> [(&'static str, PathBuf); 2] {
+        [("CONTAINERS_CONF", "containers.conf"), ("CONTAINERS_STORAGE_CONF", "storage.conf")]
+            .map(|(name, file)| (name, self.folder.path().join(file)))
+    }
+
+    fn podman(&self, arguments: &[&str]) -> io::Result<Output> {
+        Command::new("podman").args(arguments).envs(self.variables()).output()
+    }
+
     /// What a command of Podman's prints.
     fn said(&self, arguments: &[&str]) -> String {
-        let said = podman(self.folder.path()).args(arguments).output().unwrap();
+        let said = self.podman(arguments);
+        let said =
+            said.expect("podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does");
         assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
         String::from_utf8(said.stdout).unwrap()
     }
@@ -68,21 +77,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = podman(self.folder.path()).args(["rm", "--all", "--force", "--time", "0"]).output();
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        let _ = self.podman(&["rm", "--all", "--force", "--time", "0"]);
     }
-}
-
-fn podman(folder: &Path) -> Command {
-    let mut podman = Command::new("podman");
-    podman.env("CONTAINERS_CONF", folder.join("containers.conf")).env_remove("DOCKER_HOST");
-    for name in ["root", "runroot"] {
-        podman.arg(format!("--{name}")).arg(folder.join(name));
-    }
-    // Plain folders: a mount would hold this one.
-    podman.args(["--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager", "cgroupfs"]);
-    podman
 }
 
 const PLUGIN: &str = r##"
@@ -146,7 +142,7 @@ fn sandbox(place: &Place, name: &str, params: &str) -> String {
 
 #[tokio::test]
 async fn scripts_run_in_their_images() {
-    let engine = Engine::start();
+    let engine = Engine::new();
     let place = Place::with_containers(&engine);
     let dev = place.dev().await;
     let plugin = place.write("plugin.yaml", PLUGIN);
@@ -194,5 +190,39 @@ async fn scripts_run_in_their_images() {
     assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled);
     assert_eq!(said.end().await.done().stdout, "begun\n");
     until("the end of all containers", async || engine.containers().is_empty().then_some(())).await;
+    dev.stop().await;
+}
+
+/// A registry that takes connections and never answers, and two units with an image of it: one is cancelled, the time of
+/// the other is over.
+#[tokio::test]
+async fn images_that_never_arrive() {
+    let engine = Engine::new();
+    let place = Place::with_containers(&engine);
+    let dev = place.dev().await;
+    let registry = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = registry.local_addr().unwrap().port();
+    for (name, timeout) in [("cancelled", "10m"), ("late", "3s")] {
+        let plugin = format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\n\
+             runners: {{shell: {{image: \"127.0.0.1:{port}/never:1\"}}}}\n\
+             preStart: {{it: {{timeout: {timeout}, retry: {{attempts: 1}}, pod: {{script: \"true\"}}}}}}\n"
+        );
+        let plugin = place.write("plugin.yaml", &plugin);
+        place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    }
+    let cancelled = sandbox(&place, "cancelled", "{}");
+    place.ebb(&["sandbox", "apply", "-f", &cancelled, "--wait=false"]).await.done();
+    let asked = tokio::time::timeout(PATIENCE, registry.accept()).await;
+    let _connection = asked.expect("the image is pulled").unwrap();
+    place.ebb(&["sandbox", "delete", "cancelled"]).await.done();
+    let gone = place.get("cancelled").await;
+    assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled, "{gone:#?}");
+
+    let late = sandbox(&place, "late", "{}");
+    let failed = place.ebb(&["sandbox", "apply", "-f", &late]).await;
+    let said = "the container did not start within the 3000 ms of the unit";
+    assert!(failed.code == Some(1) && failed.stderr.contains(said), "{failed:#?}");
+    assert!(engine.containers().is_empty());
     dev.stop().await;
 }

@@ -30,7 +30,6 @@ impl Place {
     /// One whose scripts are containers of an engine.
     pub(crate) fn with_containers(engine: &Engine) -> Self {
         let runner = program::runner().to_str().unwrap();
-        let there = ["--pods", "docker", "--docker", &engine.url, "--runner", runner];
-        Self::with(&there)
+        Self::with(&["--pods", "podman", "--runner", runner]).told(&engine.variables())
     }
 }

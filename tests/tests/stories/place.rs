@@ -50,6 +50,8 @@ pub(crate) struct Place {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
     elsewhere: Vec<String>,
+    /// Variables of its commands.
+    variables: Vec<(&'static str, PathBuf)>,
     /// Locks of what other places share with this one.
     _locks: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -77,12 +79,18 @@ impl Place {
     /// One whose servers get these arguments.
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let elsewhere = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self { folder: shared_folder(), elsewhere, _locks: None }
+        Self { folder: shared_folder(), elsewhere, variables: vec![], _locks: None }
     }
 
     /// Adds arguments of its servers.
     pub(crate) fn and(mut self, arguments: &[&str]) -> Self {
         self.elsewhere.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Sets variables of its commands.
+    pub(crate) fn told(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
+        self.variables.extend_from_slice(variables);
         self
     }
 
@@ -127,9 +135,10 @@ impl Place {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program::ebb());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null()).kill_on_drop(true);
-        for name in ["EBB_URL", "EBB_TOKEN", "EBB_WEBHOOK_SECRET", "RUST_LOG"] {
+        for name in ["EBB_URL", "EBB_TOKEN", "EBB_WEBHOOK_SECRET", "RUST_LOG", "DOCKER_HOST"] {
             command.env_remove(name);
         }
+        command.envs(self.variables.iter().cloned());
         command
     }
 

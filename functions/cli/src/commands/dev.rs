@@ -55,7 +55,7 @@ impl Args {
             platform: self.platform.map(|url| url.to_string()),
             retention: (self.retention > 0).then(|| DAY.saturating_mul(self.retention)),
             dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
-            ..self.cluster.settings(self.pods.containers()?)?
+            ..self.cluster.settings(self.pods.containers().await?)?
         })
         .await?;
         output::print(&format!(

@@ -99,7 +99,7 @@ impl Args {
             }
         }
         let interrupts = Interrupts::listen()?;
-        let units = self.cluster.settings(self.pods.containers()?)?;
+        let units = self.cluster.settings(self.pods.containers().await?)?;
         let machine = Machine::start(Settings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
         let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };

@@ -80,7 +80,7 @@ impl Args {
         let planned = offline::plan_alone(plugin)?;
         let (script, timeout) = script(planned.plan, &self.unit, given)?;
         let interrupts = Interrupts::listen()?;
-        let settings = self.cluster.clone().settings(self.pods.clone().containers()?)?;
+        let settings = self.cluster.clone().settings(self.pods.clone().containers().await?)?;
         let ended = match settings.units {
             Units::Processes => {
                 let once = Once { script, timeout, extra_env: Vec::new(), program: None };

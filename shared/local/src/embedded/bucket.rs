@@ -1,50 +1,116 @@
-//! S3 in this process.
+//! The bucket of one machine: a folder, with a file for each object.
 
-use std::path::Path;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 
-use aws_sdk_s3::Client;
-use aws_sdk_s3::config::{BehaviorVersion, Region};
-use s3s::auth::SimpleAuth;
-use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s_fs::FileSystem;
+use async_trait::async_trait;
+use ebb_store::{Bucket, Objects, OpenObject, StoreError, Stored};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tokio::io::AsyncReadExt as _;
 
-use super::access::LocalAccess;
-use super::{ACCESS_KEY, EmbeddedError, REGION, SECRET_KEY, credentials, make_folder};
+use super::{EmbeddedError, make_folder};
 
-/// Opens buckets.
-#[derive(Clone, Copy, Debug)]
-pub struct Bucket;
+/// Bytes that are written otherwise in the name of a file: with the point, no key begins like [`UNFINISHED`].
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+/// Begins the name of a file that is still being written.
+const UNFINISHED: &str = ".new-";
 
-impl Bucket {
-    /// A client of the buckets kept in `folder`, which is made if it is not there. Makes no bucket.
-    ///
-    /// Keys become paths: no key may be the folder of another (`a` and `a/b`) or have a segment `.` or `..`, and a key has
-    /// at most about 150 bytes.
+/// A bucket in a folder. A key has at most 255 bytes when its bytes that are no letters or digits are percent-encoded.
+#[derive(Clone, Debug)]
+pub struct FolderBucket {
+    folder: PathBuf,
+}
+
+impl FolderBucket {
+    /// Opens the bucket kept in `folder`, which is made if it is not there, and removes what a crash has left unfinished.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
-        let config = aws_sdk_s3::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new(REGION))
-            .credentials_provider(credentials())
-            .endpoint_url("http://s3.local")
-            .force_path_style(true)
-            .http_client(s3s_aws::Client::from(service(folder)?))
-            .build();
-        Ok(Client::from_conf(config))
+    pub fn open(folder: &Path) -> Result<Self, EmbeddedError> {
+        make_folder(folder)?;
+        let bucket = Self { folder: folder.to_owned() };
+        let tidy = || -> io::Result<()> {
+            for name in bucket.names()?.into_iter().filter(|name| name.starts_with(UNFINISHED)) {
+                std::fs::remove_file(bucket.folder.join(name))?;
+            }
+            Ok(())
+        };
+        tidy()
+            .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })?;
+        Ok(bucket)
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(encoded(key))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let names = std::fs::read_dir(&self.folder)?.map(|entry| Ok(entry?.file_name().into_string()));
+        names.filter_map(|name: io::Result<_>| name.map(Result::ok).transpose()).collect()
     }
 }
 
-/// The emulator over `folder`, for requests signed with our key pair and for unsigned ones.
-pub(super) fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
-    make_folder(folder)?;
-    let files = FileSystem::new(folder).map_err(|error| EmbeddedError::Refused {
-        what: format!("buckets in {}", folder.display()),
-        reason: format!("{error:?}"),
-    })?;
-    let mut builder = S3ServiceBuilder::new(files);
-    builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
-    builder.set_access(LocalAccess { folder: folder.to_owned() });
-    Ok(builder.build())
+fn encoded(key: &str) -> String {
+    utf8_percent_encode(key, ENCODED).to_string()
+}
+
+/// What the disk says may be otherwise later.
+fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
+    move |error| StoreError::Retryable { operation, reason: error.to_string() }
+}
+
+/// Does what waits for the disk.
+async fn on_disk<T: Send + 'static>(
+    operation: &'static str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Stored<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed(operation))
+}
+
+#[async_trait]
+impl Objects for FolderBucket {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+        let (folder, path) = (self.folder.clone(), self.path(key));
+        on_disk("PutObject", move || {
+            // Beside the object, so that a reader and a crash see the old object or the new one.
+            let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+            file.write_all(&bytes)?;
+            file.persist(path)?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+        let failed = failed("GetObject");
+        let mut file = match tokio::fs::File::open(self.path(key)).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(&failed)?,
+        };
+        let size = file.metadata().await.map_err(&failed)?.len();
+        let body = async move {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).await.map_err(failed)?;
+            Ok(bytes)
+        };
+        Ok(Some(OpenObject::new(usize::try_from(size).ok(), body)))
+    }
+}
+
+#[async_trait]
+impl Bucket for FolderBucket {
+    async fn remove(&self, key: &str) -> Stored<()> {
+        match tokio::fs::remove_file(self.path(key)).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("DeleteObject")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn list(&self, prefix: &str) -> Stored<Vec<String>> {
+        let (bucket, prefix) = (self.clone(), encoded(prefix));
+        let names = on_disk("ListObjectsV2", move || bucket.names()).await?;
+        let objects = names.iter().filter(|name| name.starts_with(&prefix) && !name.starts_with(UNFINISHED));
+        Ok(objects.map(|name| percent_decode_str(name).decode_utf8_lossy().into_owned()).collect())
+    }
 }

@@ -1,7 +1,7 @@
-//! DynamoDB and S3 in this process, kept in a folder.
+//! DynamoDB, a bucket and S3 in this process, kept in a folder.
 //!
-//! The AWS SDKs talk to them as they are; only their HTTP client is another one, which calls the emulator instead of
-//! a network. What was answered survives a killed process, but not necessarily a power failure.
+//! The AWS SDK talks to DynamoDB as it is; only its HTTP client is another one, which calls the emulator instead of
+//! a network. S3 is for scripts. What was answered survives a killed process, but not necessarily a power failure.
 
 mod access;
 mod bucket;
@@ -10,7 +10,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use bucket::Bucket;
+pub use bucket::FolderBucket;
 pub use server::S3Server;
 pub use table::Table;
 
@@ -55,8 +55,8 @@ pub const SECRET_KEY: &str = "local";
 pub const REGION: &str = "us-east-1";
 
 /// The key pair as the SDKs take it.
-fn credentials() -> aws_credential_types::Credentials {
-    aws_credential_types::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local")
+fn credentials() -> aws_sdk_dynamodb::config::Credentials {
+    aws_sdk_dynamodb::config::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local")
 }
 
 /// Makes `folder`, with all above it, for its owner alone.

@@ -8,12 +8,14 @@ use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use s3s::service::S3Service;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s_fs::FileSystem;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::EmbeddedError;
-use super::bucket::service;
+use super::access::LocalAccess;
+use super::{ACCESS_KEY, EmbeddedError, SECRET_KEY, make_folder};
 
 /// Header that says how a body is signed.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
@@ -28,7 +30,10 @@ pub struct S3Server {
 impl S3Server {
     /// Serves the buckets kept in `folder` on `port` of the loopback interface; 0 takes a free one. Requests may be
     /// unsigned or signed by anybody; only bodies that are signed in chunks must be signed with
-    /// [`super::ACCESS_KEY`]. Buckets are addressed by path.
+    /// [`ACCESS_KEY`]. Buckets are addressed by path.
+    ///
+    /// Keys become paths: no key may be the folder of another (`a` and `a/b`) or have a segment `.` or `..`, and a key has
+    /// at most about 150 bytes.
     ///
     /// # Errors
     /// The folder cannot be written, or the port is taken.
@@ -58,6 +63,19 @@ impl Drop for S3Server {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The emulator over `folder`, for requests signed with our key pair and for unsigned ones.
+fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
+    make_folder(folder)?;
+    let files = FileSystem::new(folder).map_err(|error| EmbeddedError::Refused {
+        what: format!("buckets in {}", folder.display()),
+        reason: format!("{error:?}"),
+    })?;
+    let mut builder = S3ServiceBuilder::new(files);
+    builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+    builder.set_access(LocalAccess { folder: folder.to_owned() });
+    Ok(builder.build())
 }
 
 async fn respond(service: &S3Service, mut request: Request) -> Response {

@@ -7,7 +7,9 @@ use aws_sdk_dynamodb::types::{
     ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
 };
 
-use super::{Bucket, S3Server, Table};
+use ebb_store::{Bucket as _, Objects as _};
+
+use super::{FolderBucket, S3Server, Table};
 
 async fn create_table(client: &aws_sdk_dynamodb::Client) {
     let attribute =
@@ -132,17 +134,70 @@ async fn answered_writes_survive_a_kill() {
 }
 
 #[tokio::test]
-async fn objects_are_there_again_when_their_folder_is_opened_again() {
+async fn objects_are_replaced_listed_and_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let client = Bucket::open(folder.path()).unwrap();
-    client.create_bucket().bucket("ebb").send().await.unwrap();
-    let key = "plans/sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-    client.put_object().bucket("ebb").key(key).body(vec![b'x'; 300_000].into()).send().await.unwrap();
-    let client = Bucket::open(folder.path()).unwrap();
-    let answer = client.get_object().bucket("ebb").key(key).send().await.unwrap();
-    assert_eq!(answer.body.collect().await.unwrap().to_vec().len(), 300_000);
-    let missing = client.get_object().bucket("ebb").key("plans/other").send().await.unwrap_err();
-    assert!(missing.into_service_error().is_no_such_key());
+    let bucket = FolderBucket::open(&folder.path().join("a/b")).unwrap();
+    bucket.put_object("outputs/r/1", vec![1]).await.unwrap();
+    bucket.put_object("outputs/r/1", vec![b'x'; 300_000]).await.unwrap();
+    let bucket = FolderBucket::open(&folder.path().join("a/b")).unwrap();
+    let object = bucket.open_object("outputs/r/1").await.unwrap().unwrap();
+    assert_eq!(object.bytes, Some(300_000));
+    // What is open is read, whatever comes after.
+    bucket.put_object("outputs/r/1", vec![2]).await.unwrap();
+    assert_eq!(object.read().await.unwrap(), vec![b'x'; 300_000]);
+    assert_eq!(bucket.get_object("outputs/r/1").await.unwrap(), Some(vec![2]));
+    assert_eq!(bucket.get_object("outputs/r").await.unwrap(), None);
+
+    for key in ["outputs/r/2", "outputs/r2/1", "outputs/r", "logs/r/1"] {
+        bucket.put_object(key, vec![3]).await.unwrap();
+    }
+    let mut listed = bucket.list("outputs/r/").await.unwrap();
+    listed.sort();
+    assert_eq!(listed, ["outputs/r/1", "outputs/r/2"]);
+    bucket.remove_all("outputs/r/").await.unwrap();
+    bucket.remove("outputs/r/1").await.unwrap();
+    let mut left = bucket.list("").await.unwrap();
+    left.sort();
+    assert_eq!(left, ["logs/r/1", "outputs/r", "outputs/r2/1"]);
+}
+
+#[tokio::test]
+async fn any_key_is_a_file_of_the_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kept, secret) = (folder.path().join("bucket"), folder.path().join("secret"));
+    let bucket = FolderBucket::open(&kept).unwrap();
+    std::fs::write(&secret, "canary").unwrap();
+    let absolute = secret.to_str().unwrap();
+    let keys =
+        [".", "..", "../secret", "a/../../secret", "a//b", "a/", "/", ".new-1", "%2E", "ü\0", absolute];
+    for (number, key) in (0..).zip(keys) {
+        bucket.put_object(key, vec![number]).await.unwrap();
+    }
+    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), keys.len());
+    for (number, key) in (0..).zip(keys) {
+        assert_eq!(bucket.get_object(key).await.unwrap(), Some(vec![number]), "{key}");
+        assert_eq!(
+            bucket.list(key).await.unwrap().iter().filter(|listed| *listed == key).count(),
+            1,
+            "{key}"
+        );
+        bucket.remove(key).await.unwrap();
+    }
+    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0);
+    assert_eq!(std::fs::read(&secret).unwrap(), b"canary");
+    let error = bucket.put_object(&"x".repeat(256), vec![]).await.unwrap_err().to_string();
+    assert!(error.starts_with("PutObject: "), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_crash_has_left_unfinished_is_no_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let bucket = FolderBucket::open(folder.path()).unwrap();
+    bucket.put_object("a", vec![1]).await.unwrap();
+    std::fs::write(folder.path().join(".new-x1"), "half").unwrap();
+    assert_eq!(bucket.list("").await.unwrap(), ["a"]);
+    assert_eq!(FolderBucket::open(folder.path()).unwrap().list("").await.unwrap(), ["a"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 /// Status and body of `curl`'s answer.

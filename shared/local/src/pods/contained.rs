@@ -22,11 +22,14 @@ use ebb_wire::limits::LOG_TAIL;
 use ebb_wire::relay::{Ensure, Script, ScriptInput, WorkName};
 use ebb_wire::runner::{self, Ended, RelayAddress, Report, ReportState, Spec};
 use ebb_wire::value::{SecretRef, Value};
-use futures::StreamExt as _;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
+use tokio::net::unix::pipe;
+use tokio::process::Child;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::containers::{self, Containers, Engine, FOLDER, Sight};
+use super::containers::{self, Containers, EngineError, FOLDER, Sight};
 use super::logs::{self, LogWriter};
 use super::script;
 use super::supervisor::Outcome;
@@ -37,9 +40,11 @@ use super::{PodsError, folder, secrets};
 const GRACE: Duration = Duration::from_secs(10);
 /// After the deadline, which the runner keeps, until we end it.
 const SLACK: Duration = Duration::from_secs(30);
-/// Between two looks at the folder, and at the container.
+/// Between two looks at the folder.
 const LOOK: Duration = Duration::from_millis(25);
-const INSPECT: Duration = Duration::from_millis(100);
+/// Between two looks at the container whose command runs, and whose command has ended.
+const INSPECT: Duration = Duration::from_secs(10);
+const INSPECT_ENDED: Duration = Duration::from_millis(100);
 /// How long the last of the log may take on its way, and a report of a runner that has exited.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long the removal of a container may take whose start was given up.
@@ -51,16 +56,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Trouble(ReasonCode, String);
 
 impl Trouble {
-    fn lost(what: &str) -> impl Fn(bollard::errors::Error) -> Self {
+    fn lost(what: &str) -> impl Fn(EngineError) -> Self {
         move |error| Self(ReasonCode::Lost, format!("{what}: {error}"))
     }
+}
+
+/// The command that a container runs by, what carries what it prints, and the runner's reports.
+struct Started {
+    command: Child,
+    carried: JoinHandle<()>,
+    reports: Reports,
 }
 
 /// Removes the container of a work whose result is on disk. What stays is swept when the state is opened again.
 pub(super) fn remove(work: &Work, containers: &Containers) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime
-        && let Err(error) = runtime.block_on(containers.remove(work))
+        && let Err(error) = runtime.block_on(containers.remove(&containers::name(work)))
     {
         let _ = writeln!(io::stderr(), "{}: {error}", containers::name(work));
     }
@@ -96,7 +108,7 @@ pub(super) fn run(
             }
         };
         match begun {
-            Ok((engine, reports)) => Ok(container.attend(&engine, reports).await),
+            Ok(started) => Ok(container.attend(containers, started).await),
             Err(Trouble(code, message)) => Ok(Outcome::Result(Box::new(Callback::failed(code, &message)))),
         }
     })
@@ -127,14 +139,14 @@ impl Container<'_> {
     /// Removes what was made of the container before its start was given up. An engine that does not answer is not waited
     /// for: containers that never start do nothing, and are swept later.
     async fn give_up(&self, containers: &Containers) {
-        let removed = tokio::time::timeout(REMOVAL, containers.remove(self.work)).await;
+        let removed = tokio::time::timeout(REMOVAL, containers.remove(&self.name)).await;
         if let Ok(Err(error)) = removed {
             let _ = writeln!(io::stderr(), "{}: {error}", self.name);
         }
     }
 
     /// Starts it.
-    async fn begin(&self, containers: &Containers) -> Result<Result<(Engine, Reports), Trouble>, PodsError> {
+    async fn begin(&self, containers: &Containers) -> Result<Result<Started, Trouble>, PodsError> {
         let broken = |error| PodsError::io(&self.work.folder, error);
         let runner = match fs::read(&containers.runner) {
             Ok(runner) => runner,
@@ -159,38 +171,28 @@ impl Container<'_> {
         let reports = serve(listener, token);
         folder::write_whole(&self.work.started(), b"")?;
         let log = LogWriter::create(&self.work.folder).map_err(broken)?;
-        Ok(self.start(containers, &runner, &spec, log).await.map(|engine| (engine, reports)))
+        if let Err(trouble) = self.create(containers, &runner, &spec).await {
+            return Ok(Err(trouble));
+        }
+        let (output, input) = io::pipe().map_err(broken)?;
+        let output = pipe::Receiver::from_owned_fd(output.into()).map_err(broken)?;
+        let command = containers.start(&self.name, input).map_err(PodsError::Spawn)?;
+        Ok(Ok(Started { command, carried: tokio::spawn(carry(output, log)), reports }))
     }
 
-    async fn start(
-        &self,
-        containers: &Containers,
-        runner: &[u8],
-        spec: &[u8],
-        log: LogWriter,
-    ) -> Result<Engine, Trouble> {
-        let unanswered = format!("no containers can be had at {}", containers.host);
-        let engine = containers.connect().await.map_err(Trouble::lost(&unanswered))?;
+    /// Makes it, with its image pulled if it is missing.
+    async fn create(&self, containers: &Containers, runner: &[u8], spec: &[u8]) -> Result<(), Trouble> {
         let image = &self.request.work.image;
-        let mut made = engine.create(self.work, image, runner, spec).await;
-        if made.as_ref().is_err_and(containers::is_missing) {
-            engine.pull(image).await.map_err(|error| {
-                Trouble(ReasonCode::ImagePull, format!("the image {image:?} cannot be had: {error}"))
-            })?;
-            made = engine.create(self.work, image, runner, spec).await;
+        let Err(first) = containers.create(self.work, image, runner, spec).await else { return Ok(()) };
+        containers.answers().await.map_err(Trouble::lost("no containers can be had"))?;
+        let unmade = Trouble::lost("the container cannot be made");
+        if containers.has(image).await {
+            return Err(unmade(first));
         }
-        made.map_err(Trouble::lost("the container cannot be made"))?;
-        let attached = engine.attach(&self.name).await;
-        let mut output = attached.map_err(Trouble::lost("the container's output cannot be had"))?.output;
-        tokio::spawn(async move {
-            let mut log = log;
-            while let Some(Ok(piece)) = output.next().await {
-                // A full disk must not stop the script.
-                let _ = log.push(piece.as_ref());
-            }
-        });
-        engine.start(&self.name).await.map_err(Trouble::lost("the container does not start"))?;
-        Ok(engine)
+        containers.pull(image).await.map_err(|error| {
+            Trouble(ReasonCode::ImagePull, format!("the image {image:?} cannot be had: {error}"))
+        })?;
+        containers.create(self.work, image, runner, spec).await.map_err(unmade)
     }
 
     /// What the runner reads.
@@ -220,33 +222,40 @@ impl Container<'_> {
     }
 
     /// Stays with it until it has ended.
-    async fn attend(&self, engine: &Engine, mut reports: Reports) -> Outcome {
+    async fn attend(&self, containers: &Containers, started: Started) -> Outcome {
+        let Started { mut command, carried, mut reports } = started;
         let begun = Instant::now();
         let deadline = begun.checked_add(Duration::from_millis(self.request.timeout_ms) + GRACE + SLACK);
         let mut reported = None;
         let mut killed_at: Option<Option<Instant>> = None;
-        let (mut looked, mut answered) = (begun, begun);
+        let (mut is_told, mut is_attached) = (false, true);
+        let (mut look_at, mut answered) = (begun + INSPECT, begun);
         let sight = loop {
             tokio::select! {
                 Some(ended) = reports.recv(), if reported.is_none() => reported = Some(ended),
+                // How it went is known by the container.
+                _ = command.wait(), if is_attached => (is_attached, look_at) = (false, Instant::now()),
                 () = tokio::time::sleep(LOOK) => {}
             }
             let now = Instant::now();
             if killed_at.is_none()
                 && let Some(asked) = self.cancellation()
             {
-                // It may have ended already.
-                let _ = engine.terminate(&self.name).await;
                 killed_at = Some(now.checked_add(Duration::from_millis(asked.grace_ms)));
             }
+            if killed_at.is_some() && !is_told {
+                // It may be about to start, or have ended already.
+                is_told = containers.terminate(&self.name).await.is_ok();
+            }
             let is_late = killed_at.flatten().or(deadline).is_some_and(|until| now >= until);
-            if is_late && engine.remove(&self.name).await.is_ok() {
+            if is_late && containers.remove(&self.name).await.is_ok() {
                 break Sight::Gone;
             }
-            if now.duration_since(looked) >= INSPECT || reported.is_some() {
-                looked = now;
-                match engine.look(&self.name).await {
+            if now >= look_at {
+                look_at = now + if is_attached { INSPECT } else { INSPECT_ENDED };
+                match containers.look(&self.name).await {
                     Ok(Sight::Runs) => answered = now,
+                    Ok(Sight::Made) if is_attached => answered = now,
                     Ok(over) => break over,
                     Err(_) if now.duration_since(answered) < PATIENCE => {}
                     Err(error) => {
@@ -256,6 +265,8 @@ impl Container<'_> {
                 }
             }
         };
+        // The rest of the log is on its way, too.
+        let _ = tokio::time::timeout(DRAIN, carried).await;
         // What it has said last is on its way.
         if reported.is_none() && sight != Sight::Gone {
             reported = tokio::time::timeout(DRAIN, reports.recv()).await.unwrap_or(None);
@@ -269,7 +280,7 @@ impl Container<'_> {
         }
         let mut result = match reported {
             Some(ended) => self.keep(ended),
-            None => unreported(&sight, deadline.is_some_and(|deadline| Instant::now() >= deadline)),
+            None => self.unreported(sight, deadline.is_some_and(|deadline| Instant::now() >= deadline)),
         };
         result.took_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
         result.log.get_or_insert_with(|| logs::tail_text(&self.work.folder, LOG_TAIL));
@@ -291,6 +302,27 @@ impl Container<'_> {
         }
         result
     }
+
+    /// What is known of the end of a container whose runner has said nothing.
+    fn unreported(&self, sight: Sight, is_late: bool) -> Callback {
+        let lost = |message: &str| Callback::failed(ReasonCode::Lost, message);
+        match sight {
+            Sight::Made => {
+                let why = logs::tail_text(&self.work.folder, LOG_TAIL);
+                lost(&format!("the container does not start: {}", why.trim()))
+            }
+            Sight::Ended { out_of_memory: true, .. } => {
+                Callback::failed(ReasonCode::OutOfMemory, "it needed more memory than it may have")
+            }
+            Sight::Ended { exit_code, .. } => {
+                lost(&format!("it has ended with {exit_code} and without a result"))
+            }
+            _ if is_late => {
+                Callback::failed(ReasonCode::Timeout, "it took longer than it may, and did not end")
+            }
+            _ => lost("its container is not there any more"),
+        }
+    }
 }
 
 fn keep_secret(
@@ -305,17 +337,12 @@ fn keep_secret(
     Ok(SecretRef { cluster: None, namespace: None, name, key })
 }
 
-/// What is known of the end of a container whose runner has said nothing.
-fn unreported(sight: &Sight, is_late: bool) -> Callback {
-    match sight {
-        Sight::Ended { out_of_memory: true, .. } => {
-            Callback::failed(ReasonCode::OutOfMemory, "it needed more memory than it may have")
-        }
-        Sight::Ended { exit_code, .. } => {
-            Callback::failed(ReasonCode::Lost, &format!("it has ended with {exit_code} and without a result"))
-        }
-        _ if is_late => Callback::failed(ReasonCode::Timeout, "it took longer than it may, and did not end"),
-        _ => Callback::failed(ReasonCode::Lost, "its container is not there any more"),
+/// Carries what the container prints to the log.
+async fn carry(mut output: pipe::Receiver, mut log: LogWriter) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = output.read(&mut buffer).await {
+        // A full disk must not stop the script.
+        let _ = log.push(&buffer[..count]);
     }
 }
 

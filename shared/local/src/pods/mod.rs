@@ -60,7 +60,7 @@ pub enum PodsError {
         "{0:?} is no name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
     )]
     SecretName(String),
-    /// A container cannot be removed.
+    /// No engine of containers does what it is asked for.
     #[error("containers: {0}")]
     Containers(String),
     /// No supervisor process can be started.

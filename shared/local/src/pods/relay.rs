@@ -19,7 +19,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
-use super::{Containers, PodsError, deliver, folder, logs, secrets, start, strays, supervisor, watchdog};
+use super::{
+    Containers, PodsError, containers, deliver, folder, logs, secrets, start, strays, supervisor, watchdog,
+};
 
 /// What lower tries get between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
@@ -307,8 +309,11 @@ impl Inner {
     /// Says what became of work whose supervisor ended without saying so, after killing what it may have left. The
     /// caller holds the unit's lock.
     async fn settle_vanished(&self, work: &Work) -> Result<(), PodsError> {
-        if let Some(containers) = &self.options.containers {
-            containers.remove(work).await.map_err(|error| PodsError::Containers(error.to_string()))?;
+        let around: Option<Surroundings> = folder::read_json(&work.surroundings())?;
+        // Of the engine that it was started by.
+        if let Some(containers) = around.and_then(|around| around.containers) {
+            let removed = containers.remove(&containers::name(work)).await;
+            removed.map_err(|error| PodsError::Containers(error.to_string()))?;
         }
         let marks = work.process_marks();
         let left = tokio::task::spawn_blocking(move || strays::kill_marked(&marks)).await.unwrap_or(0);

@@ -36,7 +36,6 @@ pub(super) async fn start(
         .arg0("ebb")
         .arg(supervisor::ARGUMENT)
         .arg(&work.folder)
-        .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(lock))
         .stdout(match around.life {
@@ -44,6 +43,10 @@ pub(super) async fn start(
             Life::OfStarter { .. } => Stdio::piped(),
         })
         .stderr(Stdio::from(errors));
+    // A script could read it there. Containers have one of their own, and the engine's command goes by ours.
+    if around.containers.is_none() {
+        command.env_clear();
+    }
     tokio::process::Command::from(command).spawn().map(Some).map_err(PodsError::Spawn)
 }
 

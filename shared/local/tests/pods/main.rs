@@ -3,7 +3,6 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod ends;
-mod engine;
 mod isolation;
 mod names;
 mod once;
@@ -28,7 +27,6 @@ fn main() {
     let tests = tests! {
         ends: exit_codes signals deadline_of_the_deaf daemons_die not_after_is_kept long_log last_line
             not_startable cancel_kills cancel_with_grace cancel_of_the_ended;
-        engine: cancel_during_a_pull deadline_during_a_pull;
         isolation: tmp_is_private declared_paths_anywhere same_paths_at_once nothing_left_on_the_host
             machine_files_stay_readable state_is_hidden environment_is_clean interpreters;
         names: ensure_is_idempotent many_at_once cancel_before_ensure higher_tries_replace_lower

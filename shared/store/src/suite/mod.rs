@@ -29,6 +29,7 @@ mod transactions;
 mod world;
 
 pub use dynamodb_local::DynamoDbLocal;
+pub use world::s3_bucket;
 
 use world::World;
 

@@ -1,6 +1,7 @@
 //! A table and a bucket for one test, and values to fill them with.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::runtime::Runtime;
 
 use super::proxy::Proxy;
 use super::{Differences, Table};
-use crate::{Bucket, Dynamo, Meter, MoveTarget as _, NewRun, PatchRun as _, Patched, RunFacts, RunHead};
+use crate::{Dynamo, Meter, MoveTarget as _, NewRun, PatchRun as _, Patched, RunFacts, RunHead, S3Bucket};
 use crate::{Store, TargetHead, Tombstone, Transition, table};
 
 /// Tells the tables of a test program apart.
@@ -53,21 +54,8 @@ impl World {
         table::create(&dynamodb, &name).await.unwrap();
         table::create(&dynamodb, &name).await.unwrap();
 
-        let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder.path()).unwrap());
-        service.set_auth(SimpleAuth::from_single("test", "test"));
-        let s3 = aws_sdk_s3::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(aws_sdk_s3::config::Region::new("us-east-1"))
-            .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-            .endpoint_url("http://s3.test")
-            .force_path_style(true)
-            .http_client(s3s_aws::Client::from(service.build()))
-            .build();
-        let s3 = aws_sdk_s3::Client::from_conf(s3);
-        s3.create_bucket().bucket("ebb").send().await.unwrap();
-
         let meter = Arc::new(Meter::new());
-        let store = Store::new(Dynamo::new(dynamodb, name), Bucket::new(s3, "ebb"));
+        let store = Store::new(Dynamo::new(dynamodb, name), Arc::new(s3_bucket(folder.path()).await));
         let store = store.metered(Arc::clone(&meter));
         Self {
             store,
@@ -116,6 +104,25 @@ impl World {
         let request = dynamo.client().get_item().table_name(dynamo.table()).consistent_read(true);
         request.key("pk", text(partition)).key("sk", text(sort)).send().await.unwrap().item
     }
+}
+
+/// Opens the bucket `ebb` of an S3 in this process, which keeps it in `folder`. Makes it if it is missing.
+pub async fn s3_bucket(folder: &Path) -> S3Bucket {
+    let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
+    service.set_auth(SimpleAuth::from_single("test", "test"));
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(aws_sdk_s3::config::Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .endpoint_url("http://s3.test")
+        .force_path_style(true)
+        .http_client(s3s_aws::Client::from(service.build()))
+        .build();
+    let client = aws_sdk_s3::Client::from_conf(config);
+    if client.head_bucket().bucket("ebb").send().await.is_err() {
+        client.create_bucket().bucket("ebb").send().await.unwrap();
+    }
+    S3Bucket::new(client, "ebb")
 }
 
 /// A client that repeats what it has to as often as any, but does not pause for long.

@@ -16,9 +16,10 @@ use ebb_flow::observe::{Came, Function, Telemetry};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::{Env, Warm};
 use ebb_lambda::EmfLines;
-use ebb_local::embedded::{Bucket, Table};
+use ebb_local::embedded::Table;
 use ebb_outbound::{Call, CallError, Request, Response};
-use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store, TableSpec, item_size};
+use ebb_store::suite::s3_bucket;
+use ebb_store::{Dynamo, Meter, ReadTarget as _, S3Bucket, Store, TableSpec, item_size};
 use ebb_tests::lines::Lines;
 use ebb_tests::still::{Messages, Numbers, Time};
 use ebb_tests::surroundings::{self, NoCluster};
@@ -163,11 +164,10 @@ pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Res
     let folder = tempfile::tempdir()?;
     let (dynamo, objects) = (Table::memory()?, Objects::default());
     ebb_store::table::create(&dynamo, NAME_OF_ALL).await?;
-    let s3 = Bucket::open(folder.path())?;
-    s3.create_bucket().bucket(NAME_OF_ALL).send().await?;
-    let s3 = aws_sdk_s3::Client::from_conf(s3.config().to_builder().interceptor(objects.clone()).build());
-    let unmetered =
-        Store::new(Dynamo::new(dynamo.clone(), NAME_OF_ALL), StoreBucket::new(s3.clone(), NAME_OF_ALL));
+    let bucket = s3_bucket(folder.path()).await;
+    let s3 = bucket.client().config().to_builder().interceptor(objects.clone()).build();
+    let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(s3), bucket.name());
+    let unmetered = Store::new(Dynamo::new(dynamo.clone(), NAME_OF_ALL), Arc::new(bucket.clone()));
     let meter = Arc::new(Meter::new());
     let store = Arc::new(unmetered.clone().metered(meter.clone()));
     let (clock, servers) = (Arc::new(Time::at(THEN)), Servers::default());
@@ -202,7 +202,7 @@ pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Res
     let idle_read_units = meter.take().read_units;
     let begun = lines.text().len();
     let idle_log_bytes = begun - before;
-    let published_bytes = in_bucket(&s3).await?;
+    let published_bytes = in_bucket(&bucket).await?;
     objects.puts.store(0, Ordering::Relaxed);
     let unit_ms = u64::from(arguments.unit_seconds) * 1_000;
     let (plugins, store, dealt_with) = (store.clone(), unmetered, 0);
@@ -230,7 +230,7 @@ pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Res
     world.deal().await?;
     let (figures, calls) = (meter.take(), (&objects.puts, &objects.gets));
     let (puts, gets) = (calls.0.load(Ordering::Relaxed), calls.1.load(Ordering::Relaxed));
-    let kept = (in_table(&dynamo).await?, in_bucket(&s3).await? - published_bytes);
+    let kept = (in_table(&dynamo).await?, in_bucket(&bucket).await? - published_bytes);
     let log_bytes = lines.text().len() - begun;
     world.clock.pass(stack.retention_days * DAY);
     outlive(&dynamo, world.clock.now()).await?;
@@ -243,7 +243,7 @@ pub(crate) async fn counted(arguments: &Arguments, stack: &Stack) -> anyhow::Res
         read_units: of_removal.read_units,
         lists: objects.puts.load(Ordering::Relaxed),
     };
-    let stays = (in_table(&dynamo).await?, in_bucket(&s3).await? - published_bytes);
+    let stays = (in_table(&dynamo).await?, in_bucket(&bucket).await? - published_bytes);
     Ok(Life {
         units: 2 * u64::from(arguments.units),
         // A refused condition is paid for, and no table reports it.
@@ -297,8 +297,8 @@ async fn outlive(dynamo: &aws_sdk_dynamodb::Client, now: ebb_engine::Timestamp) 
     Ok(())
 }
 
-async fn in_bucket(s3: &aws_sdk_s3::Client) -> anyhow::Result<i64> {
-    let listed = s3.list_objects_v2().bucket(NAME_OF_ALL).send().await?;
+async fn in_bucket(bucket: &S3Bucket) -> anyhow::Result<i64> {
+    let listed = bucket.client().list_objects_v2().bucket(bucket.name()).send().await?;
     Ok(listed.contents().iter().filter_map(|object| object.size()).sum())
 }
 

@@ -13,14 +13,14 @@ use ebb_engine::Millis;
 use ebb_flow::ports::Message;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, Warm};
-use ebb_local::embedded::{Bucket, Table};
+use ebb_local::embedded::Table;
 use ebb_outbound::{Call, CallError, Request, Response};
-use ebb_store::{Bucket as StoreBucket, Dynamo, Store};
+use ebb_store::suite::s3_bucket;
+use ebb_store::{Dynamo, S3Bucket, Store};
 use ebb_tests::surroundings::{self, NoCluster, Traffic};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(crate) const TABLE: &str = "ebb";
-pub(crate) const BUCKET: &str = "ebb";
 /// Bytes of outputs of each unit; they are in the bucket.
 const OUTPUT: usize = 4 << 10;
 /// No sweep looks while something is measured.
@@ -80,15 +80,14 @@ impl World {
         let requests = Requests::default();
         let dynamo = Table::open(&folder.join("table"))?;
         ebb_store::table::create(&dynamo, TABLE).await?;
-        let bucket = Bucket::open(&folder.join("bucket"))?;
-        if bucket.head_bucket().bucket(BUCKET).send().await.is_err() {
-            bucket.create_bucket().bucket(BUCKET).send().await?;
-        }
+        let objects = folder.join("bucket");
+        std::fs::create_dir_all(&objects)?;
+        let bucket = s3_bucket(&objects).await;
         let counted = dynamo.config().to_builder().interceptor(requests.clone()).build();
         let counted = aws_sdk_dynamodb::Client::from_conf(counted);
-        let bucket = bucket.config().to_builder().interceptor(requests.clone()).build();
-        let bucket = aws_sdk_s3::Client::from_conf(bucket);
-        let store = Arc::new(Store::new(Dynamo::new(counted, TABLE), StoreBucket::new(bucket, BUCKET)));
+        let client = bucket.client().config().to_builder().interceptor(requests.clone()).build();
+        let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(client), bucket.name());
+        let store = Arc::new(Store::new(Dynamo::new(counted, TABLE), Arc::new(bucket)));
         let (queue, traffic, messages) = surroundings::channel();
         let env = Arc::new(Env {
             store: store.clone(),
