@@ -301,6 +301,7 @@ impl Fleet {
             digest: ebb_wire::id::digest(document.as_bytes()),
             document,
             created: runtime.now(),
+            withdrawn: None,
         };
         table.state().plugins.insert((item.name.clone(), item.version.clone()), item);
         let (own, schedule) = (runtime.clone(), Arc::clone(&functions));

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
-    Due, Expiry, HolderEntry, ListPage, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord,
-    Objects, OpenObject, PatchRun, Patched, Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult,
-    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList,
-    Tombstone, Transition, WritePlugins,
+    Due, Expiry, ListPage, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Objects,
+    OpenObject, PatchRun, Patched, Plans, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords,
+    ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Tombstone, Transition, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
@@ -329,12 +328,13 @@ impl ReadPlugins for Table {
     }
 
     async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>> {
-        let all = self.list_plugins().await?;
-        Ok(all.into_iter().filter(|plugin| plugin.name == name).collect())
+        let named = |plugin: &&PluginItem| plugin.name == name;
+        self.read(|state| state.plugins.values().filter(named).cloned().collect()).await
     }
 
     async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
-        self.read(|state| state.plugins.values().cloned().collect()).await
+        let listed = |plugin: &&PluginItem| plugin.withdrawn.is_none();
+        self.read(|state| state.plugins.values().filter(listed).cloned().collect()).await
     }
 }
 
@@ -352,62 +352,28 @@ impl NoteExpiry for Table {
 }
 
 #[async_trait]
-impl PluginHolders for Table {
-    async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()> {
-        for (plugin, holder) in holders {
-            let life = ebb_wire::id::life(&holder.kind, &holder.name, &holder.uid);
-            self.write("PutItem", |state| {
-                state.holders.insert((plugin.clone(), life.clone()), holder.clone());
-                ((), || format!("{plugin} held by {life}"))
-            })
-            .await?;
-        }
-        Ok(())
-    }
-
-    async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()> {
-        for plugin in plugins {
-            self.write("DeleteItem", |state| {
-                state.holders.remove(&(plugin.clone(), life.to_owned()));
-                ((), || format!("{plugin} released by {life}"))
-            })
-            .await?;
-        }
-        Ok(())
-    }
-
-    async fn list_holders(
-        &self,
-        plugin: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Stored<Vec<HolderEntry>> {
-        self.read(|state| {
-            let of_plugin = state.holders.iter().filter(|((of, _), _)| of == plugin);
-            let later = of_plugin.filter(|((_, life), _)| after.is_none_or(|after| life.as_str() > after));
-            let entries = later
-                .map(|((_, life), holder)| HolderEntry { life: life.clone(), holder: Ok(holder.clone()) });
-            entries.take(limit).collect()
-        })
-        .await
-    }
-}
-
-#[async_trait]
 impl WritePlugins for Table {
     async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool> {
         self.write("PutItem", |state| {
             let key = (plugin.name.clone(), plugin.version.clone());
-            let new = !state.plugins.contains_key(&key);
-            state.plugins.entry(key).or_insert_with(|| plugin.clone());
-            (new, || "plugin".to_owned())
+            let same = |known: &PluginItem| known.withdrawn.is_some() && known.digest == plugin.digest;
+            let written = state.plugins.get(&key).is_none_or(same);
+            if written {
+                state.plugins.insert(key, plugin.clone());
+            }
+            (written, || "plugin".to_owned())
         })
         .await
     }
 
-    async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool> {
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool> {
         let key = (name.to_owned(), version.to_owned());
-        self.write("DeleteItem", |state| (state.plugins.remove(&key).is_some(), || "plugin".to_owned())).await
+        self.write("UpdateItem", |state| {
+            let known = state.plugins.get_mut(&key).filter(|plugin| plugin.withdrawn.is_none());
+            let written = known.map(|plugin| plugin.withdrawn = Some(at)).is_some();
+            (written, || "plugin".to_owned())
+        })
+        .await
     }
 }
 

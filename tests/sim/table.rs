@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_store::{Due, Expiry, Mark, PluginHolder, PluginItem, RunHead, StoreError, TargetHead};
+use ebb_store::{Due, Expiry, Mark, PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
 use ebb_wire::record::Record;
 
@@ -57,8 +57,6 @@ pub struct State {
     pub plans: BTreeMap<String, Vec<u8>>,
     /// Plugins by name and version.
     pub plugins: BTreeMap<(String, String), PluginItem>,
-    /// Which lives hold which plugin versions: by version and life.
-    pub holders: BTreeMap<(String, String), PluginHolder>,
     /// The removal times of the stored data of lives.
     pub expiries: BTreeMap<String, Expiry>,
     /// The bucket.

@@ -161,6 +161,7 @@ impl World {
                 digest: ebb_wire::id::digest(document.as_bytes()),
                 document,
                 created: runtime.now(),
+                withdrawn: None,
             };
             table.state().plugins.insert((plugin.name.clone(), plugin.version.clone()), plugin);
         }

@@ -193,7 +193,7 @@ impl Client {
         Ok((publication, self.parse(response).await?))
     }
 
-    /// Deletes one version.
+    /// Withdraws one version.
     pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), ClientError> {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }

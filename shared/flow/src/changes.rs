@@ -31,16 +31,20 @@ impl PinnedVersions<'_> {
     /// Writes them into a document.
     pub fn apply(self, sandbox: &mut Sandbox) {
         for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
-            let plugin = resource.plugin.value.as_str();
-            resource.version = match self {
-                Self::Latest => None,
-                Self::OfPlan(plan) => {
-                    let held = plan.resources.get(&resource.name.value);
-                    held.and_then(|held| version_of(&held.plugin, plugin))
-                }
-                Self::Listed(list) => list.iter().find_map(|held| version_of(held, plugin)),
-            };
+            let held = self.held(&resource.name.value, &resource.plugin.value);
+            resource.version = held.into_iter().next();
         }
+    }
+
+    /// Returns the versions of `plugin` that `resource` of the living target has, or may have. It keeps them if they are
+    /// withdrawn.
+    pub fn held(self, resource: &str, plugin: &str) -> Vec<semver::Version> {
+        let held: Vec<&String> = match self {
+            Self::Latest => Vec::new(),
+            Self::OfPlan(plan) => plan.resources.get(resource).map(|held| &held.plugin).into_iter().collect(),
+            Self::Listed(list) => list.iter().collect(),
+        };
+        held.into_iter().filter_map(|held| version_of(held, plugin)).collect()
     }
 }
 

@@ -9,9 +9,8 @@ use ebb_outbound::Call;
 use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
-    ListTargets, Marks, MoveTarget, NoteExpiry, NoteRecord, Objects, PatchRun, Plans, PluginHolders,
-    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError,
-    WritePlugins,
+    ListTargets, Marks, MoveTarget, NoteExpiry, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::sign::Keys;
@@ -33,7 +32,6 @@ pub trait DriveStore:
     + ReadTarget
     + MoveTarget
     + Plans
-    + PluginHolders
     + NoteExpiry
     + Objects
     + Marks
@@ -48,7 +46,6 @@ impl<T> DriveStore for T where
         + ReadTarget
         + MoveTarget
         + Plans
-        + PluginHolders
         + NoteExpiry
         + Objects
         + Marks

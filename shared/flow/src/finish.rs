@@ -11,7 +11,6 @@ use ebb_wire::id::{self, RunId};
 use crate::drive::Work;
 use crate::env::{Env, Loaded};
 use crate::error::FlowError;
-use crate::holders;
 use crate::inputs::Memory;
 use crate::observe;
 use crate::ports::Message;
@@ -315,9 +314,6 @@ pub async fn begin(
     teller: Teller,
 ) -> Result<Option<Work>, FlowError> {
     let is_gone = begun.is_none() && target.phase == TargetPhase::Gone;
-    if is_gone {
-        holders::release(env, target).await;
-    }
     if target.tell.is_some() {
         // The run or the target is due, should this be lost.
         send_outcome(env, target, teller).await;

@@ -29,7 +29,6 @@ pub mod error;
 mod evidence;
 pub mod finish;
 pub mod follow_up;
-pub mod holders;
 pub mod http;
 pub mod inputs;
 mod objects;

@@ -24,7 +24,6 @@ use crate::env::{Env, Loaded};
 use crate::error::FlowError;
 use crate::finish::{self, Teller};
 use crate::follow_up::FollowUp;
-use crate::holders;
 use crate::offload::offload;
 use crate::retention;
 use crate::settle;
@@ -165,7 +164,6 @@ async fn try_create(
         };
         match (decision, seen) {
             (Creation::Begin(step), seen) if !undelivered || seen.is_none() => {
-                hold(env, event, plan).await?;
                 let target = fresh(env, event, plan, seen.as_ref());
                 let (mut transition, begun) = finish::transition(env, &target, step, &plan.loaded, None);
                 transition.seen = seen.as_ref().map(|target| target.version);
@@ -179,7 +177,6 @@ async fn try_create(
             }
             // The platform has not accepted yet that the former one is gone: this one comes after that.
             (Creation::Wait | Creation::Begin(_), Some(target)) => {
-                hold(env, event, plan).await?;
                 let mut after = target.clone();
                 after.version += 1;
                 after.waiting = Some(Waiting {
@@ -279,10 +276,6 @@ fn stale(event: &Lifecycle) -> NotTaken {
     NotTaken::Conflict("stale", text)
 }
 
-async fn hold(env: &Env, event: &Lifecycle, plan: &Compiled) -> Result<(), FlowError> {
-    holders::hold(env, (&event.kind, &event.name, &event.uid), &plan.loaded.plan, env.now()).await
-}
-
 fn fresh(env: &Env, event: &Lifecycle, plan: &Compiled, seen: Option<&TargetHead>) -> TargetHead {
     let now = env.now();
     TargetHead {
@@ -360,7 +353,7 @@ pub async fn compile_document(
         return Ok(Err(error.into()));
     }
     versions.apply(&mut sandbox);
-    let (found, errors) = find_plugins(plugins, &sandbox).await?;
+    let (found, errors) = find_plugins(plugins, &sandbox, versions).await?;
     if errors.has_errors() {
         return Ok(Err(errors.sorted()));
     }
@@ -407,11 +400,12 @@ type Found = BTreeMap<String, Arc<PublishedPlugin>>;
 /// Requests for plugins that are under way at once.
 const PLUGIN_READS: usize = 16;
 
-/// Finds the published plugin of each resource. Each name is listed once, and each version read and parsed once,
-/// however many resources have it.
+/// Finds the published plugin of each resource, or the withdrawn one that a living target `pinned`. Each name is listed
+/// once, and each version read and parsed once, however many resources have it.
 async fn find_plugins(
     plugins: &dyn ReadPlugins,
     sandbox: &Sandbox,
+    pinned: PinnedVersions<'_>,
 ) -> Result<(Found, Diagnostics), FlowError> {
     let mut errors = Diagnostics::new();
     let wrong = |resource: &ResourceDoc, code, text: String| {
@@ -422,11 +416,18 @@ async fn find_plugins(
     let mut wanted: BTreeMap<(&str, &semver::Version), Vec<&ResourceDoc>> = BTreeMap::new();
     for resource in &sandbox.resources {
         let name = resource.plugin.value.as_str();
-        let versions = versions.get(name).map(Vec::as_slice).unwrap_or_default();
-        if versions.is_empty() && compile::is_built_in(resource) {
+        let Some(versions) = versions.get(name) else { continue };
+        let Versions { published: usable, withdrawn } = versions;
+        let held = pinned.held(&resource.name.value, name);
+        let kept = withdrawn.iter().find(|one| resource.version.as_ref() == Some(*one) && held.contains(one));
+        if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(kept) {
+            wanted.entry((name, version)).or_default().push(resource);
             continue;
         }
-        if versions.is_empty() {
+        if usable.is_empty() && compile::is_built_in(resource) {
+            continue;
+        }
+        if usable.is_empty() && withdrawn.is_empty() {
             let all = match published.take() {
                 Some(all) => all,
                 None => plugins.list_plugins().await?,
@@ -439,17 +440,9 @@ async fn find_plugins(
             };
             let error = wrong(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
             errors.push(error.help(help));
-            continue;
-        }
-        match resolve_version(resource.version.as_ref(), versions) {
-            Some(version) => wanted.entry((name, version)).or_default().push(resource),
-            None => {
-                let asked = resource.version.as_ref().map(ToString::to_string).unwrap_or_default();
-                let list: Vec<String> = versions.iter().map(ToString::to_string).collect();
-                let error =
-                    wrong(resource, "unknown-version", format!("plugin {name:?} has no version {asked}"));
-                errors.push(error.help(format!("published: {}", list.join(", "))));
-            }
+        } else {
+            let (code, text) = versions.none_for(resource);
+            errors.push(wrong(resource, code, text).help(versions.help()));
         }
     }
     let reads = wanted.into_iter().map(|((name, version), resources)| {
@@ -466,7 +459,7 @@ async fn find_plugins(
         let Some(first) = resources.first() else { continue };
         let stored = format!("{name}@{version}");
         let Some(item) = item else {
-            errors.push(wrong(first, "unknown-version", format!("plugin {stored} was withdrawn just now")));
+            errors.push(wrong(first, "unknown-version", format!("plugin {stored} is not in the table")));
             continue;
         };
         let (source, text) = (stored.clone(), item.document);
@@ -485,17 +478,56 @@ async fn find_plugins(
     Ok((found, errors))
 }
 
-/// Returns the published versions of each plugin that a sandbox names.
+/// The versions of a plugin.
+struct Versions {
+    published: Vec<semver::Version>,
+    withdrawn: Vec<semver::Version>,
+}
+
+impl Versions {
+    /// Returns the code and the text of the error that none of them can be used for a resource.
+    fn none_for(&self, resource: &ResourceDoc) -> (&'static str, String) {
+        let name = &resource.plugin.value;
+        match &resource.version {
+            Some(version) if self.withdrawn.contains(version) => {
+                ("withdrawn-version", format!("plugin {name}@{version} was withdrawn"))
+            }
+            Some(version) => ("unknown-version", format!("plugin {name:?} has no version {version}")),
+            None => {
+                let all = listed(&self.withdrawn);
+                ("withdrawn-version", format!("all versions of plugin {name:?} were withdrawn: {all}"))
+            }
+        }
+    }
+
+    fn help(&self) -> String {
+        match self.published.as_slice() {
+            [] => "publish another version: ebb plugin apply -f FILE".to_owned(),
+            published => format!("published: {}", listed(published)),
+        }
+    }
+}
+
+fn listed(versions: &[semver::Version]) -> String {
+    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the versions of each plugin that a sandbox names.
 async fn list_versions<'a>(
     plugins: &dyn ReadPlugins,
     sandbox: &'a Sandbox,
-) -> Result<BTreeMap<&'a str, Vec<semver::Version>>, StoreError> {
+) -> Result<BTreeMap<&'a str, Versions>, StoreError> {
     let names: BTreeSet<&str> =
         sandbox.resources.iter().map(|resource| resource.plugin.value.as_str()).collect();
     let lists = names.into_iter().map(|name| {
         async move {
             let listed = plugins.list_versions(name).await?;
-            Ok((name, listed.iter().filter_map(|item| item.version.parse().ok()).collect()))
+            let (withdrawn, published): (Vec<_>, Vec<_>) =
+                listed.iter().partition(|item| item.withdrawn.is_some());
+            let parsed = |items: Vec<&PluginItem>| {
+                items.into_iter().filter_map(|item| item.version.parse().ok()).collect()
+            };
+            Ok((name, Versions { published: parsed(published), withdrawn: parsed(withdrawn) }))
         }
         .boxed()
     });
@@ -544,16 +576,13 @@ async fn begin_delete(
             (Deletion::Unqueue, Some(target), _) => {
                 let mut after = target.clone();
                 after.version += 1;
-                let waiting = after.waiting.take();
-                if let Some(waiting) = &waiting {
-                    retention::note_waiting(env, &target, waiting).await?;
+                if let Some(waiting) = after.waiting.take() {
+                    retention::note_waiting(env, &target, &waiting).await?;
                 }
                 let tombstone = Some(retention::tombstone(env, uid, env.now()));
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
-                    let plugins = waiting.map(|waiting| waiting.plugins).unwrap_or_default();
-                    holders::release_life(env, kind, name, uid, &plugins).await;
                     return Ok(FollowUp::default());
                 }
             }

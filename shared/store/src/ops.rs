@@ -203,65 +203,30 @@ pub struct PluginItem {
     pub document: String,
     /// When it was published.
     pub created: Timestamp,
+    /// When it was withdrawn. New targets do not use a withdrawn version; those that have it keep it.
+    pub withdrawn: Option<Timestamp>,
 }
 
 /// Reads published plugins (`GetItem`, `Query`).
 #[async_trait]
 pub trait ReadPlugins: Send + Sync {
-    /// One version.
+    /// One version, also a withdrawn one.
     async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>>;
-    /// All versions of one plugin, without documents, in no order.
+    /// All versions of one plugin, the withdrawn ones included, without documents, in no order.
     async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>>;
-    /// All versions of all plugins, without documents.
+    /// All versions of all plugins that are not withdrawn, without documents.
     async fn list_plugins(&self) -> Stored<Vec<PluginItem>>;
 }
 
-/// Publishes and withdraws plugins (`PutItem`, `DeleteItem`).
+/// Publishes and withdraws plugins (`PutItem`, `UpdateItem`).
 #[async_trait]
 pub trait WritePlugins: Send + Sync {
-    /// Publishes a version; false: it exists already, and nothing was written.
+    /// Publishes a version; false: it exists already, and nothing was written. A withdrawn one is published again if the
+    /// document is the same.
     async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool>;
-    /// Withdraws a version; false: there was none.
-    async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool>;
-}
-
-/// A life that holds a plugin version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginHolder {
-    /// The target's kind.
-    pub kind: String,
-    /// The target's name.
-    pub name: String,
-    /// Identity of the life.
-    pub uid: String,
-    /// The first resources that hold the version, by name.
-    pub resources: Vec<String>,
-    /// The target's cluster; `None`: the default one.
-    pub cluster: Option<String>,
-    /// When this was written.
-    pub since: Timestamp,
-}
-
-/// An entry of a life that holds a plugin version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HolderEntry {
-    /// The short name of the life.
-    pub life: String,
-    /// The holder, or the reason why the entry cannot be read.
-    pub holder: Result<PluginHolder, String>,
-}
-
-/// Which lives hold a plugin version, `NAME@VERSION` (`PutItem`, `DeleteItem`, `Query`). An entry is written before
-/// its target and removed after the target is gone, so an entry alone does not prove that its life lasts.
-#[async_trait]
-pub trait PluginHolders: Send + Sync {
-    /// Notes that lives hold versions.
-    async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()>;
-    /// Removes the entries of a life. Entries that do not exist are not an error.
-    async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()>;
-    /// At most `limit` entries of a version, by life; `after` is the life of the last one of the page before.
-    async fn list_holders(&self, plugin: &str, after: Option<&str>, limit: usize)
-    -> Stored<Vec<HolderEntry>>;
+    /// Withdraws a version; false: there is none, or it is withdrawn. The document stays, since living targets may be
+    /// compared with it.
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool>;
 }
 
 /// The time at which the stored data of a life is removed.

@@ -13,10 +13,10 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Bucket, DamagedExpiry, Due, DueExpiries, Expiries, Expiry, HolderEntry, LOGS, ListPage, ListTargets,
-    Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun,
-    Plans, PluginHolder, PluginHolders, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords,
-    ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList, Tombstone, Transition, WritePlugins,
+    Bucket, DamagedExpiry, Due, DueExpiries, Expiries, Expiry, LOGS, ListPage, ListTargets, Mark, Marks, MoveTarget,
+    Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans, PluginItem, Put,
+    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList,
+    Tombstone, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -152,8 +152,8 @@ impl WritePlugins for Store {
         self.dynamo.put_plugin_item(plugin, &body).await
     }
 
-    async fn delete_plugin(&self, name: &str, version: &str) -> Stored<bool> {
-        self.dynamo.delete_plugin_item(name, version).await
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool> {
+        self.dynamo.withdraw_plugin_item(name, version, at).await
     }
 }
 
@@ -296,26 +296,6 @@ impl Silences for Store {
 
     async fn end_silence(&self, cluster: &str) -> Stored<bool> {
         self.dynamo.end_silence(cluster).await
-    }
-}
-
-#[async_trait]
-impl PluginHolders for Store {
-    async fn hold_plugins(&self, holders: &[(String, PluginHolder)]) -> Stored<()> {
-        self.dynamo.hold_plugins(holders).await
-    }
-
-    async fn release_plugins(&self, life: &str, plugins: &[String]) -> Stored<()> {
-        self.dynamo.release_plugins(life, plugins).await
-    }
-
-    async fn list_holders(
-        &self,
-        plugin: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Stored<Vec<HolderEntry>> {
-        self.dynamo.list_holders(plugin, after, limit).await
     }
 }
 

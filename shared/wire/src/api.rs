@@ -23,7 +23,7 @@ pub use clusters::{
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
-    /// A stable word for programs: `unsigned`, `in-use`, `not-found`, …
+    /// A stable word for programs: `unsigned`, `exists`, `not-found`, …
     pub code: String,
     /// What is wrong, and what to do.
     pub detail: String,
@@ -94,23 +94,18 @@ pub struct PluginInfo {
     pub created: String,
 }
 
-/// A published version with its document and who holds it.
+/// A published version with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginDetail {
     /// The version.
     #[serde(flatten)]
     pub info: PluginInfo,
+    /// When it was withdrawn. New targets cannot use it; those that have it go on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<String>,
     /// The document as published.
     pub document: String,
-    /// Resources of living targets that hold it: the first eight of each of the first 100 targets.
-    pub in_use: Vec<PluginUse>,
-    /// True if more targets hold it. The list of targets names the plugins of each.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_use_more: bool,
-    /// Reasons why further holders cannot be read: damaged items of the table. Each may hold the version.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub in_use_damaged: Vec<String>,
 }
 
 /// The secrets that sign the requests of a plugin's webhook units.
@@ -128,21 +123,6 @@ impl std::fmt::Debug for SigningSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SigningSecrets").field("plugin", &self.plugin).finish_non_exhaustive()
     }
-}
-
-/// A resource that holds a plugin version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PluginUse {
-    /// The target's kind.
-    pub kind: String,
-    /// The target's name.
-    pub target: String,
-    /// The resource's name.
-    pub resource: String,
-    /// The cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
 }
 
 /// A target in a list.

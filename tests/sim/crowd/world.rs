@@ -177,6 +177,7 @@ impl World {
                 digest: ebb_wire::id::digest(document.as_bytes()),
                 document: document.clone(),
                 created: runtime.now(),
+                withdrawn: None,
             };
             table.state().plugins.insert((name.clone(), version.clone()), plugin);
         }

@@ -10,7 +10,7 @@ use crate::run;
 use crate::template::{allowed, statements, template};
 
 /// Rights that no run shows, or not every run, of which function (all: ``), and why they are there.
-const WAIVED: [(&str, &str, &str, &str); 21] = [
+const WAIVED: [(&str, &str, &str, &str); 20] = [
     (
         "",
         "secretsmanager:GetSecretValue",
@@ -26,7 +26,6 @@ const WAIVED: [(&str, &str, &str, &str); 21] = [
     ("Api", "s3:ListBucket", "Bucket", "without it a log that is not there would be said to be forbidden"),
     ("Api", "s3:PutObject", "Bucket logs/*", "a script that it cancels may have ended, with a log"),
     ("Api", "s3:PutObject", "Bucket outputs/*", "a unit that it sends again may answer at once, at length"),
-    ("Api", "dynamodb:DeleteItem", "Table use#*", "a life that it ends, or finds ended, holds no plugin"),
     ("Api", "dynamodb:PutItem", "Table r#*", "what it waives may let a run begin"),
     (
         "Complete",

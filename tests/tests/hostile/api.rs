@@ -229,26 +229,33 @@ pub(crate) async fn bodies() {
     assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
 
-pub(crate) async fn plugins_in_use() {
+pub(crate) async fn versions_are_immutable() {
     let world = ready().await;
     let same = json!({"document": plugin("simple@1.0.0", SIMPLE)});
-    world.ask(Method::POST, "/v1/plugins", Some(same)).await.is(200);
+    world.ask(Method::POST, "/v1/plugins", Some(same.clone())).await.is(200);
     let other = json!({"document": plugin("simple@1.0.0", &SIMPLE.replace("hello", "hallo"))});
-    world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "exists");
-    let kept: Value = world.get("/v1/plugins/simple/versions/1.0.0").await.is(200).json();
-    assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
-    assert_eq!(kept["inUse"][0]["target"], "a");
+    world.ask(Method::POST, "/v1/plugins", Some(other.clone())).await.is_problem(409, "exists");
     let path = "/v1/plugins/simple/versions/1.0.0";
-    let problem = world.ask(Method::DELETE, path, None).await.is_problem(409, "in-use");
-    assert!(problem.detail.contains("sandbox/a (resource r)"), "{problem:?}");
-    let latest = "/v1/plugins/simple/versions/latest";
-    world.ask(Method::DELETE, latest, None).await.is_problem(409, "in-use");
-    world.delete("a").await;
-    world.phase("a", Phase::Gone).await;
+    let kept: Value = world.get(path).await.is(200).json();
+    assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
+    assert_eq!(kept["withdrawn"], Value::Null);
     world.ask(Method::DELETE, path, None).await.is(204);
-    world.ask(Method::DELETE, path, None).await.is_problem(404, "not-found");
-    // The target is still known, with its frozen plan.
-    assert_eq!(world.target("a").await.unwrap().resources["r"].plugin, "simple@1.0.0");
+    for gone in [path, "/v1/plugins/simple/versions/latest"] {
+        world.ask(Method::DELETE, gone, None).await.is_problem(404, "not-found");
+    }
+    for none in ["/v1/plugins/simple", "/v1/plugins/simple/versions/latest"] {
+        world.get(none).await.is_problem(404, "not-found");
+    }
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+    let withdrawn: Value = world.get(path).await.is(200).json();
+    assert!(withdrawn["withdrawn"].is_string(), "{withdrawn}");
+    assert_eq!(withdrawn["document"], kept["document"]);
+    // The same document is published again, another one is not.
+    let problem = world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "exists");
+    assert!(problem.detail.contains("simple@1.0.0 was published and withdrawn"), "{problem:?}");
+    world.ask(Method::POST, "/v1/plugins", Some(same)).await.is(201);
+    let again: Value = world.get("/v1/plugins/simple/versions/latest").await.is(200).json();
+    assert_eq!(again["withdrawn"], Value::Null);
 }
 
 pub(crate) async fn every_documented_route_answers() {

@@ -51,7 +51,7 @@ fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let tests = tests! {
-        api: tokens roles checks unknown_routes_and_methods bodies plugins_in_use every_documented_route_answers logs names_in_paths;
+        api: tokens roles checks unknown_routes_and_methods bodies versions_are_immutable every_documented_route_answers logs names_in_paths;
         callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired expired_at_a_relay outputs_that_break_the_contract
             twice asked_again_at_a_date answers_that_are_not_json refused_callbacks_are_shown signing_secrets a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
             what_a_receiver_can_do_with_its_token of_an_earlier_try;

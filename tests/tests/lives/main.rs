@@ -55,7 +55,7 @@ fn main() {
             a_removal_that_hangs_keeps_no_other_life lost_outputs_are_named
             gone_targets_of_an_earlier_version_are_removed;
         many: outputs_that_nothing_refers_to_are_not_read an_undo_reads_only_what_it_uses a_plugin_is_read_once_however_many_resources_have_it
-            gone_targets_are_in_nobodys_way an_entry_of_a_life_that_is_over_holds_nothing damaged_holders_are_in_use;
+            gone_targets_are_in_nobodys_way a_withdrawn_version_serves_those_that_have_it;
         large: out_and_in_over_three_hundred out_and_in_over_six_hundred;
     };
     libtest_mimic::run(&arguments, tests).exit();

@@ -1,16 +1,14 @@
 //! Large sandboxes and long lists: an answer about a few things does not read all of them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::Moment;
-use ebb_wire::api::{Phase, PluginDetail, TargetPage};
+use ebb_wire::api::{Phase, TargetPage};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::record::Kept;
 use serde_json::json;
 
-use crate::world::{Reply, World, eventually, plugin, sandbox};
+use crate::world::{Reply, World, plugin, sandbox};
 
 /// Resources of one sandbox at most.
 const RESOURCES: usize = 500;
@@ -82,7 +80,7 @@ pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
     world.phase("a", Phase::Ready).await;
 }
 
-/// Targets that are gone are in a list of their own, and hold no plugin.
+/// Targets that are gone are in a list of their own.
 pub(crate) async fn gone_targets_are_in_nobodys_way() {
     let world = World::new().await;
     world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
@@ -90,85 +88,76 @@ pub(crate) async fn gone_targets_are_in_nobodys_way() {
         let page: TargetPage = world.get(path).await.is(200).json();
         page.targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
-    let holders = async || {
-        let detail: PluginDetail = world.get("/v1/plugins/one/versions/1.0.0").await.is(200).json();
-        let uses = detail.in_use.into_iter().map(|held| format!("{} {}", held.target, held.resource));
-        uses.collect::<Vec<_>>()
-    };
     for name in ["a", "b"] {
         world.create(name, "one").await;
         world.phase(name, Phase::Ready).await;
     }
     assert_eq!(names("/v1/targets").await, ["a", "b"]);
     assert_eq!(names("/v1/targets?gone=true").await, Vec::<String>::new());
-    assert_eq!(holders().await.len(), 2);
-    assert!(holders().await.contains(&"a r".to_owned()));
     world.delete("a").await;
     world.phase("a", Phase::Gone).await;
     // A gone target is listed until the platform has accepted its outcome.
     world.taken("a").await;
     assert_eq!(names("/v1/targets").await, ["b"]);
     assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
-    eventually("a releases its plugin", async || (holders().await == ["b r"]).then_some(())).await;
-    let withdraw =
-        async || world.ask(reqwest::Method::DELETE, "/v1/plugins/one/versions/1.0.0", None).await.status;
-    assert_eq!(withdraw().await, 409);
-    world.delete("b").await;
-    world.phase("b", Phase::Gone).await;
-    assert_eq!(withdraw().await, 204);
 }
 
-/// A life that ended before its entry was removed does not hold its plugin, and nothing but holders is read.
-pub(crate) async fn an_entry_of_a_life_that_is_over_holds_nothing() {
-    use ebb_store::{PluginHolder, PluginHolders as _};
-    let world = World::new().await;
-    world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
-    world.create("a", "one").await;
-    world.phase("a", Phase::Ready).await;
-    let store = world.stack().store();
-    let entry = |name: &str, uid: &str, since: u64| PluginHolder {
-        kind: "sandbox".to_owned(),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-        resources: vec!["r".to_owned()],
-        cluster: None,
-        since: ebb_engine::Timestamp(since),
+/// A unit that may fail, and its undo.
+const MADE: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}, retry: {attempts: 1}, outputs: {id: {value: "${response.body.id}"}}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {id: "${units.make.outputs.id}"}}}
+"#;
+
+/// A withdrawn version serves the targets that have it to their end: they are updated, retried, explained and torn down. A
+/// new target, and a resource that is added, cannot have it.
+pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
+    let mut world = World::new().await;
+    world.receiver.on("POST /make", |_, number| match number {
+        1 => Reply::status(400),
+        number => Reply::ok(json!({"id": format!("id-{number}")})),
+    });
+    world.publish(&plugin("made@1.0.0", MADE)).await;
+    world.create("a", "made").await;
+    world.phase("a", Phase::Failed).await;
+    let secret =
+        async |world: &World| world.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
+    let before = secret(&world).await;
+    world.ask(reqwest::Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
+    // What was in memory is not any more.
+    world.restart().await;
+    assert_eq!(secret(&world).await, before);
+    assert_eq!(world.why("a").await.cause.unwrap().unit, "r/make");
+    let refused = async |name: &str, asked, plugin: &str, words: &[&str]| {
+        let event = sandbox(name, &format!("{name}-uid"), plugin);
+        let problem = world.lifecycle(asked, &event).await.is_problem(422, "document");
+        let text = format!("{problem:?}");
+        assert!(text.contains("withdrawn-version"), "{text}");
+        for word in words {
+            assert!(text.contains(word), "{word}: {text}");
+        }
     };
-    let recent = crate::world::now().0;
-    let entries = [entry("a", "former", 0), entry("never", "was", 0), entry("begins", "now", recent)];
-    let entries: Vec<_> = entries.into_iter().map(|entry| ("one@1.0.0".to_owned(), entry)).collect();
-    store.hold_plugins(&entries).await.unwrap();
-    let detail: PluginDetail = world.get("/v1/plugins/one/versions/1.0.0").await.is(200).json();
-    let targets: Vec<_> = detail.in_use.iter().map(|held| held.target.as_str()).collect();
-    assert_eq!(targets, ["a"]);
-    // The young one may belong to a target that is about to be written.
-    let left = store.list_holders("one@1.0.0", None, 10).await.unwrap();
-    let left = left.into_iter().map(|entry| entry.holder.unwrap());
-    let left: BTreeMap<_, _> = left.map(|holder| (holder.name, holder.uid)).collect();
-    assert_eq!(left, [("a", "a-uid"), ("begins", "now")].map(|(a, b)| (a.to_owned(), b.to_owned())).into());
-}
-
-/// A version whose holders cannot be read counts as held, and the damaged items are named.
-pub(crate) async fn damaged_holders_are_in_use() {
-    let world = World::new().await;
-    world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
-    for name in ["a", "b"] {
-        world.create(name, "one").await;
-        world.phase(name, Phase::Ready).await;
+    refused("b", Asked::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "publish another version"])
+        .await;
+    refused("b", Asked::Created, "made", &["were withdrawn: 1.0.0"]).await;
+    refused("a", Asked::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"]).await;
+    assert!(world.target("b").await.is_none());
+    world.publish(&plugin("made@1.1.0", MADE)).await;
+    refused("b", Asked::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"]).await;
+    let update = async |plugin: &str| world.lifecycle(Asked::Updated, &sandbox("a", "a-uid", plugin)).await;
+    // What is added is compared, and what is there keeps its version.
+    let changes = update("made}, s: {plugin: made").await.is_problem(409, "changed").changes;
+    let changes: Vec<_> =
+        changes.iter().map(|change| (change.path.as_str(), change.new.as_deref())).collect();
+    assert_eq!(changes, [("resources.s", Some("made@1.1.0"))]);
+    for (plugin, result) in [("made", "retrying"), ("made@1.0.0", "unchanged")] {
+        assert_eq!(update(plugin).await.is(202).json::<serde_json::Value>()["result"], result);
+        world.phase("a", Phase::Ready).await;
     }
-    let (store, version) = (world.stack().store(), "/v1/plugins/one/versions/1.0.0");
-    let life = ebb_wire::id::life("sandbox", "b", "b-uid");
-    for (pk, sk) in [("t#sandbox#a", "h"), ("use#one@1.0.0", life.as_str())] {
-        let key = [("pk", pk), ("sk", sk)];
-        let key = key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
-        let request = store.dynamo.client().update_item().table_name(store.dynamo.table());
-        request.set_key(Some(key)).update_expression("REMOVE uid").send().await.unwrap();
-    }
-    let detail: PluginDetail = world.get(version).await.is(200).json();
-    assert_eq!((detail.in_use.len(), detail.in_use_damaged.len()), (0, 2), "{detail:?}");
-    let answer = world.ask(reqwest::Method::DELETE, version, None).await;
-    let problem = answer.is_problem(409, "in-use");
-    for named in ["sandbox/a", life.as_str()] {
-        assert!(problem.detail.contains(named), "{named}: {}", problem.detail);
-    }
+    assert_eq!(world.target("a").await.unwrap().resources["r"].plugin, "made@1.0.0");
+    world.delete("a").await;
+    world.phase("a", Phase::Gone).await;
+    let dropped = world.receiver.calls("POST /drop");
+    assert_eq!(dropped.iter().map(|call| &call.body["id"]).collect::<Vec<_>>(), ["id-2"]);
 }

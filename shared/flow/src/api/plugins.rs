@@ -5,13 +5,12 @@ use ebb_spec::compile;
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
 use ebb_spec::load::{self, NoFiles, Vars};
 use ebb_spec::model::{Dialect, Plugin};
-use ebb_store::{PluginHolder, PluginItem, ReadPlugins};
-use ebb_wire::api::{PluginDetail, PluginInfo, PluginUse};
+use ebb_store::{PluginItem, ReadPlugins};
+use ebb_wire::api::{PluginDetail, PluginInfo};
 use ebb_wire::time::rfc3339;
 
-use crate::env::{ApiStore, Env};
+use crate::env::ApiStore;
 use crate::error::FlowError;
-use crate::holders::{self, Holders};
 use crate::offload::offload;
 
 /// A version that is published.
@@ -32,20 +31,6 @@ pub enum NotPublished {
     Document(Diagnostics),
 }
 
-/// Why a plugin was not withdrawn.
-#[derive(Debug)]
-pub enum NotWithdrawn {
-    /// There is no such version.
-    Unknown,
-    /// Living targets hold it, or may hold it.
-    InUse {
-        /// The resources that hold it.
-        holders: Vec<PluginUse>,
-        /// Reasons why further holders cannot be read.
-        damaged: Vec<String>,
-    },
-}
-
 /// All published versions, by name, the highest version first.
 ///
 /// # Errors
@@ -54,12 +39,14 @@ pub async fn list(store: &dyn ApiStore) -> Result<Vec<PluginInfo>, FlowError> {
     Ok(sorted(ReadPlugins::list_plugins(store).await?))
 }
 
-/// All versions of a plugin, the highest first.
+/// All versions of a plugin that are not withdrawn, the highest first.
 ///
 /// # Errors
 /// The store's.
 pub async fn versions(store: &dyn ApiStore, name: &str) -> Result<Vec<PluginInfo>, FlowError> {
-    Ok(sorted(store.list_versions(name).await?))
+    let mut listed = store.list_versions(name).await?;
+    listed.retain(|item| item.withdrawn.is_none());
+    Ok(sorted(listed))
 }
 
 fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginInfo> {
@@ -105,18 +92,19 @@ pub async fn publish(
         digest: load::digest(&plugin),
         document: plugin.expanded,
         created: now,
+        withdrawn: None,
     };
     if store.put_plugin(&item).await? {
         return Ok(Ok(PublishOutcome::Created(about(&item))));
     }
     let known = store.get_plugin(&item.name, &item.version).await?;
+    let is_withdrawn = known.as_ref().is_some_and(|known| known.withdrawn.is_some());
     if let Some(known) = known.filter(|known| known.digest == item.digest) {
         return Ok(Ok(PublishOutcome::Unchanged(about(&known))));
     }
-    let text = format!(
-        "plugin {}@{} is published with another document: versions are immutable",
-        item.name, item.version
-    );
+    let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
+    let text =
+        format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
     Ok(Err(NotPublished::Exists(text)))
 }
 
@@ -147,65 +135,36 @@ async fn exact(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option
         return Ok(Some(canonical.unwrap_or_else(|_| version.to_owned())));
     }
     let listed = store.list_versions(name).await?;
-    let versions: Vec<semver::Version> = listed.iter().filter_map(|item| item.version.parse().ok()).collect();
+    let listed = listed.iter().filter(|item| item.withdrawn.is_none());
+    let versions: Vec<semver::Version> = listed.filter_map(|item| item.version.parse().ok()).collect();
     Ok(compile::resolve_version(None, &versions).map(ToString::to_string))
 }
 
-/// A version with its document and who holds it.
+/// A version with its document, also a withdrawn one.
 ///
 /// # Errors
 /// The store's.
-pub async fn get(
-    env: &Env,
-    store: &dyn ApiStore,
-    name: &str,
-    version: &str,
-) -> Result<Option<PluginDetail>, FlowError> {
+pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<PluginDetail>, FlowError> {
     let Some(version) = exact(store, name, version).await? else { return Ok(None) };
-    let Some(item) = store.get_plugin(name, &version).await? else { return Ok(None) };
-    let holders = holders::of(env, &format!("{name}@{version}")).await?;
-    Ok(Some(PluginDetail {
+    let item = store.get_plugin(name, &version).await?;
+    Ok(item.map(|item| PluginDetail {
         info: about(&item),
+        withdrawn: item.withdrawn.map(rfc3339),
         document: item.document,
-        in_use: uses(holders.list),
-        in_use_more: holders.more,
-        in_use_damaged: holders.damaged,
     }))
 }
 
-/// Withdraws a version that nobody holds. What living targets need is in their frozen plans anyway; the refusal tells
-/// people what they are about to do.
+/// Withdraws a version: new targets cannot use it. Living ones have what they need in their frozen plans. False: there is
+/// no such version, or it is withdrawn.
 ///
 /// # Errors
 /// The store's.
 pub async fn withdraw(
-    env: &Env,
     store: &dyn ApiStore,
     name: &str,
     version: &str,
-) -> Result<Result<(), NotWithdrawn>, FlowError> {
-    let Some(version) = exact(store, name, version).await? else { return Ok(Err(NotWithdrawn::Unknown)) };
-    if store.get_plugin(name, &version).await?.is_none() {
-        return Ok(Err(NotWithdrawn::Unknown));
-    }
-    let Holders { list, damaged, .. } = holders::of(env, &format!("{name}@{version}")).await?;
-    if !list.is_empty() || !damaged.is_empty() {
-        return Ok(Err(NotWithdrawn::InUse { holders: uses(list), damaged }));
-    }
-    store.delete_plugin(name, &version).await?;
-    Ok(Ok(()))
-}
-
-/// Returns the resources of holders.
-fn uses(holders: Vec<PluginHolder>) -> Vec<PluginUse> {
-    let uses = holders.into_iter().flat_map(|holder| {
-        let PluginHolder { kind, name, cluster, resources, .. } = holder;
-        resources.into_iter().map(move |resource| PluginUse {
-            kind: kind.clone(),
-            target: name.clone(),
-            resource,
-            cluster: cluster.clone(),
-        })
-    });
-    uses.collect()
+    now: Timestamp,
+) -> Result<bool, FlowError> {
+    let Some(version) = exact(store, name, version).await? else { return Ok(false) };
+    Ok(store.withdraw_plugin(name, &version, now).await?)
 }

@@ -1,4 +1,4 @@
-//! Published plugins: `v#NAME` / `VERSION`.
+//! Published plugins: `v#NAME` / `VERSION`. A withdrawn one has `wd` and is in no list.
 //!
 //! Small texts stand in the item, in `b`; large ones are in the bucket and the item holds their key, in `o`. The
 //! bucket is written first, so a key in the table always leads to something. Plans may be compressed in the item, in `z`.
@@ -6,7 +6,8 @@
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::primitives::Blob;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use ebb_wire::engine::Timestamp;
 
 use super::attribute::{Item, Reader, digest, item_size, number, text};
 use super::failure::{failure, past_conflicts};
@@ -54,8 +55,10 @@ impl Body {
     }
 }
 
+/// The time at which a version was withdrawn.
+const WITHDRAWN: &str = "wd";
 /// Attributes of a plugin version without its document.
-const FACTS: &[&str] = &["pk", "sk", "dia", "dg", "cr"];
+const FACTS: &[&str] = &["pk", "sk", "dia", "dg", "cr", WITHDRAWN];
 
 fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
     let reader = Reader::new(operation, item);
@@ -67,6 +70,7 @@ fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
         digest: reader.digest("dg")?,
         document: String::new(),
         created: reader.time("cr")?,
+        withdrawn: reader.time_if_any(WITHDRAWN)?,
     })
 }
 
@@ -105,6 +109,8 @@ impl Dynamo {
         let items = self.batch_get(&keys, Some(FACTS)).await?;
         let mut plugins =
             items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<Stored<Vec<_>>>()?;
+        // The index may be in the past.
+        plugins.retain(|plugin| plugin.withdrawn.is_none());
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
         Ok(plugins)
     }
@@ -125,7 +131,9 @@ impl Dynamo {
             .put_item()
             .table_name(&self.table)
             .set_item(Some(item.clone()))
-            .condition_expression("attribute_not_exists(pk)")
+            .condition_expression("attribute_not_exists(pk) OR (dg = :dg AND attribute_exists(#w))")
+            .expression_attribute_names("#w", WITHDRAWN)
+            .expression_attribute_values(":dg", digest(&plugin.digest))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
@@ -148,19 +156,23 @@ impl Dynamo {
         }
     }
 
-    pub(crate) async fn delete_plugin_item(&self, name: &str, version: &str) -> Stored<bool> {
+    pub(crate) async fn withdraw_plugin_item(
+        &self,
+        name: &str,
+        version: &str,
+        at: Timestamp,
+    ) -> Stored<bool> {
+        if !key::can_be(&key::plugin(name), version) {
+            return Ok(false);
+        }
         let request = self
             .client
-            .delete_item()
-            .table_name(&self.table)
-            .key("pk", text(key::plugin(name)))
-            .key("sk", text(version))
-            .return_values(ReturnValue::AllOld)
-            .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
-        let item = answer.attributes.filter(|item| !item.is_empty());
-        self.written(item.as_ref().map_or(0, item_size), u64::from(item.is_some()));
-        Ok(item.is_some())
+            .update_item()
+            .update_expression("SET #w = :at REMOVE #l")
+            .condition_expression("attribute_exists(pk) AND attribute_not_exists(#w)")
+            .expression_attribute_names("#w", WITHDRAWN)
+            .expression_attribute_names("#l", TableSpec::LIST)
+            .expression_attribute_values(":at", number(at.0));
+        self.update_if((&key::plugin(name), version), request).await
     }
 }

@@ -63,11 +63,6 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
-/// The lives that hold a plugin version, `NAME@VERSION`.
-pub(crate) fn holders(plugin: &str) -> String {
-    format!("use#{}", encode(plugin))
-}
-
 /// The partition of the removal times of the stored data of lives.
 pub(crate) const EXPIRIES: &str = "end#";
 

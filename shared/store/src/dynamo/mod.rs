@@ -1,8 +1,7 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record` and `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, lives that hold plugins in
-//! `holder`, when what is stored of lives is removed in `expiry`, letters in `mail`, what is done now and then in `rounds`,
+//! `record` and `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, when what is stored of lives is removed in `expiry`, letters in `mail`, what is done now and then in `rounds`,
 //! and marks of what works in `marks`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
@@ -15,7 +14,6 @@ mod due;
 mod expiry;
 mod expression;
 mod failure;
-mod holder;
 mod key;
 mod mail;
 mod marks;

@@ -124,6 +124,7 @@ pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
         digest: digest(document.as_bytes()),
         document,
         created: Timestamp(7),
+        withdrawn: None,
     }
 }
 
@@ -145,8 +146,30 @@ pub(super) async fn plugin_versions_are_published_once(world: World) {
     assert_eq!(store.list_versions("acme/db").await.unwrap(), [bare(&one), bare(&large)]);
     assert_eq!(store.list_plugins().await.unwrap(), [bare(&one), bare(&large), bare(&other)]);
     assert_eq!(store.list_versions("c").await.unwrap(), []);
+}
 
-    assert!(store.delete_plugin("acme/db", "1.0.0").await.unwrap());
-    assert!(!store.delete_plugin("acme/db", "1.0.0").await.unwrap());
-    assert_eq!(store.list_plugins().await.unwrap(), [bare(&large), bare(&other)]);
+pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(world: World) {
+    let store = &world.store;
+    let (one, two) = (plugin("db", "1.0.0", 10), plugin("db", "1.1.0", 200_000));
+    for plugin in [&one, &two] {
+        assert!(store.put_plugin(plugin).await.unwrap());
+        assert!(store.withdraw_plugin("db", &plugin.version, Timestamp(8)).await.unwrap());
+        assert!(!store.withdraw_plugin("db", &plugin.version, Timestamp(9)).await.unwrap());
+        let kept = PluginItem { withdrawn: Some(Timestamp(8)), ..plugin.clone() };
+        assert_eq!(store.get_plugin("db", &plugin.version).await.unwrap(), Some(kept));
+    }
+    assert!(!store.withdraw_plugin("db", "2.0.0", Timestamp(8)).await.unwrap());
+    assert!(!store.withdraw_plugin(&"x".repeat(2048), "1.0.0", Timestamp(8)).await.unwrap());
+    assert_eq!(store.get_plugin("db", "2.0.0").await.unwrap(), None);
+    assert_eq!(store.list_plugins().await.unwrap(), []);
+    let listed = store.list_versions("db").await.unwrap();
+    assert_eq!(listed.iter().filter(|plugin| plugin.withdrawn == Some(Timestamp(8))).count(), 2);
+    // The same content may be published again, another one may not.
+    let changed = PluginItem { digest: digest(b"other"), document: "other".into(), ..one.clone() };
+    assert!(!store.put_plugin(&changed).await.unwrap());
+    assert_eq!(store.list_plugins().await.unwrap(), []);
+    assert!(store.put_plugin(&one).await.unwrap());
+    let bare = PluginItem { document: String::new(), ..one.clone() };
+    assert_eq!(store.list_plugins().await.unwrap(), [bare]);
+    assert_eq!(store.get_plugin("db", "1.0.0").await.unwrap(), Some(one));
 }

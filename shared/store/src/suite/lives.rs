@@ -5,8 +5,8 @@ use ebb_wire::record::{Kept, TryResult, Verdict};
 use super::world::{World, result};
 use crate::{
     DamagedExpiry, Expiries as _, Expiry, NoteExpiry as _, Objects as _, PutResult as _, QueryDue as _,
+    ReadRecords as _, ReadRun as _,
 };
-use crate::{HolderEntry, PluginHolder, PluginHolders as _, ReadRecords as _, ReadRun as _};
 
 const EVER: Timestamp = Timestamp(9_000_000_000_000);
 
@@ -147,56 +147,4 @@ pub(super) async fn objects_are_removed_before_the_records_that_name_them(world:
     assert_eq!(left(&run).await, 4);
     world.store.delete_objects(&run).await.unwrap();
     assert_eq!(left(&run).await, 0);
-}
-
-pub(super) async fn holders_of_a_version_are_listed_by_life(world: World) {
-    let holder = |name: &str| PluginHolder {
-        kind: "sandbox".to_owned(),
-        name: name.to_owned(),
-        uid: "u".to_owned(),
-        resources: vec!["r".to_owned(), "s".to_owned()],
-        cluster: (name == "b").then(|| "eu".to_owned()),
-        since: Timestamp(7),
-    };
-    let life = |holder: &PluginHolder| ebb_wire::id::life(&holder.kind, &holder.name, &holder.uid);
-    let mut all = ["a", "b", "c"].map(holder);
-    let held: Vec<_> = all.iter().map(|holder| ("acme/db@1.0.0".to_owned(), holder.clone())).collect();
-    world.store.hold_plugins(&held).await.unwrap();
-    world.store.hold_plugins(&[("acme/db@1.0.1".to_owned(), holder("d"))]).await.unwrap();
-    all.sort_by_key(life);
-    let list = async |after: Option<&str>, limit| {
-        let entries = world.store.list_holders("acme/db@1.0.0", after, limit).await.unwrap();
-        entries.into_iter().map(|entry| entry.holder.unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(list(None, 10).await, all);
-    assert_eq!(list(None, 2).await, all[..2]);
-    assert_eq!(list(Some(&life(&all[0])), 10).await, all[1..]);
-    let plugins = ["acme/db@1.0.0".to_owned(), "never@1.0.0".to_owned()];
-    world.store.release_plugins(&life(&all[1]), &plugins).await.unwrap();
-    assert_eq!(list(None, 10).await, [all[0].clone(), all[2].clone()]);
-}
-
-pub(super) async fn a_damaged_holder_hides_no_other(world: World) {
-    let holder = |name: &str| PluginHolder {
-        kind: "sandbox".to_owned(),
-        name: name.to_owned(),
-        uid: "u".to_owned(),
-        resources: vec!["r".to_owned()],
-        cluster: None,
-        since: Timestamp(7),
-    };
-    let held: Vec<_> = ["a", "b"].map(|name| ("db@1.0.0".to_owned(), holder(name))).into();
-    world.store.hold_plugins(&held).await.unwrap();
-    let life = |name| ebb_wire::id::life("sandbox", name, "u");
-    let mut item = world.item("use#db@1.0.0", &life("a")).await.unwrap();
-    assert!(item.remove("uid").is_some());
-    world.write(vec![item]).await;
-    let entries = world.store.list_holders("db@1.0.0", None, 10).await.unwrap();
-    assert_eq!(entries.len(), 2);
-    for HolderEntry { life: of, holder: read } in entries {
-        match read {
-            Ok(read) => assert_eq!((of, read), (life("b"), holder("b"))),
-            Err(reason) => assert!(of == life("a") && reason.contains("uid"), "{of}: {reason}"),
-        }
-    }
 }

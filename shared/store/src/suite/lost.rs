@@ -184,6 +184,7 @@ pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: World) {
         digest: ebb_wire::id::digest(b"p"),
         document: "p".into(),
         created: Timestamp(1),
+        withdrawn: None,
     };
     proxy.plan("PutItem", [Fault::LoseReply]);
     assert!(store.put_plugin(&plugin).await.unwrap());
@@ -192,9 +193,9 @@ pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: World) {
     assert!(!store.put_plugin(&other).await.unwrap());
     assert_eq!(proxy.hits(), 2);
     assert_eq!(world.store.get_plugin("p", "1.0.0").await.unwrap(), Some(plugin));
-    // It is gone, but who was first to take it away cannot be told.
-    proxy.plan("DeleteItem", [Fault::LoseReply]);
-    assert!(!store.delete_plugin("p", "1.0.0").await.unwrap());
+    // It is withdrawn, but who was first to withdraw it cannot be told.
+    proxy.plan("UpdateItem", [Fault::LoseReply]);
+    assert!(!store.withdraw_plugin("p", "1.0.0", Timestamp(2)).await.unwrap());
     assert_eq!(proxy.hits(), 1);
     assert_eq!(world.store.list_plugins().await.unwrap(), []);
 }

@@ -99,6 +99,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_plan_of_many_lives_or_that_was_lost_stays,
             objects_are_replaced,
             plugin_versions_are_published_once,
+            a_withdrawn_version_is_in_no_list_and_stays_readable,
             an_object_of_a_plan_is_removed_when_a_reply_is_lost;
         faults:
             what_passes_by_itself_is_not_seen,
@@ -136,9 +137,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             lives_expire_when_they_are_due,
             a_damaged_expiry_is_postponed_and_others_are_due,
             a_removed_run_leaves_nothing_and_others_stay,
-            objects_are_removed_before_the_records_that_name_them,
-            holders_of_a_version_are_listed_by_life,
-            a_damaged_holder_hides_no_other;
+            objects_are_removed_before_the_records_that_name_them;
         lost:
             an_event_whose_reply_is_lost_has_happened_once,
             results_and_notes_whose_reply_is_lost_are_kept_once,

@@ -103,6 +103,7 @@ pub(super) async fn the_largest_that_we_make_has_room(world: World) {
             digest: digest(document.as_bytes()),
             document,
             created: ebb_wire::engine::Timestamp(1),
+            withdrawn: None,
         };
         assert!(world.store.put_plugin(&plugin).await.unwrap());
         assert_eq!(world.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));

@@ -18,6 +18,7 @@ pub(super) async fn reads_of_the_table_are_strong(world: World) {
         digest: "sha256:y".into(),
         document: "p".into(),
         created: Timestamp(1),
+        withdrawn: None,
     };
     world.store.put_plugin(&plugin).await.unwrap();
     let (proxy, store) = world.proxy().await;

@@ -118,22 +118,7 @@ fn plugins() {
         digest: text("sha256:00"),
         created: text(AT),
     };
-    let in_use = PluginUse {
-        kind: text("sandbox"),
-        target: text("pr-1234"),
-        resource: text("users"),
-        cluster: some("staging-eu"),
-    };
-    golden!(
-        "plugin",
-        PluginDetail {
-            info,
-            document: text("kind: Plugin\n"),
-            in_use: vec![in_use],
-            in_use_more: true,
-            in_use_damaged: vec![text("damaged")]
-        }
-    );
+    golden!("plugin", PluginDetail { info, withdrawn: some(AT), document: text("kind: Plugin\n") });
 }
 
 fn silence(units: &[&str]) -> Silence {

@@ -269,7 +269,7 @@ async fn in_table(dynamo: &aws_sdk_dynamodb::Client) -> anyhow::Result<usize> {
     let mut pages = dynamo.scan().table_name(NAME_OF_ALL).into_paginator().send();
     while let Some(page) = pages.next().await {
         for item in page?.items() {
-            let is_of_life = ["r#", "t#", "p#", "x#", "use#", "end#"].iter().any(|kind| {
+            let is_of_life = ["r#", "t#", "p#", "x#", "end#"].iter().any(|kind| {
                 let key = item.get(TableSpec::PARTITION).and_then(|key| key.as_s().ok());
                 key.is_some_and(|key| key.starts_with(kind))
             });

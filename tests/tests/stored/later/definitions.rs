@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use ebb_engine::TargetPhase;
-use ebb_flow::api::plugins::{self, NotWithdrawn};
+use ebb_flow::api::plugins;
 use ebb_store::{ReadPlugins as _, Rounds as _, Silences as _};
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id;
@@ -25,9 +25,7 @@ pub(super) async fn known(later: &Later<'_>) -> anyhow::Result<()> {
     let created = world.lifecycle(Asked::Created, "new", "new-1", &documents::sandbox("new")).await?;
     ensure!(created.is_ok(), "{created:?}");
     world.until("new", TargetPhase::Ready).await?;
-    let withdrawn = plugins::withdraw(&world.env, store, "wide", "1.0.0").await?;
-    let held = matches!(&withdrawn, Err(NotWithdrawn::InUse { holders, .. }) if holders.iter().any(|by| by.target == "wide"));
-    ensure!(held, "no target holds wide@1.0.0: {withdrawn:?}");
+    ensure!(plugins::withdraw(store, "wide", "1.0.0", world.env.now()).await?, "wide@1.0.0 is not published");
     ensure!(store.read_rounds().await?.contains_key(FAR), "rounds: that of {FAR} is forgotten");
     let silence = store.read_silences().await?;
     ensure!(silence.get(FAR).is_some_and(|noted| noted.why == "it polls"), "rounds: {silence:?}");

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use ebb_spec::load::{self, NoFiles, Vars};
-use ebb_wire::api::PluginUse;
 use serde_json::Value;
 
 use super::Named;
@@ -16,7 +15,7 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The plugin; without a version only its highest is deleted
+    /// The plugin; without a version only its highest is withdrawn
     #[arg(value_name = "NAME[@VERSION]", required_unless_present = "file", conflicts_with = "file")]
     plugin: Option<Named>,
     /// Its document, of which only the name is read; `-` is standard input
@@ -47,42 +46,15 @@ impl Args {
 async fn delete(client: &Client, named: &Named) -> Result<(), Trouble> {
     let detail = client.plugin(&named.name, &named.version()).await?.ok_or_else(|| named.unknown())?;
     let full = format!("{}@{}", detail.info.name, detail.info.version);
-    match client.delete_plugin(&detail.info.name, &detail.info.version).await {
-        Ok(()) => {}
-        Err(error) if error.refusal().is_some_and(|problem| problem.code == "in-use") => {
-            // Asked again: who holds it may have changed since.
-            let held = client.plugin(&detail.info.name, &detail.info.version).await?.unwrap_or(detail);
-            return Err(in_use(&full, &held.in_use, &held.in_use_damaged));
-        }
-        Err(error) => return Err(error.into()),
-    }
+    client.delete_plugin(&detail.info.name, &detail.info.version).await?;
     let left = client.versions(&named.name).await?.map_or(0, |versions| versions.len());
     let left = match (left, &named.version) {
         (0, _) => String::new(),
         (1, _) => "; 1 version remains".to_owned(),
         (left, _) => format!("; {left} versions remain"),
     };
-    output::tell(&format!("Deleted resource plugin {full}{left}"));
+    output::tell(&format!("Withdrew resource plugin {full}{left}"));
     Ok(())
-}
-
-fn in_use(full: &str, held: &[PluginUse], damaged: &[String]) -> Trouble {
-    let mut text = format!("{full} is in use");
-    for holder in held {
-        let cluster = holder.cluster.as_deref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
-        text.push_str(&format!(
-            "\n  {}/{} holds it as {}{cluster}",
-            holder.kind, holder.target, holder.resource
-        ));
-    }
-    for reason in damaged {
-        text.push_str(&format!("\n  a holder cannot be read: {reason}"));
-    }
-    let next = match held.is_empty() {
-        true => "restore the damaged items from a backup of the table; see what works: ebb doctor",
-        false => "delete these first: ebb sandbox delete NAME",
-    };
-    Trouble::failed(text).next(next)
 }
 
 /// The names of the plugins of a file. Nothing else is read of it, so what it embeds need not exist.
@@ -109,27 +81,6 @@ fn named_in(file: &Path, vars: &Vars) -> Result<Vec<Named>, Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn holders_are_listed() {
-        let held = PluginUse {
-            kind: "sandbox".to_owned(),
-            target: "pr-1".to_owned(),
-            resource: "users".to_owned(),
-            cluster: Some("staging".to_owned()),
-        };
-        insta::assert_snapshot!(in_use("db@1.0.0", &[held], &[]).text(output::drawing()), @r"
-        error: db@1.0.0 is in use
-          sandbox/pr-1 holds it as users in staging
-          try: delete these first: ebb sandbox delete NAME
-        ");
-        let damaged = ["sandbox/pr-2: item t#sandbox#pr-2 / h: no attribute uid".to_owned()];
-        insta::assert_snapshot!(in_use("db@1.0.0", &[], &damaged).text(output::drawing()), @r"
-        error: db@1.0.0 is in use
-          a holder cannot be read: sandbox/pr-2: item t#sandbox#pr-2 / h: no attribute uid
-          try: restore the damaged items from a backup of the table; see what works: ebb doctor
-        ");
-    }
 
     #[test]
     fn only_the_name_is_read() {

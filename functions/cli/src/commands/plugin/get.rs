@@ -5,13 +5,12 @@ use ebb_spec::load::{self, NoFiles, Vars};
 use ebb_wire::api::PluginDetail;
 
 use super::Named;
-use super::list::status;
 use crate::client::Client;
 use crate::exit::{Exit, Trouble};
 use crate::output::{self, Format, Output};
 use crate::timing;
 
-/// Show a version and who holds it. `-o yaml` gives the document as it was published, which can be applied again;
+/// Show a version, also a withdrawn one. `-o yaml` gives the document as it was published, which can be applied again;
 /// `-o json` everything that is known of it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -51,35 +50,17 @@ impl Args {
 
 fn text(detail: &PluginDetail) -> String {
     let info = &detail.info;
+    let withdrawn = detail.withdrawn.as_deref().map(timing::clock);
     let head = format!(
         "Name:     {}@{}\nCreated:  {}\nStatus:   {}\nFormat:   {}\nDigest:   {}\n",
         info.name,
         info.version,
         timing::clock(&info.created),
-        status(detail.in_use.len()),
+        withdrawn.map_or("published".to_owned(), |at| format!("withdrawn {at}")),
         info.dialect,
         info.digest,
     );
-    let head = head + &interface(&detail.document);
-    if detail.in_use.is_empty() {
-        return head + &damaged(detail);
-    }
-    let rows = detail
-        .in_use
-        .iter()
-        .map(|held| [held.resource.clone(), held.target.clone(), held.cluster.clone().unwrap_or_default()]);
-    let more = match detail.in_use_more {
-        true => "… and more; see: ebb sandbox list\n",
-        false => "",
-    };
-    let damaged = damaged(detail);
-    format!("{head}{damaged}\n{}{more}", output::table(&["RESOURCE NAME", "SANDBOX", "CLUSTER"], rows))
-}
-
-/// Returns a line for each holder that cannot be read.
-fn damaged(detail: &PluginDetail) -> String {
-    let reasons = detail.in_use_damaged.iter();
-    reasons.map(|reason| format!("Damaged:  a holder cannot be read: {}\n", one_line(reason))).collect()
+    head + &interface(&detail.document)
 }
 
 /// The params and outputs of a plugin, with the descriptions of its document.
@@ -128,22 +109,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_and_its_holders() {
+    fn a_withdrawn_version() {
         let detail: PluginDetail = serde_json::from_value(serde_json::json!({
             "name": "db", "version": "1.0.0", "dialect": "signadot", "digest": "sha256:0123",
-            "created": "2026-11-21T09:00:00Z", "document": "name: db",
-            "inUse": [{"kind": "sandbox", "target": "pr-1", "resource": "users", "cluster": "staging"}],
+            "created": "2026-11-21T09:00:00Z", "withdrawn": "2026-11-22T09:00:00Z", "document": "name: db",
         }))
         .unwrap();
         insta::assert_snapshot!(text(&detail), @r"
         Name:     db@1.0.0
         Created:  2026-11-21 09:00:00Z
-        Status:   1 resource
+        Status:   withdrawn 2026-11-22 09:00:00Z
         Format:   signadot
         Digest:   sha256:0123
-
-        RESOURCE NAME  SANDBOX  CLUSTER
-        users          pr-1     staging
         ");
     }
 }

@@ -26,9 +26,9 @@ pub(crate) enum Command {
     List(list::Args),
     /// List the versions of a plugin, highest first
     Versions(versions::Args),
-    /// Show a version and who holds it
+    /// Show a version
     Get(get::Args),
-    /// Delete a version that nobody holds
+    /// Withdraw a version: new sandboxes cannot use it, living ones go on with it
     Delete(delete::Args),
     /// Check documents without a server
     Validate(validate::Args),
@@ -103,7 +103,7 @@ fn exact(text: &str) -> Result<semver::Version, String> {
 }
 
 fn never_published(name: &str) -> Trouble {
-    Trouble::failed(format!("the plugin {name} was never published")).next("ebb plugin list")
+    Trouble::failed(format!("no version of the plugin {name} is published")).next("ebb plugin list")
 }
 
 /// The version is taken.

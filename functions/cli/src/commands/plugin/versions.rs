@@ -1,6 +1,5 @@
 //! `ebb plugin versions`.
 
-use super::list::{held, status};
 use super::never_published;
 use crate::client::Client;
 use crate::exit::{Exit, Trouble};
@@ -19,12 +18,9 @@ impl Args {
     pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
         let versions = client.versions(&self.name).await?.filter(|versions| !versions.is_empty());
         let versions = versions.ok_or_else(|| never_published(&self.name))?;
-        let held = held(client, versions).await?;
-        self.output.write(&held, |held| {
-            let rows = held.iter().map(|held| {
-                [held.info.version.clone(), timing::clock(&held.info.created), status(held.resources)]
-            });
-            output::table(&["VERSION", "CREATED", "STATUS"], rows)
+        self.output.write(&versions, |versions| {
+            let rows = versions.iter().map(|info| [info.version.clone(), timing::clock(&info.created)]);
+            output::table(&["VERSION", "CREATED"], rows)
         })?;
         Ok(Exit::Done)
     }

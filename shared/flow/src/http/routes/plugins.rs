@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::Path;
 use super::access::Right;
-use crate::api::plugins::{self, NotPublished, NotWithdrawn, PublishOutcome};
+use crate::api::plugins::{self, NotPublished, PublishOutcome};
 use crate::http::{HttpProblem, Server};
 
 /// Published versions.
@@ -21,7 +21,7 @@ pub(crate) struct PluginList {
     pub plugins: Vec<PluginInfo>,
 }
 
-/// Lists all versions of all plugins.
+/// Lists all versions of all plugins that are not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
     (status = 200, body = PluginList), (status = 401, body = Problem), (status = 403, body = Problem),
 ))]
@@ -33,11 +33,12 @@ pub(crate) async fn list(
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
-/// Publishes a version. A version is immutable; the same document again changes nothing.
+/// Publishes a version. A version is immutable; the same document again changes nothing, or publishes a withdrawn version
+/// again.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 409, body = Problem, description = "The version exists with another document."),
+    (status = 403, body = Problem), (status = 409, body = Problem, description = "The version exists, or was withdrawn, with another document."),
     (status = 413, body = Problem, description = "Larger than 5 MiB."),
     (status = 422, body = Problem, description = "The document has errors."),
 ))]
@@ -57,7 +58,7 @@ pub(crate) async fn publish(
     }
 }
 
-/// Lists the versions of a plugin, the highest first.
+/// Lists the versions of a plugin that are not withdrawn, the highest first.
 #[utoipa::path(get, path = "/v1/plugins/{name}", operation_id = "listPluginVersions", tag = "plugins", responses(
     (status = 200, body = PluginList), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
@@ -74,7 +75,8 @@ pub(crate) async fn versions(
     Ok(Json(PluginList { plugins }))
 }
 
-/// Gives the secrets by which receivers verify the requests of a plugin's webhook units. Roles: author, operator.
+/// Gives the secrets by which receivers verify the requests of a plugin's webhook units, also of one whose versions are
+/// withdrawn: living targets go on with them. Roles: author, operator.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets), (status = 401, body = Problem), (status = 403, body = Problem),
     (status = 404, body = Problem),
@@ -85,7 +87,7 @@ pub(crate) async fn signing_secrets(
     Path(name): Path<String>,
 ) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
     server.access.check(&headers, Right::WritePlugins)?;
-    if plugins::versions(server.store.as_ref(), &name).await?.is_empty() {
+    if server.store.list_versions(&name).await?.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
     let keys = server.env.settings.unit_keys.for_plugin(&name);
@@ -94,7 +96,7 @@ pub(crate) async fn signing_secrets(
     Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
 }
 
-/// A version with its document and who holds it. `latest` is the highest one.
+/// A version with its document, also a withdrawn one. `latest` is the highest one that is not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
     (status = 200, body = PluginDetail), (status = 401, body = Problem), (status = 404, body = Problem),
 ))]
@@ -104,14 +106,14 @@ pub(crate) async fn get(
     Path((name, version)): Path<(String, String)>,
 ) -> Result<Json<PluginDetail>, HttpProblem> {
     server.access.check(&headers, Right::ReadPlugins)?;
-    let found = plugins::get(&server.env, server.store.as_ref(), &name, &version).await?;
+    let found = plugins::get(server.store.as_ref(), &name, &version).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
 
-/// Withdraws a version that no living target holds. `latest` is the highest one.
+/// Withdraws a version: new targets cannot use it. Living targets go on with it. `latest` is the highest one.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
-    (status = 204), (status = 401, body = Problem), (status = 404, body = Problem),
-    (status = 409, body = Problem, description = "Living targets hold it, or a holder cannot be read."),
+    (status = 204), (status = 401, body = Problem),
+    (status = 404, body = Problem, description = "It is not published, or is withdrawn."),
 ))]
 pub(crate) async fn delete(
     State(server): State<Server>,
@@ -119,19 +121,9 @@ pub(crate) async fn delete(
     Path((name, version)): Path<(String, String)>,
 ) -> Result<StatusCode, HttpProblem> {
     server.access.check(&headers, Right::WritePlugins)?;
-    match plugins::withdraw(&server.env, server.store.as_ref(), &name, &version).await? {
-        Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(NotWithdrawn::Unknown) => {
-            Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
-        }
-        Err(NotWithdrawn::InUse { holders, damaged }) => {
-            let uses = holders
-                .iter()
-                .map(|holder| format!("{}/{} (resource {})", holder.kind, holder.target, holder.resource));
-            let damaged = damaged.iter().map(|reason| format!("a holder that cannot be read ({reason})"));
-            let list: Vec<String> = uses.chain(damaged).collect();
-            let detail = format!("plugin {name}@{version} is in use by {}", list.join(", "));
-            Err(HttpProblem::new(StatusCode::CONFLICT, "in-use", detail))
-        }
+    let now = server.env.now();
+    match plugins::withdraw(server.store.as_ref(), &name, &version, now).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published"))),
     }
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use ebb_engine::target::Tell;
-use ebb_flow::api::plugins::NotWithdrawn;
 use ebb_store::{MoveTarget as _, ReadTarget as _, TargetList, TellState, Transition};
 use ebb_wire::cloudevents::Asked;
 use serde::{Deserialize, Serialize};
@@ -29,21 +28,18 @@ pub(crate) enum Case {
     Get,
     /// A page of living targets.
     List,
-    /// A version that living targets hold is withdrawn.
-    Withdraw,
     /// A sandbox of many resources of one plugin is created.
     Create,
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 5] = [Self::Ready, Self::Get, Self::List, Self::Withdraw, Self::Create];
+    pub(crate) const ALL: [Self; 4] = [Self::Ready, Self::Get, Self::List, Self::Create];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Get => "get",
             Self::List => "list",
-            Self::Withdraw => "withdraw",
             Self::Create => "create",
         }
     }
@@ -125,10 +121,6 @@ async fn invoke(case: Case, world: &World, resources: usize) -> anyhow::Result<(
             let page = page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?;
             anyhow::ensure!(!page.targets.is_empty(), "no target is listed");
         }
-        Case::Withdraw => match ebb_flow::api::plugins::withdraw(env, store, HELD, "1.0.0").await? {
-            Err(NotWithdrawn::InUse { .. }) => {}
-            other => bail!("a version that is held is withdrawn: {other:?}"),
-        },
         Case::Create => {
             let event = sandbox("created", HELD, resources);
             let answer = ebb_flow::receive::receive(env, store, Asked::Created, &event);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use ebb_engine::TargetPhase;
-use ebb_store::{MoveTarget as _, PluginHolder, PluginHolders as _, ReadTarget as _, TargetHead, Transition};
+use ebb_store::{MoveTarget as _, ReadTarget as _, TargetHead, Transition};
 use ebb_tests::surroundings;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::Lifecycle;
@@ -47,7 +47,6 @@ pub(crate) async fn fill(folder: &Path, sizes: &Sizes) -> anyhow::Result<()> {
     targets(&world, TargetPhase::Gone, sizes.gone).await?;
     eprintln!("{} targets that are gone", sizes.gone);
     targets(&world, TargetPhase::Ready, sizes.living).await?;
-    holders(&world, sizes.living).await?;
     eprintln!("{} targets that live", sizes.living);
     let messages = std::mem::replace(&mut world.messages, tokio::sync::mpsc::unbounded_channel().1);
     let work = tokio::spawn(surroundings::work(Arc::clone(&world.env), Arc::clone(&world.traffic), messages));
@@ -159,21 +158,4 @@ async fn targets(world: &World, phase: TargetPhase, count: usize) -> anyhow::Res
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
-}
-
-/// The living targets hold their plugin.
-async fn holders(world: &World, count: usize) -> anyhow::Result<()> {
-    let holder = |number: usize| {
-        let holder = PluginHolder {
-            kind: KIND.to_owned(),
-            name: name(TargetPhase::Ready, number),
-            uid: format!("uid-{number}"),
-            resources: vec!["r".to_owned()],
-            cluster: None,
-            since: world.env.now(),
-        };
-        (format!("{HELD}@1.0.0"), holder)
-    };
-    let all: Vec<_> = (0..count).map(holder).collect();
-    Ok(world.store.hold_plugins(&all).await?)
 }
