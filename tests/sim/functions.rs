@@ -185,7 +185,7 @@ impl Functions {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("why", move |env, _| async move {
             let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
-            let loaded = env.plan(&target.plan).await?;
+            let loaded = env.plan_of(&target).await?;
             let exists = ebb_flow::api::existing::existing(&env, &target, &loaded).await?;
             Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })

@@ -215,9 +215,9 @@ impl ReadTarget for Table {
     }
 }
 
-#[async_trait]
-impl MoveTarget for Table {
-    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+impl Table {
+    /// Moves a target, and keeps the plan of a life with it.
+    async fn transact(&self, transition: &Transition, plan: Option<(&str, &[u8])>) -> Stored<bool> {
         self.write("TransactWriteItems", |state| {
             let target = &transition.target;
             let key = (target.kind.clone(), target.name.clone());
@@ -225,6 +225,9 @@ impl MoveTarget for Table {
             let written = seen == transition.seen;
             if written {
                 state.targets.insert(key, target.clone());
+                if let Some((life, json)) = plan {
+                    state.plans.insert(life.to_owned(), json.to_vec());
+                }
                 if let Some(tombstone) = &transition.tombstone {
                     state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
                 }
@@ -243,6 +246,17 @@ impl MoveTarget for Table {
             (written, what)
         })
         .await
+    }
+}
+
+#[async_trait]
+impl MoveTarget for Table {
+    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+        self.transact(transition, None).await
+    }
+
+    async fn begin_life(&self, transition: &Transition, life: &str, plan: &[u8]) -> Stored<bool> {
+        self.transact(transition, Some((life, plan))).await
     }
 
     async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
@@ -303,20 +317,16 @@ fn due(state: &super::table::State) -> Vec<(Timestamp, Due)> {
 
 #[async_trait]
 impl Plans for Table {
-    async fn put_plan(&self, digest: &str, json: &[u8], _: &str) -> Stored<()> {
-        self.restore_plan(digest, json).await
-    }
-
-    async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
+    async fn restore_plan(&self, life: &str, json: &[u8]) -> Stored<()> {
         self.write("PutItem", |state| {
-            state.plans.insert(digest.to_owned(), json.to_vec());
+            state.plans.insert(life.to_owned(), json.to_vec());
             ((), || "plan".to_owned())
         })
         .await
     }
 
-    async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>> {
-        self.read(|state| state.plans.get(digest).cloned()).await
+    async fn get_plan(&self, life: &str) -> Stored<Option<Vec<u8>>> {
+        self.read(|state| state.plans.get(life).cloned()).await
     }
 }
 

@@ -53,7 +53,7 @@ pub struct State {
     pub tombstones: BTreeMap<String, Timestamp>,
     /// Marks of what works.
     pub marks: BTreeMap<Mark, Timestamp>,
-    /// Plans by digest.
+    /// Plans by life.
     pub plans: BTreeMap<String, Vec<u8>>,
     /// Plugins by name and version.
     pub plugins: BTreeMap<(String, String), PluginItem>,

@@ -10,9 +10,9 @@ use ebb_spec::plan::{EventPlan, Plan};
 use ebb_spec::render::Compiled;
 use ebb_store::{
     ListTargets, Marks, MoveTarget, NoteExpiry, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, WritePlugins,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, TargetHead, WritePlugins,
 };
-use ebb_wire::id::RunId;
+use ebb_wire::id::{self, RunId};
 use ebb_wire::sign::Keys;
 use ebb_wire::token::TokenKeys;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -242,12 +242,20 @@ impl Env {
         self.clock.now()
     }
 
-    /// The plan of a digest, from memory or the store. No digest is that of a target which never had a plan: one
-    /// without events.
+    /// Returns the plan of a target's present life, as [`Self::plan`] does.
+    ///
+    /// # Errors
+    /// Those of [`Self::plan`].
+    pub async fn plan_of(&self, target: &TargetHead) -> Result<Arc<Loaded>, FlowError> {
+        self.plan(&id::life(&target.kind, &target.name, &target.uid), &target.plan).await
+    }
+
+    /// Returns the plan of a life, by its digest from memory, or from the store. No digest is that of a target which never
+    /// had a plan: one without events.
     ///
     /// # Errors
     /// The store's; [`FlowError::Damaged`] if the plan does not exist or cannot be read.
-    pub async fn plan(&self, digest: &str) -> Result<Arc<Loaded>, FlowError> {
+    pub async fn plan(&self, life: &str, digest: &str) -> Result<Arc<Loaded>, FlowError> {
         if let Some(loaded) = lock(&self.warm.plans).get(digest) {
             return Ok(loaded);
         }
@@ -257,7 +265,7 @@ impl Env {
         let loading = self.warm.loading(digest);
         let loaded = loading.get_or_try_init(|| async {
             let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
-            let json = self.store.get_plan(digest).await.map_err(|error| match error {
+            let json = self.store.get_plan(life).await.map_err(|error| match error {
                 // Its item is there, and the object that the item names is not.
                 StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
                 error => error.into(),

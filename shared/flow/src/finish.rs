@@ -354,7 +354,7 @@ pub async fn promote(env: &Env, kind: &str, name: &str) -> Result<Option<Work>, 
         if seen.phase != TargetPhase::Gone || tell::untold(env, &seen).await?.is_some() {
             return Ok(None);
         }
-        let loaded = env.plan(&waiting.plan).await?;
+        let loaded = env.plan(&id::life(kind, name, &waiting.uid), &waiting.plan).await?;
         let now = env.now();
         let fresh = TargetHead {
             uid: waiting.uid.clone(),

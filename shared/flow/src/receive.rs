@@ -101,26 +101,8 @@ async fn create(
     asked: Asked,
     event: &Lifecycle,
 ) -> Result<(Answer, FollowUp), FlowError> {
-    let mut held = None;
-    let created = try_create(env, plugins, asked, event, &mut held).await;
-    // Another event took the name after the plan was stored. No target names the life, so nothing else would release it.
-    if let (Some(plan), Ok((Err(_), _)) | Err(_)) = (&held, &created)
-        && let Err(error) = retention::note_refused(env, event, plan).await
-    {
-        tracing::warn!(%error, uid = event.uid, plan, "the plan of a refused life stays");
-    }
-    created
-}
-
-/// Creates a target. `held` becomes the digest of the plan that the life of `event` holds.
-async fn try_create(
-    env: &Env,
-    plugins: &dyn ReadPlugins,
-    asked: Asked,
-    event: &Lifecycle,
-    held: &mut Option<String>,
-) -> Result<(Answer, FollowUp), FlowError> {
     let only = |answer| Ok((answer, FollowUp::default()));
+    let life = id::life(&event.kind, &event.name, &event.uid);
     let mut compiled: Option<Compiled> = None;
     for _ in 0..crate::ATTEMPTS {
         // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
@@ -150,13 +132,12 @@ async fn try_create(
         }
         let plan = match compiled.take() {
             Some(plan) => plan,
-            None => match compile(env, plugins, event).await? {
+            None => match compile(plugins, event).await? {
                 Ok(plan) => plan,
                 Err(reason) => return only(Err(reason)),
             },
         };
         let plan = compiled.insert(plan);
-        *held = Some(plan.loaded.digest.clone());
         let decision = decide(plan.loaded.moments());
         let undelivered = match &seen {
             Some(target) => tell::untold(env, target).await?.is_some(),
@@ -169,7 +150,7 @@ async fn try_create(
                 transition.seen = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
                     seen.map(|former| retention::tombstone(env, &former.uid, former.since));
-                if env.store.move_target(&transition).await? {
+                if env.store.begin_life(&transition, &life, plan.json.as_bytes()).await? {
                     let work =
                         finish::begin(env, &transition.target, begun, &plan.loaded, Teller::Queue).await?;
                     return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
@@ -190,7 +171,7 @@ async fn try_create(
                 after.due = finish::due(env, &after);
                 let transition =
                     Transition { target: after, seen: Some(target.version), run: None, tombstone: None };
-                if env.store.move_target(&transition).await? {
+                if env.store.begin_life(&transition, &life, plan.json.as_bytes()).await? {
                     return only(Ok(answer(event, LifecycleResult::Waiting)));
                 }
             }
@@ -215,10 +196,11 @@ async fn update(
         None => (&target.plan, target.generation, &target.routing_key),
     };
     let Some(document) = &event.document else { return Ok(Err(no_document())) };
-    let living = match env.plan(plan).await {
+    let life = id::life(&event.kind, &event.name, &event.uid);
+    let living = match env.plan(&life, plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
             let held = waiting.map_or(&target.plugins, |waiting| &waiting.plugins);
-            restore(env, plugins, event, document, (plan, held)).await?.ok_or(error)?
+            restore(env, plugins, event, document, (&life, plan, held)).await?.ok_or(error)?
         }
         living => living?,
     };
@@ -251,7 +233,7 @@ async fn restore(
     plugins: &dyn ReadPlugins,
     event: &Lifecycle,
     document: &str,
-    (digest, held): (&str, &[String]),
+    (life, digest, held): (&str, &str, &[String]),
 ) -> Result<Option<Arc<Loaded>>, FlowError> {
     let versions = PinnedVersions::Listed(held);
     let Ok((plan, _)) = compile_document(plugins, &event.name, document, versions).await? else {
@@ -260,7 +242,7 @@ async fn restore(
     if plan.digest() != digest {
         return Ok(None);
     }
-    env.store.restore_plan(digest, plan.to_json().as_bytes()).await?;
+    env.store.restore_plan(life, plan.to_json().as_bytes()).await?;
     tracing::warn!(kind = event.kind, name = event.name, digest, "a lost plan is stored again");
     let loaded = Arc::new(Loaded::of(plan, digest)?);
     env.remember_plan(&loaded);
@@ -290,14 +272,14 @@ fn fresh(env: &Env, event: &Lifecycle, plan: &Compiled, seen: Option<&TargetHead
     }
 }
 
-/// A plan that is in the store.
+/// A compiled plan, and its text.
 struct Compiled {
     loaded: Arc<Loaded>,
+    json: String,
     plugins: Vec<String>,
 }
 
 async fn compile(
-    env: &Env,
     plugins: &dyn ReadPlugins,
     event: &Lifecycle,
 ) -> Result<Result<Compiled, NotTaken>, FlowError> {
@@ -306,20 +288,16 @@ async fn compile(
         Ok(compiled) => compiled,
         Err(errors) => return Ok(Err(NotTaken::Document(errors))),
     };
-    let (plan, digest, json) = offload(move || {
-        let (digest, json) = (plan.digest(), plan.to_json());
-        (plan, digest, json)
-    })
-    .await?;
-    let life = id::life(&event.kind, &event.name, &event.uid);
-    env.store.put_plan(&digest, json.as_bytes(), &life).await?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.dedup();
-    let loaded = Arc::new(offload(move || Loaded::of(plan, &digest)).await??);
-    env.remember_plan(&loaded);
-    Ok(Ok(Compiled { loaded, plugins: names }))
+    let loaded = offload(move || {
+        let (digest, json) = (plan.digest(), plan.to_json());
+        Ok::<_, FlowError>((Arc::new(Loaded::of(plan, &digest)?), json))
+    });
+    let (loaded, json) = loaded.await??;
+    Ok(Ok(Compiled { loaded, json, plugins: names }))
 }
 
 /// Compiles a target's document with the published plugins that it names, in these `versions` where it names none. Gives
@@ -560,7 +538,7 @@ async fn begin_delete(
         let known = seen.as_ref().map(finish::engine_target);
         let lives = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
         let loaded = match seen.as_ref().filter(lives) {
-            Some(target) => Some(env.plan(&target.plan).await?),
+            Some(target) => Some(env.plan_of(target).await?),
             None => None,
         };
         let moments = loaded.as_ref().map(|loaded| loaded.moments()).unwrap_or_default();

@@ -1,8 +1,7 @@
 //! Retention: the stored data of a life is removed some days after it is gone.
 //!
 //! An [`Expiry`] is written before a life begins to end. When it is due, and the life is gone with nothing left of it, its
-//! runs, records, outputs and logs are deleted, and so is its plan, unless another life holds it. Every step may be
-//! repeated.
+//! runs, records, outputs, logs and plan are deleted. Every step may be repeated.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,6 @@ use ebb_engine::{Millis, Moment, RunPhase, Shard, TargetPhase, Timestamp, View};
 use ebb_spec::plan::Work;
 use ebb_store::{DamagedExpiry, Expiries, Expiry, TargetHead, TargetList, Tombstone, Transition, Waiting};
 use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::Lifecycle;
 use futures::StreamExt as _;
 use tokio::time::timeout;
 
@@ -60,15 +58,6 @@ pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
 pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> Result<(), FlowError> {
     let Waiting { uid, generation, plan, .. } = waiting;
     write(env, target, (uid, *generation, plan), env.now()).await
-}
-
-/// Notes that `plan` is to be removed, which the life of `event` holds although it was refused.
-///
-/// # Errors
-/// The store's.
-pub async fn note_refused(env: &Env, event: &Lifecycle, plan: &str) -> Result<(), FlowError> {
-    let Lifecycle { kind, name, uid, generation, .. } = event;
-    write(env, &TargetHead::new(kind, name, uid, env.now()), (uid, *generation, plan), env.now()).await
 }
 
 /// Gives a gone target that an earlier version stored an expiry, and moves it to the list of gone ones.
@@ -260,7 +249,7 @@ enum Remains {
 }
 
 async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
-    let loaded = match env.plan(&expiry.plan).await {
+    let loaded = match env.plan(&life(expiry), &expiry.plan).await {
         Ok(loaded) => loaded,
         // A removal that goes on may have removed the plan, after all runs.
         Err(error) => {
@@ -327,7 +316,7 @@ async fn remove(
         env.forget_run(&run);
     }
     if !expiry.plan.is_empty() {
-        store.release_plan(&expiry.plan, &life).await?;
+        store.delete_plan(&life).await?;
         env.forget_plan(&expiry.plan);
     }
     store.delete_expiry(expiry).await?;

@@ -39,7 +39,8 @@ impl Run {
     /// The store's; a plan that cannot be read.
     pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
         env.remember_facts(id, &facts);
-        let loaded = env.plan(&facts.plan).await?;
+        let life = id::life(&facts.kind, &facts.name, &facts.uid);
+        let loaded = env.plan(&life, &facts.plan).await?;
         if loaded.event(id.moment()).is_none() {
             return Err(FlowError::Broken(format!("run {id}: its plan has no such event")));
         }

@@ -184,7 +184,7 @@ async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeDa
             data.waived = target.is_waived;
         }
         Tell::Ready => {
-            let loaded = env.plan(&target.plan).await?;
+            let loaded = env.plan_of(target).await?;
             let given = given(env, target, &loaded).await?;
             data.outputs = given.outputs;
             data.env = given.env;

@@ -155,6 +155,9 @@ pub struct Tombstone {
 pub trait MoveTarget: Send + Sync {
     /// False: the target was not as it was seen. Nothing was written then.
     async fn move_target(&self, transition: &Transition) -> Stored<bool>;
+    /// Moves a target, and keeps with it the plan of a life that begins or waits for the name (`TransactWriteItems`; a large
+    /// plan goes to the bucket before that). False: as for [`Self::move_target`], and the plan is not kept.
+    async fn begin_life(&self, transition: &Transition, life: &str, plan: &[u8]) -> Stored<bool>;
     /// Remembers that a uid has ended, for one that has no target (`PutItem`). To be
     /// followed by a write of the target of its name: whoever is about to create it has read that target before it
     /// looked for a tombstone.
@@ -177,15 +180,14 @@ pub trait QueryDue: Send + Sync {
     async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>>;
 }
 
-/// Keeps and reads plans (`UpdateItem`, `GetItem`; large ones in the bucket).
+/// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). Each life has its own: see
+/// [`MoveTarget::begin_life`].
 #[async_trait]
 pub trait Plans: Send + Sync {
-    /// Keeps a plan under its digest until all lives that hold it have released it. The call may be repeated.
-    async fn put_plan(&self, digest: &str, json: &[u8], life: &str) -> Stored<()>;
-    /// Keeps a plan again that was lost. It stays for good, since not all lives that hold it are known.
-    async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()>;
-    /// The plan of a digest.
-    async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>>;
+    /// Keeps the plan of a life again that was lost.
+    async fn restore_plan(&self, life: &str, json: &[u8]) -> Stored<()>;
+    /// The plan of a life.
+    async fn get_plan(&self, life: &str) -> Stored<Option<Vec<u8>>>;
 }
 
 /// A published plugin version.
@@ -294,8 +296,8 @@ pub trait Expiries: Send + Sync {
     async fn delete_run(&self, run: &RunId) -> Stored<()>;
     /// Removes the objects of a run.
     async fn delete_objects(&self, run: &RunId) -> Stored<()>;
-    /// Ends the hold of a life on its plan, and removes a plan that no other life holds.
-    async fn release_plan(&self, digest: &str, life: &str) -> Stored<()>;
+    /// Removes the plan of a life.
+    async fn delete_plan(&self, life: &str) -> Stored<()>;
 }
 
 /// One of the two lists of targets.

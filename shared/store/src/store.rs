@@ -8,7 +8,7 @@ use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use ebb_wire::record::{Record, TryResult};
 
-use crate::dynamo::{Body, Dynamo, Release, pack};
+use crate::dynamo::{Body, Dynamo, pack};
 use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
@@ -54,20 +54,15 @@ impl Store {
         Ok(Body::Object(key))
     }
 
-    /// Removes the objects of a plan that its item does not name.
-    async fn remove_unnamed(&self, digest: &str) -> Stored<()> {
-        let objects = self.bucket.list(&plan_objects(digest)).await?;
-        if objects.is_empty() {
-            return Ok(());
+    /// Puts a large plan into the bucket, and returns where it is. Each object has a key of its own, so a writer that is
+    /// refused removes no other's.
+    async fn keep_plan(&self, life: &str, json: &[u8]) -> Stored<Body> {
+        if json.len() <= PLAN_INLINE || pack(json).len() <= PLAN_INLINE {
+            return Ok(Body::Inline(json.to_vec()));
         }
-        // After the list: an item is written before its object, so this item names each listed object that is in use.
-        let named = self.dynamo.get_plan_item(digest).await?;
-        for key in objects {
-            if named.as_ref() != Some(&Body::Object(key.clone())) {
-                self.bucket.remove(&key).await?;
-            }
-        }
-        Ok(())
+        let key = format!("{}{:016x}", plan_objects(life), rand::random::<u64>());
+        self.bucket.put_object(&key, json.to_vec()).await?;
+        Ok(Body::Object(key))
     }
 
     async fn fetch(&self, body: Body) -> Stored<Vec<u8>> {
@@ -82,43 +77,20 @@ impl Store {
     }
 }
 
-/// Where a plan is kept. Each object has a key of its own: one that is being removed is not that of a plan which is kept
-/// again meanwhile.
-fn plan_body(digest: &str, json: &[u8]) -> Body {
-    if json.len() <= PLAN_INLINE || pack(json).len() <= PLAN_INLINE {
-        return Body::Inline(json.to_vec());
-    }
-    Body::Object(format!("{}{:016x}", plan_objects(digest), rand::random::<u64>()))
-}
-
-/// Returns the beginning of the keys of all objects of a plan.
-fn plan_objects(digest: &str) -> String {
-    format!("plans/{digest}-")
+/// Returns the beginning of the keys of all objects of the plan of a life.
+fn plan_objects(life: &str) -> String {
+    format!("plans/{life}/")
 }
 
 #[async_trait]
 impl Plans for Store {
-    async fn put_plan(&self, digest: &str, json: &[u8], life: &str) -> Stored<()> {
-        let body = self.dynamo.hold_plan_item(digest, &plan_body(digest, json), life).await?;
-        // After the item, which keeps the object from being removed, and before a target names the plan.
-        if let Body::Object(key) = body {
-            self.bucket.put_object(&key, json.to_vec()).await?;
-        }
-        Ok(())
+    async fn restore_plan(&self, life: &str, json: &[u8]) -> Stored<()> {
+        let body = self.keep_plan(life, json).await?;
+        self.dynamo.put_plan_item(life, &body).await
     }
 
-    async fn restore_plan(&self, digest: &str, json: &[u8]) -> Stored<()> {
-        let body = plan_body(digest, json);
-        // The item first, as in `put_plan`: an object without an item may be removed.
-        self.dynamo.put_plan_item(digest, &body).await?;
-        match body {
-            Body::Object(key) => self.bucket.put_object(&key, json.to_vec()).await,
-            Body::Inline(_) => Ok(()),
-        }
-    }
-
-    async fn get_plan(&self, digest: &str) -> Stored<Option<Vec<u8>>> {
-        match self.dynamo.get_plan_item(digest).await? {
+    async fn get_plan(&self, life: &str) -> Stored<Option<Vec<u8>>> {
+        match self.dynamo.get_plan_item(life).await? {
             None => Ok(None),
             Some(body) => self.fetch(body).await.map(Some),
         }
@@ -247,7 +219,17 @@ impl ReadTarget for Store {
 #[async_trait]
 impl MoveTarget for Store {
     async fn move_target(&self, transition: &Transition) -> Stored<bool> {
-        self.dynamo.move_target(transition).await
+        self.dynamo.move_target(transition, None).await
+    }
+
+    async fn begin_life(&self, transition: &Transition, life: &str, plan: &[u8]) -> Stored<bool> {
+        let body = self.keep_plan(life, plan).await?;
+        let is_moved = self.dynamo.move_target(transition, Some((life, &body))).await?;
+        if let (false, Body::Object(key)) = (is_moved, body) {
+            // No item names it.
+            self.bucket.remove(&key).await?;
+        }
+        Ok(is_moved)
     }
 
     async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
@@ -345,11 +327,11 @@ impl Expiries for Store {
         Ok(())
     }
 
-    async fn release_plan(&self, digest: &str, life: &str) -> Stored<()> {
-        match self.dynamo.release_plan_item(digest, life).await? {
-            Release::Removed(Body::Object(key)) => self.bucket.remove(&key).await,
-            Release::Missing | Release::Foreign => self.remove_unnamed(digest).await,
-            Release::Removed(Body::Inline(_)) | Release::Kept => Ok(()),
+    async fn delete_plan(&self, life: &str) -> Stored<()> {
+        match self.dynamo.delete_plan_item(life).await? {
+            Some(Body::Inline(_)) => Ok(()),
+            // Without an item, an earlier removal may have been cut short.
+            Some(Body::Object(_)) | None => self.bucket.remove_all(&plan_objects(life)).await,
         }
     }
 }

@@ -33,7 +33,12 @@ const WAIVED: [(&str, &str, &str, &str); 20] = [
         "Bucket outputs/*",
         "it renders what waited for long outputs, if no other does",
     ),
-    ("Sweep", "dynamodb:UpdateItem", "Table p#*", "a life that it removes may share its plan with another"),
+    (
+        "Receive",
+        "s3:DeleteObject",
+        "Bucket plans/*",
+        "another event may take the name before a life with a large plan",
+    ),
     ("Sweep", "dynamodb:GetItem", "Table end#*", "an expiry that cannot be read is postponed"),
     ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of a life that it removes may be another's"),
     (

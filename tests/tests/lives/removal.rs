@@ -129,8 +129,8 @@ impl Expiries for Failing<'_> {
         self.store.delete_objects(run).await
     }
 
-    async fn release_plan(&self, digest: &str, life: &str) -> Result<(), StoreError> {
-        self.store.release_plan(digest, life).await
+    async fn delete_plan(&self, life: &str) -> Result<(), StoreError> {
+        self.store.delete_plan(life).await
     }
 }
 

@@ -83,15 +83,21 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     // Not yet.
     assert_eq!(round_at(&world, KEPT / 2).await, 0);
     assert_eq!(stored(&world, "ends").await, ended);
+    let plan = async |name: &str| {
+        let life = ebb_wire::id::life("sandbox", name, &format!("{name}-uid"));
+        world.stack().store().get_plan(&life).await.unwrap().is_some()
+    };
+    assert!(plan("ends").await);
     assert_eq!(round_at(&world, KEPT * 2).await, 1);
     assert_eq!((stored(&world, "ends").await, stored(&world, "lasts").await), (0, lasting));
+    assert_eq!((plan("ends").await, plan("lasts").await), (false, true));
     assert_eq!(objects(&world).await, 1);
     assert_eq!(round_at(&world, KEPT * 4).await, 0, "once");
     // A later callback finds its run removed, and none of its data is kept.
     let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
     assert_eq!(stored(&world, "ends").await, 0);
-    // The target is remembered without its plan, which the other life shares.
+    // The target is remembered without its plan.
     let target = world.target("ends").await.unwrap();
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (Phase::Gone, None, 0));
     assert!(world.why("ends").await.summary.contains("nothing of it is left"));
@@ -99,11 +105,9 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     world.delete("lasts").await;
     world.phase("lasts", Phase::Gone).await;
     assert_eq!(world.receiver.calls("POST /drop").len(), 2);
-    let lasts = world.stack().store().read_target("sandbox", "lasts").await.unwrap().unwrap();
-    let plan = async || world.stack().store().get_plan(&lasts.plan).await.unwrap();
-    assert!(plan().await.is_some());
+    assert!(plan("lasts").await);
     assert_eq!(round_at(&world, KEPT * 2).await, 1);
-    assert_eq!((stored(&world, "lasts").await, objects(&world).await, plan().await), (0, 0, None));
+    assert_eq!((stored(&world, "lasts").await, objects(&world).await, plan("lasts").await), (0, 0, false));
 }
 
 /// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
@@ -120,7 +124,7 @@ pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
     let (store, env) = (world.stack().store(), world.stack().env());
     let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
     let life = ebb_wire::id::life("sandbox", "damaged", &damaged.uid);
-    store.release_plan(&damaged.plan, &life).await.unwrap();
+    store.delete_plan(&life).await.unwrap();
     env.forget_plan(&damaged.plan);
     let before = stored(&world, "damaged").await;
     assert_eq!(round_at(&world, KEPT * 2).await, 1);

@@ -121,7 +121,7 @@ pub async fn get(
     name: &str,
 ) -> Result<Option<TargetDetail>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
-    let loaded = match env.plan(&target.plan).await {
+    let loaded = match env.plan_of(&target).await {
         Err(error @ FlowError::Damaged { .. }) => return Ok(Some(damaged(&target, &error))),
         loaded => loaded?,
     };

@@ -36,7 +36,7 @@ const SHOWN: usize = 200;
 /// The store's.
 pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Result<Option<Why>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
-    let loaded = match env.plan(&target.plan).await {
+    let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
         loaded => loaded?,
     };

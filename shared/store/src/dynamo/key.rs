@@ -55,8 +55,8 @@ pub(crate) fn tombstone(uid: &str) -> String {
     format!("x#{}", encode(uid))
 }
 
-pub(crate) fn plan(digest: &str) -> String {
-    format!("p#{}", encode(digest))
+pub(crate) fn plan(life: &str) -> String {
+    format!("p#{life}")
 }
 
 pub(crate) fn plugin(name: &str) -> String {

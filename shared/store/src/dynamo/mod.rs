@@ -43,7 +43,6 @@ pub(crate) use document::Body;
 pub(crate) use failure::failure;
 pub(crate) use mail::Kept;
 pub(crate) use packed::pack;
-pub(crate) use plan::Release;
 
 /// Queries that one operation has under way at most.
 const PARALLEL: usize = 16;
@@ -140,6 +139,11 @@ impl Dynamo {
 
     /// Deletes an item. A missing item is not an error.
     async fn delete(&self, partition: String, sort: &str) -> Stored<()> {
+        self.take(partition, sort).await.map(drop)
+    }
+
+    /// Deletes an item, and returns it.
+    async fn take(&self, partition: String, sort: &str) -> Stored<Option<Item>> {
         let request = self
             .client
             .delete_item()
@@ -150,10 +154,10 @@ impl Dynamo {
             .set_return_consumed_capacity(self.report());
         let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
         self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
-        let item = answer.attributes.as_ref();
-        let entries = item.is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
-        self.written(item.map_or(0, item_size), u64::from(entries));
-        Ok(())
+        let item = answer.attributes.filter(|item| !item.is_empty());
+        let entries = item.as_ref().is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
+        self.written(item.as_ref().map_or(0, item_size), u64::from(entries));
+        Ok(item)
     }
 
     /// Changes the item of a key on a condition; false: it does not hold.

@@ -18,13 +18,15 @@ use ebb_wire::id::{event, event_name};
 use ebb_wire::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, Reader, digest, item_size, json, number, text};
+use super::document::Body;
 use super::failure::{failure, past_conflicts, pauses};
+use super::plan::plan_item;
 use super::run::new_run;
 use super::{Dynamo, KEPT_MS, key};
 use crate::error::StoreError;
 use crate::items::TargetHead;
 use crate::meter::Direction;
-use crate::ops::{MoveTarget, ReadTarget, Stored, TargetList, Tombstone, Transition};
+use crate::ops::{ReadTarget, Stored, TargetList, Tombstone, Transition};
 use crate::table::TableSpec;
 
 const PHASES: [(TargetPhase, &str); 6] = [
@@ -205,16 +207,23 @@ impl ReadTarget for Dynamo {
     }
 }
 
-#[async_trait]
-impl MoveTarget for Dynamo {
-    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
-        match (&transition.run, &transition.tombstone) {
-            (None, None) => self.put_target(transition).await,
-            _ => Box::pin(self.transact(transition)).await,
+impl Dynamo {
+    /// Moves a target, and keeps the plan of a life with it.
+    pub(crate) async fn move_target(
+        &self,
+        transition: &Transition,
+        plan: Option<(&str, &Body)>,
+    ) -> Stored<bool> {
+        match (&transition.run, &transition.tombstone, plan) {
+            (None, None, None) => self.put_target(transition).await,
+            _ => {
+                let plan = plan.map(|(life, body)| plan_item(life, body));
+                Box::pin(self.transact(transition, plan)).await
+            }
         }
     }
 
-    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
+    pub(crate) async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
         let item = tombstone_item(tombstone);
         let bytes = item_size(&item);
         let request = self
@@ -229,9 +238,7 @@ impl MoveTarget for Dynamo {
         self.written(bytes, 0);
         Ok(())
     }
-}
 
-impl Dynamo {
     async fn put_target(&self, transition: &Transition) -> Stored<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
@@ -266,10 +273,10 @@ impl Dynamo {
         }
     }
 
-    async fn transact(&self, transition: &Transition) -> Stored<bool> {
+    async fn transact(&self, transition: &Transition, plan: Option<Item>) -> Stored<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
-        let writes = self.writes(transition, &item)?;
+        let writes = self.writes(transition, &item, plan.as_ref())?;
         let request = self
             .client
             .transact_write_items()
@@ -282,7 +289,7 @@ impl Dynamo {
                 Ok(answer) => {
                     let consumed = answer.consumed_capacity.unwrap_or_default();
                     self.answered(TRANSACT, Direction::Write, &consumed);
-                    self.transacted(transition, &item);
+                    self.transacted(transition, &item, plan.as_ref());
                     return Ok(true);
                 }
                 Err(error) => error,
@@ -306,7 +313,12 @@ impl Dynamo {
         }
     }
 
-    fn writes(&self, transition: &Transition, item: &Item) -> Stored<Vec<TransactWriteItem>> {
+    fn writes(
+        &self,
+        transition: &Transition,
+        item: &Item,
+        plan: Option<&Item>,
+    ) -> Stored<Vec<TransactWriteItem>> {
         let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
             operation: TRANSACT,
             reason: error.to_string(),
@@ -324,6 +336,10 @@ impl Dynamo {
             .build()
             .map_err(invalid)?;
         let mut writes = vec![TransactWriteItem::builder().put(target).build()];
+        if let Some(plan) = plan {
+            let plan = put(plan.clone()).build().map_err(invalid)?;
+            writes.push(TransactWriteItem::builder().put(plan).build());
+        }
         if let Some(tombstone) = &transition.tombstone {
             let tombstone = put(tombstone_item(tombstone)).build().map_err(invalid)?;
             writes.push(TransactWriteItem::builder().put(tombstone).build());
@@ -335,9 +351,12 @@ impl Dynamo {
         Ok(writes)
     }
 
-    fn transacted(&self, transition: &Transition, item: &Item) {
+    fn transacted(&self, transition: &Transition, item: &Item, plan: Option<&Item>) {
         let Some(meter) = &self.meter else { return };
         meter.transacted(item_size(item), index_entries(&transition.target, transition.seen));
+        if let Some(plan) = plan {
+            meter.transacted(item_size(plan), 0);
+        }
         if let Some(tombstone) = &transition.tombstone {
             meter.transacted(item_size(&tombstone_item(tombstone)), 0);
         }

@@ -1,111 +1,84 @@
-use crate::{Expiries as _, Objects as _, Plans as _, PluginItem, ReadPlugins as _, WritePlugins as _};
+use crate::{Expiries as _, MoveTarget as _, Objects as _, Plans as _, ReadPlugins as _, WritePlugins as _};
+use crate::{PluginItem, Store, TargetHead, Transition};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id::digest;
 
 use super::proxy::Fault;
-use super::world::World;
+use super::world::{World, new_run, target};
+
+/// Bytes that cannot be compressed.
+fn random(size: usize) -> Vec<u8> {
+    std::iter::repeat_with(rand::random::<u8>).take(size).collect()
+}
+
+/// Begins a life that has the name of its target.
+pub(super) async fn begin(store: &Store, life: &str, plan: &[u8]) -> bool {
+    let (target, run) = (target("sandbox", life), Some(new_run(life)));
+    let transition = Transition { target, seen: None, run, tombstone: None };
+    store.begin_life(&transition, life, plan).await.unwrap()
+}
 
 pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
-    // Random bytes cannot be compressed.
-    let random = |size: usize| -> Vec<u8> { std::iter::repeat_with(rand::random::<u8>).take(size).collect() };
-    for (plan, is_object) in [
-        (vec![], false),
-        (random(1024), false),
-        (random(1025), true),
-        (random(700_000), true),
-        (vec![b'x'; 700_000], false),
-    ] {
-        let size = plan.len();
-        let key = digest(&plan);
-        assert_eq!(world.store.get_plan(&key).await.unwrap(), None);
-        world.store.put_plan(&key, &plan, "k1").await.unwrap();
-        let object = object(&world, &key).await;
-        world.store.put_plan(&key, &plan, "k1").await.unwrap();
-        assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
-        assert_eq!(object.is_some(), is_object, "{size}");
-        let Some(object) = object else { continue };
-        // An object that is lost is there again with the next life.
-        world.store.bucket.remove(&object).await.unwrap();
-        assert!(world.store.get_plan(&key).await.is_err());
-        world.store.put_plan(&key, &plan, "k2").await.unwrap();
-        assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
-        world.store.bucket.remove(&object).await.unwrap();
-        world.store.restore_plan(&key, &plan).await.unwrap();
-        assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan));
-    }
-}
-
-/// The key of a plan's object.
-async fn object(world: &World, plan: &str) -> Option<String> {
-    let item = world.item(&format!("p#{plan}"), "h").await.unwrap();
-    item.get("o").map(|key| key.as_s().unwrap().clone())
-}
-
-pub(super) async fn a_plan_stays_until_its_last_life_releases_it(world: World) {
-    for size in [10, 2_000] {
-        let plan: Vec<u8> = std::iter::repeat_with(rand::random::<u8>).take(size).collect();
-        let key = digest(&plan);
-        for life in ["k1", "k2", "k2"] {
-            world.store.put_plan(&key, &plan, life).await.unwrap();
+    let store = &world.store;
+    for (number, (plan, objects)) in
+        [(vec![], 0), (random(1024), 0), (random(1025), 1), (random(700_000), 1), (vec![b'x'; 700_000], 0)]
+            .into_iter()
+            .enumerate()
+    {
+        let life = format!("life{number}");
+        assert_eq!(store.get_plan(&life).await.unwrap(), None);
+        assert!(begin(store, &life, &plan).await);
+        assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan.clone()));
+        assert_eq!(world.objects_of_plans().len(), objects, "{number}");
+        // A lost object is restored.
+        for object in world.objects_of_plans() {
+            store.bucket.remove(&format!("plans/{life}/{object}")).await.unwrap();
+            assert!(store.get_plan(&life).await.is_err());
         }
-        let former = object(&world, &key).await;
-        for life in ["k3", "k1", "k1"] {
-            world.store.release_plan(&key, life).await.unwrap();
-            assert_eq!(world.store.get_plan(&key).await.unwrap(), Some(plan.clone()));
-        }
+        store.restore_plan(&life, &plan).await.unwrap();
+        assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan));
         for _ in 0..2 {
-            world.store.release_plan(&key, "k2").await.unwrap();
-            assert_eq!(world.store.get_plan(&key).await.unwrap(), None);
-        }
-        if let Some(former) = former {
-            assert_eq!(world.store.get_object(&former).await.unwrap(), None);
-            world.store.put_plan(&key, &plan, "k4").await.unwrap();
-            assert_ne!(
-                object(&world, &key).await,
-                Some(former),
-                "an object that is being removed is another one"
-            );
+            store.delete_plan(&life).await.unwrap();
+            assert_eq!(store.get_plan(&life).await.unwrap(), None);
+            assert_eq!(world.objects_of_plans(), Vec::<String>::new(), "{number}");
         }
     }
 }
 
-/// The item is deleted and the reply lost: the object goes too, and that of a plan which is kept again stays.
+/// A plan is kept with its target or not at all, also if the target alone is written.
+pub(super) async fn a_refused_life_leaves_no_plan(world: World) {
+    let store = &world.store;
+    for (number, plan) in [random(10), random(2_000)].into_iter().enumerate() {
+        let life = format!("life{number}");
+        assert!(begin(store, &life, &plan).await);
+        let objects = world.objects_of_plans();
+        assert!(!begin(store, &life, b"{}").await);
+        let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &life) };
+        let mut other = Transition { target: other, seen: None, run: None, tombstone: None };
+        assert!(!store.begin_life(&other, "other", &plan).await.unwrap());
+        assert_eq!(store.get_plan("other").await.unwrap(), None);
+        assert_eq!(world.objects_of_plans(), objects);
+        assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan.clone()));
+        other.seen = Some(1);
+        assert!(store.begin_life(&other, "other", &plan).await.unwrap());
+        assert_eq!(store.get_plan("other").await.unwrap(), Some(plan));
+        store.delete_plan("other").await.unwrap();
+        assert_eq!(world.objects_of_plans(), objects);
+    }
+}
+
+/// The item is deleted and the reply lost, or the writer dies before it removes the object: the object goes too.
 pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: World) {
-    let plan: Vec<u8> = std::iter::repeat_with(rand::random::<u8>).take(2_000).collect();
     let (proxy, store) = world.proxy().await;
-    let key = digest(&plan);
-    store.put_plan(&key, &plan, "k1").await.unwrap();
-    let former = object(&world, &key).await.unwrap();
+    assert!(begin(&store, "a", &random(2_000)).await);
+    let [object] = world.objects_of_plans().try_into().unwrap();
     proxy.plan("DeleteItem", [Fault::LoseReply]);
-    store.release_plan(&key, "k1").await.unwrap();
+    store.delete_plan("a").await.unwrap();
     assert_eq!(proxy.hits(), 1);
-    assert_eq!(store.get_object(&former).await.unwrap(), None);
-    // A release that died before it removed the object is repeated.
-    store.put_object(&former, plan.clone()).await.unwrap();
-    store.release_plan(&key, "k1").await.unwrap();
-    assert_eq!(store.get_object(&former).await.unwrap(), None);
-    // Another life keeps the plan before the repetition.
-    store.put_object(&former, plan.clone()).await.unwrap();
-    store.put_plan(&key, &plan, "k2").await.unwrap();
-    store.release_plan(&key, "k1").await.unwrap();
-    assert_eq!(store.get_object(&former).await.unwrap(), None);
-    assert_eq!(store.get_plan(&key).await.unwrap(), Some(plan));
-}
-
-pub(super) async fn a_plan_of_many_lives_or_that_was_lost_stays(world: World) {
-    let lives: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
-    for life in &lives {
-        world.store.put_plan("sha256:many", b"{}", life).await.unwrap();
-    }
-    world.store.put_plan("sha256:lost", b"{}", &lives[0]).await.unwrap();
-    world.store.restore_plan("sha256:lost", b"{}").await.unwrap();
-    world.store.put_plan("sha256:lost", b"{}", &lives[1]).await.unwrap();
-    for plan in ["sha256:many", "sha256:lost"] {
-        for life in &lives {
-            world.store.release_plan(plan, life).await.unwrap();
-        }
-        assert_eq!(world.store.get_plan(plan).await.unwrap(), Some(b"{}".to_vec()));
-    }
+    assert_eq!(world.objects_of_plans(), Vec::<String>::new());
+    store.put_object(&format!("plans/a/{object}"), vec![1]).await.unwrap();
+    store.delete_plan("a").await.unwrap();
+    assert_eq!(world.objects_of_plans(), Vec::<String>::new());
 }
 
 pub(super) async fn objects_are_replaced(world: World) {

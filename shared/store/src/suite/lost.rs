@@ -10,6 +10,7 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::{Kept, TryResult, Verdict};
 use ebb_wire::value::Value;
 
+use super::document::begin;
 use super::proxy::Fault;
 use super::world::{World, new_run, refused, result, target, tombstone, written};
 use crate::{
@@ -173,10 +174,10 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: World) {
 
 pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: World) {
     let (proxy, store) = world.proxy().await;
-    proxy.plan("UpdateItem", [Fault::LoseReply, Fault::LoseReply]);
-    store.put_plan("sha256:x", b"{}", "k1").await.unwrap();
-    assert_eq!(world.store.get_plan("sha256:x").await.unwrap(), Some(b"{}".to_vec()));
-    assert_eq!(proxy.hits(), 2);
+    proxy.plan("TransactWriteItems", [Fault::LoseReply]);
+    assert!(begin(&store, "a", b"{}").await);
+    assert_eq!(world.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
+    assert_eq!(proxy.hits(), 1);
     let plugin = PluginItem {
         name: "p".into(),
         version: "1.0.0".into(),

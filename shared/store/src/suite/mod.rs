@@ -95,8 +95,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             an_empty_set_is_no_attribute;
         document:
             plans_are_kept_in_the_table_or_the_bucket,
-            a_plan_stays_until_its_last_life_releases_it,
-            a_plan_of_many_lives_or_that_was_lost_stays,
+            a_refused_life_leaves_no_plan,
             objects_are_replaced,
             plugin_versions_are_published_once,
             a_withdrawn_version_is_in_no_list_and_stays_readable,

@@ -34,14 +34,13 @@ fn outputs(bytes: usize, digest: &str) -> TryResult {
 
 pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: World) {
     let dynamo = &world.store.dynamo;
-    let plan = digest(b"plan");
     // pk and its value, sk and its value, o.
-    let rest = 2 + format!("p#{plan}").len() + 2 + 1 + 1;
+    let rest = 2 + "p#k1".len() + 2 + 1 + 1;
     let full = Body::Object("x".repeat(LIMIT - rest));
-    dynamo.put_plan_item(&plan, &full).await.unwrap();
-    assert_eq!(dynamo.get_plan_item(&plan).await.unwrap(), Some(full.clone()));
-    too_large(dynamo.put_plan_item(&plan, &Body::Object("z".repeat(LIMIT - rest + 1))).await);
-    assert_eq!(dynamo.get_plan_item(&plan).await.unwrap(), Some(full));
+    dynamo.put_plan_item("k1", &full).await.unwrap();
+    assert_eq!(dynamo.get_plan_item("k1").await.unwrap(), Some(full.clone()));
+    too_large(dynamo.put_plan_item("k1", &Body::Object("z".repeat(LIMIT - rest + 1))).await);
+    assert_eq!(dynamo.get_plan_item("k1").await.unwrap(), Some(full));
 }
 
 pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: World) {
@@ -91,8 +90,8 @@ pub(super) async fn the_largest_that_we_make_has_room(world: World) {
 
     for size in [PLAN_INLINE, PLAN_INLINE + 1] {
         let plan = vec![b'x'; size];
-        world.store.put_plan(&digest(&plan), &plan, "k1").await.unwrap();
-        assert_eq!(world.store.get_plan(&digest(&plan)).await.unwrap(), Some(plan));
+        world.store.restore_plan("k1", &plan).await.unwrap();
+        assert_eq!(world.store.get_plan("k1").await.unwrap(), Some(plan));
     }
     for size in [DOCUMENT_INLINE, DOCUMENT_INLINE + 1] {
         let document = "x".repeat(size);

@@ -10,7 +10,7 @@ use crate::{
 /// Every read of a table says so; the indexes have no strong reads, and are asked for nothing but keys.
 pub(super) async fn reads_of_the_table_are_strong(world: World) {
     let run = world.run("a").await;
-    world.store.put_plan("sha256:x", b"{}", "k1").await.unwrap();
+    world.store.restore_plan("k1", b"{}").await.unwrap();
     let plugin = PluginItem {
         name: "p".into(),
         version: "1.0.0".into(),
@@ -28,7 +28,7 @@ pub(super) async fn reads_of_the_table_are_strong(world: World) {
     store.read_all_records(&run).await.unwrap();
     store.read_target("sandbox", "a").await.unwrap();
     store.read_tombstone("u1").await.unwrap();
-    store.get_plan("sha256:x").await.unwrap();
+    store.get_plan("k1").await.unwrap();
     store.get_plugin("p", "1.0.0").await.unwrap();
     store.list_versions("p").await.unwrap();
     let of_the_table = proxy.requests();

@@ -42,7 +42,7 @@ pub(super) struct World {
     pub(super) meter: Arc<Meter>,
     pub(super) differences: Differences,
     endpoint: String,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl World {
@@ -57,13 +57,7 @@ impl World {
         let meter = Arc::new(Meter::new());
         let store = Store::new(Dynamo::new(dynamodb, name), Arc::new(s3_bucket(folder.path()).await));
         let store = store.metered(Arc::clone(&meter));
-        Self {
-            store,
-            meter,
-            differences: place.differences,
-            endpoint: place.endpoint.clone(),
-            _folder: folder,
-        }
+        Self { store, meter, differences: place.differences, endpoint: place.endpoint.clone(), folder }
     }
 
     /// A proxy before the table, and the same store through it.
@@ -96,6 +90,14 @@ impl World {
     pub(super) async fn put(&self, target: TargetHead) {
         let transition = Transition { target, seen: None, run: None, tombstone: None };
         assert!(self.store.move_target(&transition).await.unwrap());
+    }
+
+    /// Returns the names of all objects of plans, without those of their lives.
+    pub(super) fn objects_of_plans(&self) -> Vec<String> {
+        let Ok(lives) = std::fs::read_dir(self.folder.path().join("ebb/plans")) else { return Vec::new() };
+        let folders = lives.map(|life| std::fs::read_dir(life.unwrap().path()).unwrap());
+        let names = folders.flatten().map(|object| object.unwrap().file_name().into_string().unwrap());
+        names.collect()
     }
 
     /// An item as it is in the table.

@@ -10,13 +10,13 @@ use crate::world::Cost;
 const WRITES: [(Outputs, u64); 2] = [(Outputs::Nothing, 1), (Outputs::Kept, 2)];
 /// *Honest figures*: an accepted 202 costs at most one. Acceptances of one invocation share one.
 const ACCEPTED: u64 = 1;
-/// Write units of a life's first run beside its units', index entries included: the plan 1, the start of
-/// target and run 6 (target 2, its place in the list 1, run 2, its wake-up 1), the target's way to ready 1, the run's close 2.
-const RUN_UNITS: u64 = 10;
+/// Write units of a life's first run beside its units', index entries included: the start of target, run
+/// and plan 8 (target 2, its place in the list 1, run 2, its wake-up 1, plan 2), the target's way to ready 1, the run's close 2.
+const RUN_UNITS: u64 = 11;
 /// Our own sizing cannot know whether an index entry was there that a write removes.
 const UNKNOWN_ENTRIES: u64 = 1;
-/// The same as requests: plan, start, ready, close.
-const RUN_WRITES: u64 = 4;
+/// The same as requests: start, ready, close.
+const RUN_WRITES: u64 = 3;
 /// Reads of a first run beside its units': target and tombstone, the plugin and its versions, target and run at the end,
 /// target, run and target again for the outcome, the target twice after it.
 const RUN_READS: u64 = 11;
