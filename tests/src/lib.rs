@@ -6,7 +6,6 @@ pub mod sim;
 pub mod lines;
 pub mod still;
 pub mod surroundings;
-pub mod verdict;
 
 #[cfg(feature = "switches")]
 #[path = "../model/mod.rs"]

@@ -1,13 +1,33 @@
-//! The figures that the design promises, for small runs of every shape.
+//! Small sizes of what `cargo xtask bench` measures, and what is promised of it.
 
 use std::process::Command;
 
+/// Runs a measurement that has to hold; gives what it prints.
+fn bench(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_bench")).args(arguments).output().unwrap();
+    let (printed, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}\n{rest}");
+    printed.into_owned()
+}
+
 #[test]
 fn small_runs_cost_what_is_promised() {
-    let output = Command::new(env!("CARGO_BIN_EXE_counts"))
-        .args(["--check", "--sizes", "10,100", "--answers", "at-once,later"])
-        .output()
-        .unwrap();
-    let (table, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{table}\n{rest}");
+    bench(&["counts", "--check", "--sizes", "10,100", "--answers", "at-once,later"]);
+}
+
+#[test]
+fn a_million_units_cost_what_is_promised() {
+    bench(&["prices"]);
+}
+
+#[test]
+fn invocations_stay_within_their_limits() {
+    let table = bench(&["large", "--units", "300", "--gone", "500", "--living", "150", "--resources", "50"]);
+    // At most two pages of many targets are read, and only the shown ones of many outputs.
+    for (case, most) in [("ready", 40), ("list", 4), ("withdraw", 125)] {
+        let line = table.lines().find(|line| line.starts_with(case)).unwrap();
+        let counts =
+            line.split_whitespace().skip(5).filter_map(|word| word.trim_matches(',').parse::<u64>().ok());
+        assert!(counts.sum::<u64>() <= most, "{table}");
+    }
 }

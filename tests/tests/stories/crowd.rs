@@ -6,8 +6,8 @@ use crate::program;
 
 #[test]
 fn all_are_made_and_all_are_taken_away_twice() {
-    let mut crowd = Command::new(env!("CARGO_BIN_EXE_crowd"));
-    crowd.args(["--targets", "60", "--pods", "3", "--ebb"]).arg(program::ebb());
+    let mut crowd = Command::new(env!("CARGO_BIN_EXE_bench"));
+    crowd.args(["crowd", "--targets", "60", "--pods", "3", "--ebb"]).arg(program::ebb());
     let output = crowd.output().unwrap();
     let (figures, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{figures}\n{rest}");

@@ -1,10 +1,9 @@
-//! Loads and compiles every document of a folder: `cargo xtask bench corpus FOLDER`.
+//! Loads and compiles every document of a folder.
 //!
 //! Files that a document embeds and that are not there are made up, and so are values of its variables: what is tried is
 //! the document. What is written anew has to load again.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::Context as _;
 use ebb_spec::compile;
@@ -26,26 +25,30 @@ impl Files for Made {
     }
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    let folder = std::env::args_os().nth(1).context("which folder? cargo xtask bench corpus FOLDER")?;
+/// The place of the documents.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The folder
+    folder: PathBuf,
+}
+
+/// Tries all documents; gives those that are wrong.
+pub(crate) fn tried(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
-    collect(Path::new(&folder), &mut paths)?;
-    anyhow::ensure!(!paths.is_empty(), "there is no document in {}", Path::new(&folder).display());
+    collect(&arguments.folder, &mut paths)?;
+    anyhow::ensure!(!paths.is_empty(), "there is no document in {}", arguments.folder.display());
     paths.sort();
     let texts = TEXTS.iter().map(|name| format!("{name}=x"));
     let vars = Vars::parse(texts.chain(TIMES.iter().map(|name| format!("{name}=2d"))))?;
-    let mut wrong = 0;
+    let mut wrong = Vec::new();
     for path in &paths {
         match try_one(path, &vars) {
             Ok(what) => println!("{}: {what}", path.display()),
-            Err(error) => {
-                wrong += 1;
-                println!("{}: {error:#}", path.display());
-            }
+            Err(error) => wrong.push(format!("{}: {error:#}", path.display())),
         }
     }
-    println!("{} documents, {wrong} of them wrong", paths.len());
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{} documents, {} of them wrong", paths.len(), wrong.len());
+    Ok(wrong)
 }
 
 /// Every YAML file but pod templates, which are parts of documents.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use crate::documents::SCRIPT;
-use crate::{Arguments, UNITS};
+use super::documents::SCRIPT;
+use super::{Arguments, UNITS};
 
 /// Makes, waits, goes on; removes all of them in the end, which does not count.
 const LOOP: &str = r#"

@@ -4,27 +4,24 @@
 //! Progress goes to standard error, the figures to standard output.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, ensure};
-use clap::Parser;
 use comfy_table::Table;
+use serde_json::Value;
 
 mod bare;
 mod documents;
-mod server;
 mod watch;
 
-use server::Server;
 use watch::Watch;
 
-#[derive(Parser)]
-#[command(
-    name = "cargo xtask bench chains",
-    about = "A chain of scripts in a cluster, beside the same as bare Jobs"
-)]
-struct Arguments {
+use crate::server::Server;
+
+/// The chain and the cluster.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
     /// Scripts in a chain
     #[arg(long, default_value_t = 10)]
     units: usize,
@@ -61,16 +58,6 @@ impl Arguments {
 /// The namespace of units.
 const UNITS: &str = "chains";
 
-fn main() -> ExitCode {
-    match chains(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// What one round has measured.
 struct Round {
     /// From the end of a script to the Job of the next one.
@@ -81,39 +68,54 @@ struct Round {
     bare: Duration,
 }
 
-fn chains(arguments: &Arguments) -> anyhow::Result<()> {
+/// Runs the chain in all rounds.
+pub(crate) async fn chains(arguments: &Arguments) -> anyhow::Result<()> {
     ensure!(arguments.units > 1, "a chain has two units at least");
-    let ebb = std::env::current_exe()?.with_file_name("ebb");
-    let server = Server::start(&ebb, arguments)?;
-    server.publish(&documents::plugin(arguments.units, &arguments.image))?;
+    let server = Server::start(None, |dev| {
+        dev.arg("--kubeconfig").arg(&arguments.kubeconfig).args(["--reach", &arguments.reach]);
+        dev.args(["--reach-port", "7881", "--runner-image", &arguments.runner_image, "--units", UNITS])
+    });
+    let server = server.await?;
+    server.apply("plugin", &documents::plugin(arguments.units, &arguments.image)).await?;
     let mut rounds = Vec::new();
     for round in 0..=arguments.rounds {
         eprintln!("round {round} of {}", arguments.rounds);
-        let measured = measured(&server, round, arguments)?;
+        let measured = measured(&server, round, arguments).await?;
         if round > 0 {
             rounds.push(measured);
         }
     }
-    server.stop()?;
+    server.stop().await?;
     report(arguments, &rounds);
     Ok(())
 }
 
-fn measured(server: &Server, round: usize, arguments: &Arguments) -> anyhow::Result<Round> {
+async fn measured(server: &Server, round: usize, arguments: &Arguments) -> anyhow::Result<Round> {
     let name = format!("chain-{round}");
     let watch = Watch::start(arguments)?;
     let began = Instant::now();
-    server.apply(&documents::sandbox(&name))?;
+    server.apply("sandbox", &documents::sandbox(&name)).await?;
     let chain = began.elapsed();
     let jobs = watch.stop(arguments.units)?;
-    let ends = server.ends(&name, arguments.units)?;
+    let ends = ends(server, &name, arguments.units).await?;
     let gaps = ends.iter().zip(&jobs[1..]).map(|(end, job)| {
         // A clock of its own would be another machine's.
         job.duration_since(*end).context("a Job was there before the script that it follows had ended")
     });
     let gaps = gaps.collect::<anyhow::Result<Vec<_>>>()?;
-    server.delete(&name)?;
+    server.ask(&["sandbox", "delete", &name]).await?;
     Ok(Round { gaps, chain, bare: bare::chain(arguments)? })
+}
+
+/// When the scripts of a sandbox have ended, in their order.
+async fn ends(server: &Server, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
+    let seen: Value = serde_json::from_str(&server.ask(&["sandbox", "get", name, "-o", "json"]).await?)?;
+    let end = |unit| {
+        let text = seen["resources"]["it"]["outputs"][format!("end{unit}")]["value"].as_str();
+        let millis = text.and_then(|text| text.trim().parse().ok()).context("a script says when it ends")?;
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
+    };
+    (0..units).map(end).collect()
 }
 
 fn report(arguments: &Arguments, rounds: &[Round]) {

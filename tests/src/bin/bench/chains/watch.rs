@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use serde_json::{Deserializer, Value};
 
-use crate::Arguments;
+use super::Arguments;
 
 /// Longer than any Job is awaited.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,8 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::shapes::{Answers, Case, Outputs, Shape};
-use crate::world::Cost;
+use super::shapes::{Answers, Case, Outputs, Shape};
+use super::world::Cost;
 
 /// *Honest figures*: a warm completion is one write, two with outputs.
 const WRITES: [(Outputs, u64); 2] = [(Outputs::Nothing, 1), (Outputs::Kept, 2)];

@@ -2,24 +2,19 @@
 //!
 //! Progress goes to standard error, the table or JSON to standard output.
 
-use std::process::ExitCode;
-
-use clap::{Parser, ValueEnum};
+use clap::ValueEnum;
 
 mod figures;
 mod receiver;
-mod shapes;
+pub(crate) mod shapes;
 mod world;
 
 use figures::Row;
 use shapes::{Answers, Case, LEAST, Outputs, Shape};
 
-#[derive(Parser)]
-#[command(
-    name = "cargo xtask bench counts",
-    about = "Counts what runs ask of the table, and what that costs"
-)]
-struct Arguments {
+/// The choice of runs.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
     /// Units per run
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
     sizes: Vec<usize>,
@@ -42,14 +37,9 @@ enum Format {
     Json,
 }
 
-fn main() -> ExitCode {
-    ebb_tests::verdict::exit(measured(&Arguments::parse()))
-}
-
 /// Runs every case, prints the rows, and gives what does not hold if that is asked for.
-fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let rows = runtime.block_on(all(arguments))?;
+pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+    let rows = tokio::runtime::Runtime::new()?.block_on(all(arguments))?;
     match arguments.output {
         Some(Format::Json) => println!("{}", serde_json::to_string_pretty(&rows)?),
         None => println!("{}", figures::drawn(&rows)),

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::shapes::{Answers, Case, Outputs};
+use super::shapes::{Answers, Case, Outputs};
 
 /// Callbacks that are under way at a time: as many invocations of `complete`.
 const AT_ONCE: usize = 32;

@@ -24,8 +24,8 @@ use ebb_wire::lifecycle::Lifecycle;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::receiver::Receiver;
-use crate::shapes::{self, Case};
+use super::receiver::Receiver;
+use super::shapes::{self, Case};
 
 const TABLE: &str = "ebb";
 const KIND: &str = "sandbox";

@@ -4,22 +4,20 @@
 //! Progress goes to standard error, the figures to standard output.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
-use clap::Parser;
+use anyhow::ensure;
 
 mod documents;
 mod memory;
 mod platform;
 mod receiver;
-mod server;
 
 use memory::{Memory, mib};
 use platform::Platform;
 use receiver::Receiver;
-use server::Server;
+
+use crate::server::Server;
 
 /// Resident memory may be larger after the second round by this many bytes, and by [`GROWTH`] of what it was: an
 /// allocator does not give back every page.
@@ -27,9 +25,9 @@ const SLACK: u64 = 8 << 20;
 /// A part of the memory after the first round.
 const GROWTH: f64 = 0.1;
 
-#[derive(Parser)]
-#[command(name = "cargo xtask bench crowd", about = "Many targets at once on one `ebb dev`, twice")]
-struct Arguments {
+/// The size of the crowd.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
     /// Targets at once
     #[arg(long, default_value_t = 1_000)]
     targets: usize,
@@ -41,30 +39,13 @@ struct Arguments {
     ebb: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let done = tokio::runtime::Runtime::new()
-        .context("a runtime")
-        .and_then(|runtime| runtime.block_on(Box::pin(crowd(&arguments))));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn crowd(arguments: &Arguments) -> anyhow::Result<()> {
-    let ebb = match &arguments.ebb {
-        Some(ebb) => ebb.clone(),
-        None => std::env::current_exe()?.with_file_name("ebb"),
-    };
-    ensure!(ebb.is_file(), "there is no {}: `cargo build --package ebb` makes it", ebb.display());
+/// Makes and takes away all targets, twice.
+pub(crate) async fn crowd(arguments: &Arguments) -> anyhow::Result<()> {
     let receiver = Receiver::start().await?;
-    let server = Server::start(&ebb, &receiver.outcomes()).await?;
-    server.publish(&documents::webhook_plugin(&receiver.url())).await?;
-    server.publish(documents::POD_PLUGIN).await?;
+    let server =
+        Server::start(arguments.ebb.clone(), |dev| dev.args(["--platform", &receiver.outcomes()])).await?;
+    server.apply("plugin", &documents::webhook_plugin(&receiver.url())).await?;
+    server.apply("plugin", documents::POD_PLUGIN).await?;
     let platform = Platform::new(&server)?;
     let begun = Memory::of(server.pid())?;
     println!(

@@ -11,8 +11,8 @@ use ebb_store::{MoveTarget as _, ReadTarget as _, TargetList, TellState, Transit
 use ebb_wire::cloudevents::Asked;
 use serde::{Deserialize, Serialize};
 
-use crate::filling::{HELD, KIND, LARGE, sandbox};
-use crate::world::World;
+use super::filling::{HELD, KIND, LARGE, sandbox};
+use super::world::World;
 
 /// The limits of one invocation on AWS.
 const TIME: Duration = Duration::from_secs(29);

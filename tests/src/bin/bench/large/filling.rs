@@ -14,7 +14,7 @@ use ebb_wire::cloudevents::Asked;
 use ebb_wire::lifecycle::Lifecycle;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::world::{TABLE, World};
+use super::world::{TABLE, World};
 
 pub(crate) const KIND: &str = "sandbox";
 /// The target of the large run.

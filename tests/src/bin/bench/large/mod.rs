@@ -4,20 +4,19 @@
 //! is that of one invocation together with the embedded table and bucket.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use clap::Parser;
 
 mod cases;
-mod filling;
-mod world;
+pub(crate) mod filling;
+pub(crate) mod world;
 
 use cases::{Case, Measured};
 
-#[derive(Parser)]
-#[command(name = "cargo xtask bench large", about = "Measures invocations in large runs and large tables")]
-struct Arguments {
+/// The sizes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
     /// Units of the run whose target becomes ready, each with 4 KiB of outputs
     #[arg(long, default_value_t = 10_000)]
     units: usize,
@@ -37,12 +36,9 @@ struct Arguments {
     folder: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    ebb_tests::verdict::exit(run(&Arguments::parse()))
-}
-
-fn run(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+/// Measures all cases; gives what does not hold.
+pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+    let runtime = tokio::runtime::Runtime::new()?;
     if let (Some(case), Some(folder)) = (arguments.measure, &arguments.folder) {
         let measured = runtime.block_on(cases::measure(case, folder, arguments.resources))?;
         println!("{}", serde_json::to_string(&measured)?);
@@ -64,7 +60,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
 /// Measures a case in a process of its own.
 fn child(case: Case, folder: &Path, resources: usize) -> anyhow::Result<Measured> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["--measure", case.name(), "--resources", &resources.to_string(), "--folder"])
+        .args(["large", "--measure", case.name(), "--resources", &resources.to_string(), "--folder"])
         .arg(folder)
         .stderr(Stdio::inherit())
         .output()?;

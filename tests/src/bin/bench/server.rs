@@ -1,6 +1,6 @@
-//! `ebb dev` in a folder of its own.
+//! `ebb dev` in a folder of its own, and the commands that ask it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -32,13 +32,21 @@ pub(crate) struct Connection {
 }
 
 impl Server {
-    /// Starts the program `ebb` on free ports; outcomes are posted to `platform`.
-    pub(crate) async fn start(ebb: &Path, platform: &str) -> anyhow::Result<Self> {
+    /// Starts the program `ebb`, without it the one beside this, on free ports with further `options`.
+    pub(crate) async fn start(
+        ebb: Option<PathBuf>,
+        options: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> anyhow::Result<Self> {
+        let ebb = match ebb {
+            Some(ebb) => ebb,
+            None => std::env::current_exe()?.with_file_name("ebb"),
+        };
+        ensure!(ebb.is_file(), "there is no {}: `cargo build --package ebb` makes it", ebb.display());
         // Scripts see what is outside of /tmp: theirs is their own.
-        let folder = tempfile::Builder::new().prefix("ebb-crowd-").tempdir_in("/var/tmp")?;
+        let folder = tempfile::Builder::new().prefix("ebb-bench-").tempdir_in("/var/tmp")?;
         let log = std::fs::File::create(folder.path().join("log"))?;
-        let mut command = Command::new(ebb);
-        command.args(["dev", "--port", "0", "--s3-port", "0", "--state", ".ebb", "--platform", platform]);
+        let mut command = Command::new(&ebb);
+        options(command.args(["dev", "--port", "0", "--s3-port", "0", "--state", ".ebb"]));
         command.current_dir(folder.path()).env("RUST_LOG", "warn").stdin(Stdio::null()).kill_on_drop(true);
         let child = command.stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.with_context(|| format!("cannot start {}", ebb.display()))?;
@@ -55,22 +63,25 @@ impl Server {
         tokio::time::timeout(PATIENCE, started).await.context("`ebb dev` does not start")??;
         let connection = std::fs::read(folder.path().join(".ebb/server.json"))?;
         let connection = serde_json::from_slice(&connection)?;
-        Ok(Self { ebb: ebb.to_owned(), child, connection, folder, _stdout: lines })
+        Ok(Self { ebb, child, connection, folder, _stdout: lines })
     }
 
-    /// Publishes a plugin as its author does.
-    pub(crate) async fn publish(&self, document: &str) -> anyhow::Result<()> {
-        let file = self.folder.path().join("plugin.yaml");
-        std::fs::write(&file, document)?;
+    /// Runs a command of `ebb` that asks the server; gives what it prints.
+    pub(crate) async fn ask(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.ebb);
         for name in ["EBB_URL", "EBB_TOKEN"] {
             command.env_remove(name);
         }
-        let answer =
-            command.args(["plugin", "apply", "-f"]).arg(&file).current_dir(self.folder.path()).output();
-        let answer = answer.await?;
-        ensure!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
-        Ok(())
+        let answer = command.args(arguments).current_dir(self.folder.path()).output().await?;
+        let complained = String::from_utf8_lossy(&answer.stderr);
+        ensure!(answer.status.success(), "`ebb {}`: {complained}", arguments.join(" "));
+        Ok(String::from_utf8(answer.stdout)?)
+    }
+
+    /// Applies a document, a `plugin` or a `sandbox`, as its author does.
+    pub(crate) async fn apply(&self, kind: &str, document: &str) -> anyhow::Result<()> {
+        std::fs::write(self.folder.path().join("document.yaml"), document)?;
+        self.ask(&[kind, "apply", "-f", "document.yaml"]).await.map(drop)
     }
 
     /// Its process.

@@ -1,0 +1,219 @@
+//! The price of a sandbox on AWS: one life, from the webhook that creates it until what is stored of it is removed, by what it
+//! asks for and by list prices. Each function has one instance that knows nothing yet, and all units answer later.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use ebb_engine::{Millis, TargetPhase};
+use ebb_flow::complete::Taken;
+use ebb_flow::observe::{Came, Function, Telemetry};
+use ebb_flow::ports::Clock as _;
+use ebb_flow::{Env, Warm};
+use ebb_local::embedded::{Bucket, Table};
+use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_store::{Bucket as StoreBucket, Dynamo, Meter, ReadTarget as _, Store, TableSpec};
+use ebb_tests::lines::Lines;
+use ebb_tests::still::{Messages, Numbers, Time};
+use ebb_tests::surroundings::{self, NoCluster};
+use ebb_wire::cloudevents::Asked;
+use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::unit::CALLBACK_TOKEN;
+use serde_json::{Value, json};
+
+use crate::counts::shapes::{self, Answers, Case, Outputs, Shape};
+use crate::large::filling::{KIND, sandbox};
+use crate::large::world::Requests;
+
+/// Dollars that a million units cost at most.
+const MOST: f64 = 4.5;
+/// The name of the sandbox, the table and the bucket.
+const NAME: &str = "priced";
+const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+/// The milliseconds of 22 November 2026.
+const THEN: u64 = 1_795_305_600_000;
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+/// Milliseconds that a unit works.
+const WORK: u64 = 10_000;
+/// A line of the entry's access log, with the shortest values that API Gateway writes.
+const LINE: &str = "1795341600 203.0.113.100 POST /v1/callbacks 204 1000 JKJaXmPLvHcESHA= -";
+
+/// The size of a sandbox, and an assumption.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Units of a sandbox; as many take away what these make
+    #[arg(long, default_value_t = 10)]
+    units: usize,
+    /// Assumed: milliseconds that an invocation takes, waiting for units' servers included
+    #[arg(long, default_value_t = 100.0)]
+    took_ms: f64,
+}
+
+/// Prints the price; gives what does not hold.
+pub(crate) async fn priced(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+    let units = arguments.units;
+    ensure!(units >= shapes::LEAST, "the least sandbox has {} units", shapes::LEAST);
+    let list: Value = serde_json::from_str(&file("infra/aws/prices.json")?)?;
+    let mut dollars = 0.0;
+    for (name, amount) in Box::pin(amounts(arguments)).await? {
+        let price = &list["prices"][name];
+        let (usd, per) = price["usd"].as_f64().zip(price["per"].as_f64()).context(name)?;
+        println!("{name:16}{amount:>10.3} at ${usd} for {per}");
+        dollars += amount * usd / per;
+    }
+    let million = dollars / (2 * units) as f64 * 1e6;
+    println!("${dollars:.7} for a sandbox of {units} units, which call back, and {units} that undo them");
+    println!("${million:.2} for a million units");
+    let dear = format!("a million units cost ${million:.4}, promised are ${MOST:.2} at most");
+    Ok((million > MOST).then_some(dear).into_iter().collect())
+}
+
+fn file(name: &str) -> anyhow::Result<String> {
+    let path = format!("{}/../{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).with_context(|| name.to_owned())
+}
+
+/// The servers of the units and the platform, with the tokens of units that are to call back.
+#[derive(Clone, Default)]
+struct Servers(Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl Call for Servers {
+    async fn call(&self, request: Request) -> Result<Response, CallError> {
+        let token = request.headers.into_iter().find(|(name, _)| name == CALLBACK_TOKEN);
+        let status = if token.is_some() { 202 } else { 204 };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(token.map(|(_, token)| token));
+        Ok(Response { status, headers: Vec::new(), body: Vec::new() })
+    }
+}
+
+/// Gives the amounts of the prices that a life needs: first what it asks for, then what its removal does.
+async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64)>> {
+    let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
+    let default = |name: &str| &template["Parameters"][name]["Default"];
+    let format = template["Resources"]["EntryStage"]["Properties"]["AccessLogSettings"]["Format"].as_str();
+    let same = format.is_some_and(|format| format.split(' ').count() == LINE.split(' ').count());
+    ensure!(same, "the entry's line is another one: {format:?}");
+    let filter = template["Globals"]["Function"]["Environment"]["Variables"]["RUST_LOG"].as_str();
+    let level = default("LogLevel").as_str().context("LogLevel")?;
+    let filter = filter.context("RUST_LOG")?.replace("${LogLevel}", level);
+    let gb = default("CompleteMemory").as_f64().context("CompleteMemory")? / 1024.0;
+    let retention = DAY * default("RetentionDays").as_u64().context("RetentionDays")?;
+
+    let (lines, meter, objects) = (Lines::default(), Arc::new(Meter::new()), Requests::default());
+    let printed = lines.clone();
+    ebb_flow::deployed::log_to(&filter, move || printed.clone());
+    let telemetry = Telemetry::default().with_figures("Ebb/ebb", Box::new(lines.clone()));
+    let folder = tempfile::tempdir()?;
+    let (dynamo, s3) = (Table::memory()?, Bucket::open(folder.path())?);
+    ebb_store::table::create(&dynamo, NAME).await?;
+    s3.create_bucket().bucket(NAME).send().await?;
+    let s3 = aws_sdk_s3::Client::from_conf(s3.config().to_builder().interceptor(objects.clone()).build());
+    let unmetered = Store::new(Dynamo::new(dynamo.clone(), NAME), StoreBucket::new(s3, NAME));
+    let store = Arc::new(unmetered.clone().metered(meter.clone()));
+    let (clock, servers) = (Arc::new(Time::at(THEN)), Servers::default());
+    let messages = Arc::new(Messages::new(clock.clone()));
+    // Each function has a memory of its own.
+    let env = || -> anyhow::Result<Env> {
+        let outcomes = Some("https://platform.test".to_owned());
+        let mut settings = surroundings::settings("https://ebb.test", outcomes, Millis(60_000))?;
+        settings.retention = Some(Millis(retention));
+        let (outside, platform) = (Arc::new(servers.clone()), Arc::new(servers.clone()));
+        let (store, clock, queue) = (store.clone(), clock.clone(), messages.clone());
+        let (random, relay, warm) = (Arc::new(Numbers::default()), Arc::new(NoCluster), Warm::default());
+        Ok(Env { store, clock, random, relay, outside, platform, queue, settings, warm })
+    };
+    let (receive, complete, sweep) = (env()?, env()?, env()?);
+    let came = || Came { request: UID.to_owned(), at: None };
+
+    let (shape, outputs, answers) = (Shape::Diamond, Outputs::Kept, Answers::Later);
+    let case = Case { shape, units: arguments.units, outputs, answers };
+    let mut plugin = shapes::plugin(case, "https://units.test") + "postStop:\n";
+    for unit in 0..arguments.units {
+        let body = format!("{{id: \"${{units.u{unit}.outputs.id}}\"}}");
+        let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
+        plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
+    }
+    let published = ebb_flow::api::plugins::publish(&unmetered, &plugin, clock.now()).await?;
+    published.map_err(|refused| anyhow::anyhow!("the plugin is refused: {refused:?}"))?;
+    stored(&meter, &objects);
+
+    let (mut entries, mut taken) = (0.0, 0.0);
+    let created = Lifecycle { uid: UID.to_owned(), ..sandbox(NAME, "measured", 1) };
+    let deleted = Lifecycle { document: None, ..created.clone() };
+    let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
+    let undone = json!({"status": "succeeded"}).to_string();
+    for (asked, event, phase, body) in [
+        (Asked::Created, created, TargetPhase::Ready, made),
+        (Asked::Deleted, deleted, TargetPhase::Gone, undone),
+    ] {
+        entries += 1.0;
+        let work = Box::pin(ebb_flow::receive::receive(&receive, store.as_ref(), asked, &event));
+        let answer = telemetry.invoke(Function::Receive, came(), work).await?;
+        answer.map_err(|refused| anyhow::anyhow!("the sandbox is refused: {refused:?}"))?;
+        let end = clock.now().0 + HOUR;
+        loop {
+            let target = unmetered.read_target(KIND, NAME).await?.context("there is no target")?;
+            let tokens = std::mem::take(&mut *servers.0.lock().unwrap_or_else(PoisonError::into_inner));
+            let over = tokens.is_empty() && target.phase == phase && target.due.is_none();
+            ensure!(over || clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
+            // Hints that find nothing to do any more are paid for, too.
+            clock.pass(if over { HOUR } else { WORK });
+            for message in messages.take() {
+                taken += 1.0;
+                let work = Box::pin(ebb_flow::sweep::receive_message(&sweep, &message));
+                telemetry.invoke(Function::Sweep, came(), work).await?;
+            }
+            let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, &unmetered)).await?;
+            ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
+            if over {
+                break;
+            }
+            for token in tokens {
+                entries += 1.0;
+                let work = Box::pin(ebb_flow::complete::complete(&complete, &token, body.as_bytes()));
+                let taken = telemetry.invoke(Function::Complete, came(), work).await?;
+                ensure!(taken == Taken::Accepted, "a callback is not taken: {taken:?}");
+            }
+        }
+    }
+    let bytes = lines.text().len() as f64 + entries * (LINE.len() + 1) as f64;
+    let mut amounts = vec![
+        ("lambda-request", entries + taken),
+        ("lambda-x86", (entries + taken) * gb * arguments.took_ms / 1000.0),
+        ("http-api", entries),
+        // Each message is sent, received and deleted.
+        ("sqs", 3.0 * taken),
+        ("logs", bytes),
+    ];
+    amounts.extend(stored(&meter, &objects));
+    clock.pass(retention);
+    // The table removes by itself what has a time to live.
+    for item in dynamo.scan().table_name(NAME).send().await?.items() {
+        if item.contains_key(TableSpec::TTL) {
+            let key =
+                [TableSpec::PARTITION, TableSpec::SORT].map(|part| (part.to_owned(), item[part].clone()));
+            dynamo.delete_item().table_name(NAME).set_key(Some(key.into())).send().await?;
+        }
+    }
+    let removed = ebb_flow::retention::round(&sweep, store.as_ref(), clock.now()).await?;
+    ensure!(removed == 1, "{removed} lives are removed after their retention");
+    amounts.extend(stored(&meter, &objects));
+    Ok(amounts)
+}
+
+/// Gives what was asked of the table and the bucket since it was last called.
+fn stored(meter: &Meter, objects: &Requests) -> [(&'static str, f64); 4] {
+    let (figures, mut requests) = (meter.take(), objects.take());
+    let gets = requests.remove("GetObject").unwrap_or_default();
+    // Deleting costs nothing.
+    requests.retain(|name, _| !name.starts_with("Delete"));
+    [
+        // A refused condition is paid for, and no table reports it.
+        ("dynamodb-write", figures.write_units + figures.refused_write_units as f64),
+        ("dynamodb-read", figures.read_units),
+        ("s3-put", requests.values().sum::<u64>() as f64),
+        ("s3-get", gets as f64),
+    ]
+}
