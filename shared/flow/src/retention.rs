@@ -41,7 +41,7 @@ const LONGEST_WAIT_MS: u64 = 7 * 86_400_000;
 /// The store's.
 pub async fn note(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let TargetHead { uid, generation, plan, .. } = target;
-    write(env, target, (uid, *generation, plan), env.now()).await
+    write(env, target, (uid, *generation, plan)).await
 }
 
 /// Returns the tombstone of a life that ended at `ended` and that no target will name. From then on it alone tells when the
@@ -57,31 +57,13 @@ pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
 /// The store's.
 pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> Result<(), FlowError> {
     let Waiting { uid, generation, plan, .. } = waiting;
-    write(env, target, (uid, *generation, plan), env.now()).await
-}
-
-/// Gives a gone target that an earlier version stored an expiry, and moves it to the list of gone ones.
-///
-/// # Errors
-/// The store's; safe to repeat.
-pub async fn adopt(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    let TargetHead { uid, generation, plan, since, .. } = target;
-    // Nothing is stored of a target without a plan.
-    if target.phase == TargetPhase::Gone && !plan.is_empty() {
-        write(env, target, (uid, *generation, plan), *since).await?;
-    }
-    let seen = Some(target.version);
-    let target = TargetHead { version: target.version + 1, ..target.clone() };
-    // Refused: another write has moved it.
-    env.store.move_target(&Transition { target, seen, run: None, tombstone: None }).await?;
-    Ok(())
+    write(env, target, (uid, *generation, plan)).await
 }
 
 async fn write(
     env: &Env,
     named: &TargetHead,
     (uid, generation, plan): (&str, u64, &str),
-    ended: Timestamp,
 ) -> Result<(), FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
     let expiry = Expiry {
@@ -90,7 +72,7 @@ async fn write(
         uid: uid.to_owned(),
         generation,
         plan: plan.to_owned(),
-        due: ended.plus(retention),
+        due: env.now().plus(retention),
         failures: 0,
     };
     Ok(env.store.put_expiry(&expiry).await?)

@@ -212,10 +212,7 @@ pub(crate) fn is_skipped(record: &Record) -> bool {
 /// Until when the request of a failed try may still arrive: nobody took it back when its answer did not come.
 fn lands_until(env: &Env, record: &Record) -> Option<Timestamp> {
     let failed = record.result.as_ref().filter(|result| result.verdict == Verdict::Failed)?;
-    let code = failed.reason.as_ref().map(|reason| reason.code);
-    // Results that former versions recorded have the class alone.
-    let unanswered = failed.unanswered || matches!(code, Some(ReasonCode::Connect | ReasonCode::Timeout));
-    unanswered.then(|| Timestamp(failed.at).plus(env.settings.landing))
+    failed.unanswered.then(|| Timestamp(failed.at).plus(env.settings.landing))
 }
 
 /// Until when the receiver of a webhook may act on the request of a try that has no answer: failed, or cancelled. A success

@@ -314,8 +314,6 @@ pub enum TargetList {
 pub struct ListPage {
     /// The targets, by kind and name.
     pub targets: Vec<TargetHead>,
-    /// Targets that were met and belong to the other list. An earlier version stored them, or the index is stale.
-    pub misplaced: Vec<TargetHead>,
     /// Targets that cannot be read, with the reasons.
     pub damaged: Vec<String>,
     /// The kind and the name after which the next page begins; `None` on the last page. A page ends when it is full, or has

@@ -13,10 +13,10 @@ use crate::error::StoreError;
 use crate::items::{Patched, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Bucket, DamagedExpiry, Due, DueExpiries, Expiries, Expiry, LOGS, ListPage, ListTargets, Mark, Marks, MoveTarget,
-    Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans, PluginItem, Put,
-    PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences, Stored, TargetList,
-    Tombstone, Transition, WritePlugins,
+    Bucket, DamagedExpiry, Due, DueExpiries, Expiries, Expiry, LOGS, ListPage, ListTargets, Mark, Marks,
+    MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans,
+    PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences,
+    Stored, TargetList, Tombstone, Transition, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.

@@ -305,7 +305,6 @@ pub struct UnitDetail {
     /// How many tries it may have before it fails.
     pub attempts: u32,
     /// The number of this try among these, from 1: a retry by an operator begins with the first one again.
-    #[serde(default)]
     pub attempt_of_series: u32,
     /// Keys of the units of this event that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -171,7 +171,7 @@ async fn world() -> (World, Relay) {
                 By::UsElsewhere | By::Others => "https://other/v1/callbacks".to_owned(),
             },
             installation: match case.ours.0 {
-                // As relays list what former versions have asked for.
+                // Its callback URL alone says so.
                 By::Us => String::new(),
                 By::UsElsewhere => world.stack().env().settings.installation.clone(),
                 By::Others => "others".to_owned(),

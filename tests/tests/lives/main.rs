@@ -52,8 +52,7 @@ fn main() {
             objects_without_a_record_are_removed without_a_retention_everything_is_kept;
         removal: a_run_that_another_instance_removed_is_gone a_target_is_forgotten_before_its_runs
             a_name_that_is_taken_again_keeps_the_former_life damaged_items_keep_no_other_life
-            a_removal_that_hangs_keeps_no_other_life lost_outputs_are_named
-            gone_targets_of_an_earlier_version_are_removed;
+            a_removal_that_hangs_keeps_no_other_life lost_outputs_are_named;
         many: outputs_that_nothing_refers_to_are_not_read an_undo_reads_only_what_it_uses a_plugin_is_read_once_however_many_resources_have_it
             gone_targets_are_in_nobodys_way a_withdrawn_version_serves_those_that_have_it;
         large: out_and_in_over_three_hundred out_and_in_over_six_hundred;

@@ -13,7 +13,7 @@ use ebb_store::{
     DamagedExpiry, DueExpiries, Expiries, Expiry, ReadRecords as _, ReadTarget as _, Store, StoreError,
 };
 use ebb_tests::surroundings;
-use ebb_wire::api::{Phase, TargetPage};
+use ebb_wire::api::Phase;
 use ebb_wire::cloudevents::Asked;
 use ebb_wire::id::RunId;
 use ebb_wire::record::Kept;
@@ -256,31 +256,4 @@ pub(crate) async fn lost_outputs_are_named() {
         store.list_expired(at, 10).await.unwrap().lives.len()
     };
     assert_eq!((listed(29).await, listed(31).await), (0, 1));
-}
-
-/// An earlier version kept gone targets among the living ones, and noted no day of their removal.
-pub(crate) async fn gone_targets_of_an_earlier_version_are_removed() {
-    let world = world(Some(KEPT)).await;
-    gone(&world, "a", "long").await;
-    let store = world.stack().store();
-    let [expiry] =
-        store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().lives.try_into().unwrap();
-    store.delete_expiry(&expiry).await.unwrap();
-    let key = [("pk", "t#sandbox#a"), ("sk", "h")];
-    let key = key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
-    let request = store.dynamo.client().update_item().table_name(store.dynamo.table()).set_key(Some(key));
-    let request = request.update_expression("SET l = :l, si = :s");
-    let request = request.expression_attribute_values(":l", AttributeValue::S("t".to_owned()));
-    let since = AttributeValue::N((now().0 - 7_200_000).to_string());
-    request.expression_attribute_values(":s", since).send().await.unwrap();
-    assert_eq!(round_at(&world, KEPT * 2).await, 0, "it is in no list");
-    let names = async |path: &str| {
-        let page: TargetPage = world.get(path).await.is(200).json();
-        page.targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
-    };
-    assert_eq!(names("/v1/targets?gone=true").await, Vec::<String>::new());
-    assert_eq!(names("/v1/targets").await, Vec::<String>::new());
-    assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
-    assert_eq!((round_at(&world, KEPT / 2).await, round_at(&world, KEPT * 2).await), (0, 1));
-    assert_eq!((stored(&world, "a").await, objects(&world).await), (0, 0));
 }

@@ -267,7 +267,7 @@ pub(crate) struct World {
     pub(crate) http: reqwest::Client,
     settings: Settings,
     // Removed when the test is over.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl World {
@@ -313,11 +313,15 @@ impl World {
         let settings = Settings { state, platform, units, retention, ..Settings::default() };
         let stack = Some(Stack::start(settings.clone()).await.unwrap());
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { stack, receiver, http, settings, _folder: folder }
+        Self { stack, receiver, http, settings, folder }
     }
 
     pub(crate) fn stack(&self) -> &Stack {
         self.stack.as_ref().unwrap()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Ends the stack and starts it again on the same state.

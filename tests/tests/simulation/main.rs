@@ -11,6 +11,7 @@ mod polled;
 mod properties;
 mod races;
 mod stops;
+mod stored;
 
 use ebb_tests::sim::Spared;
 use ebb_tests::sim::crowd::{Report, Trace, happen};

@@ -62,8 +62,9 @@ impl Engine {
     /// What a command of Podman's prints.
     fn said(&self, arguments: &[&str]) -> String {
         let said = self.podman(arguments);
-        let said =
-            said.expect("podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does");
+        let said = said.expect(
+            "podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does",
+        );
         assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
         String::from_utf8(said.stdout).unwrap()
     }

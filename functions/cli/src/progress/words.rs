@@ -124,8 +124,6 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
 /// `try 1/3`; after a retry by an operator also the number that its logs have.
 fn tries(unit: &UnitDetail) -> String {
     let UnitDetail { attempt, attempts, attempt_of_series: number, .. } = unit;
-    // Absent in the answer of an older server.
-    let number = if *number == 0 { attempt } else { number };
     if number == attempt {
         format!("try {number}/{attempts}")
     } else {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Millis, Moment, TargetPhase};
+use ebb_engine::{Moment, TargetPhase};
 use ebb_store::{ListPage, Silences, TargetHead, TargetList};
 use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
 use ebb_wire::id::{self, RunId};
@@ -14,21 +14,16 @@ use crate::api::{runs, waits};
 use crate::changes;
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
-use crate::{retention, silence, tell};
+use crate::{silence, tell};
 
 /// Targets per page.
 const PAGE: usize = 100;
-/// Gone targets of an earlier version that one answer moves to their list; each is two writes.
-const ADOPTED: usize = 25;
-/// An entry of a target that is gone for longer is not in the former list because the index is behind.
-const INDEX_LAG: Millis = Millis(3_600_000);
 
 /// Returns a page of targets, or the field that is malformed. `after` is what the page before said.
 ///
 /// # Errors
 /// The store's.
 pub async fn list(
-    env: &Env,
     store: &dyn ApiStore,
     list: TargetList,
     kind: Option<&str>,
@@ -49,15 +44,7 @@ pub async fn list(
         (Some(kind), Some((of, _))) if of < kind => None,
         (_, after) => after,
     };
-    let ListPage { targets: found, misplaced, damaged, next } =
-        store.list_page(list, kind, after, PAGE).await?;
-    let is_former =
-        |target: &&TargetHead| target.list() == TargetList::Gone && target.since.plus(INDEX_LAG) < env.now();
-    for target in misplaced.iter().filter(is_former).take(ADOPTED) {
-        if let Err(error) = retention::adopt(env, target).await {
-            tracing::warn!(%error, kind = target.kind, name = target.name, "a gone target stays in its former list");
-        }
-    }
+    let ListPage { targets: found, damaged, next } = store.list_page(list, kind, after, PAGE).await?;
     for reason in &damaged {
         tracing::error!(reason, "a target cannot be read");
     }

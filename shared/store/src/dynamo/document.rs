@@ -41,7 +41,6 @@ impl Body {
         if let Some(bytes) = reader.bytes_if_any("b")? {
             return Ok(Self::Inline(bytes.to_vec()));
         }
-        // A version that does not know `z` adds an object of its own, which has to be removed with the item.
         if let Some(key) = reader.text_if_any("o")? {
             return Ok(Self::Object(key.to_owned()));
         }

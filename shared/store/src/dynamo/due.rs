@@ -97,7 +97,7 @@ impl ListTargets for Dynamo {
                 let Some(item) = items.get(key) else { continue };
                 match read_target("BatchGetItem", item) {
                     Ok(target) if target.list() == list => found.targets.push(target),
-                    Ok(target) => found.misplaced.push(target),
+                    Ok(_) => {}
                     Err(error) => found.damaged.push(format!("{key}: {error}")),
                 }
             }

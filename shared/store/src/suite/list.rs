@@ -110,20 +110,6 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: World)
     assert_eq!(list(TargetList::Gone).await, ["b", "never-lived"]);
 }
 
-/// Earlier versions have listed targets together, gone or not.
-pub(super) async fn a_gone_target_in_the_list_of_the_living_is_passed_over(world: World) {
-    for name in ["a", "b", "c"] {
-        world.put(target("sandbox", name)).await;
-    }
-    for name in ["a", "b"] {
-        let mut item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
-        item.insert("ph".into(), text("gone"));
-        world.write(vec![item]).await;
-    }
-    assert_eq!(world.names(None, None, 1).await, ["sandbox/c"]);
-    assert_eq!(world.names(None, None, 10).await, ["sandbox/c"]);
-}
-
 pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: World) {
     for n in 0..130 {
         world.put(target("sandbox", &format!("{n:03}"))).await;
@@ -177,8 +163,8 @@ pub(super) async fn a_page_of_stale_entries_ends(world: World) {
     world.put(target("sandbox", "z")).await;
     let page = world.store.list_page(TargetList::Living, None, None, 100).await.unwrap();
     assert_eq!(page.targets.len(), 1);
-    assert!((5_000..6_000).contains(&page.misplaced.len()), "{}", page.misplaced.len());
     let (kind, name) = page.next.expect("a page that is not the last one");
+    assert!((5_000..6_000).contains(&name.parse::<usize>().unwrap()), "{name}");
     let after = Some((kind.as_str(), name.as_str()));
     let page = world.store.list_page(TargetList::Living, None, after, 100).await.unwrap();
     assert_eq!((page.targets.len(), page.targets[0].name.as_str(), page.next), (1, "z", None));

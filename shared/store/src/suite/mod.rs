@@ -125,7 +125,6 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             what_is_due_is_found_until_it_is_not,
             targets_are_listed_by_kind_and_name,
             targets_that_are_gone_have_a_list_of_their_own,
-            a_gone_target_in_the_list_of_the_living_is_passed_over,
             more_targets_than_one_batch_are_listed_in_order,
             stale_entries_cost_no_request_each,
             a_page_of_stale_entries_ends,

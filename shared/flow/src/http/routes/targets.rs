@@ -45,7 +45,7 @@ pub(crate) async fn list(
     let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Living };
     let (kind, after) = (query.kind.as_deref(), query.after.as_deref());
-    let page = targets::list(&server.env, server.store.as_ref(), list, kind, after).await?;
+    let page = targets::list(server.store.as_ref(), list, kind, after).await?;
     page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "query", wrong.to_string()))
 }
 

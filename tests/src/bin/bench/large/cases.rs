@@ -117,7 +117,7 @@ async fn invoke(case: Case, world: &World, resources: usize) -> anyhow::Result<(
             anyhow::ensure!(bytes <= ebb_wire::limits::EVENT, "the answer has {bytes} bytes in an event");
         }
         Case::List => {
-            let page = ebb_flow::api::targets::list(env, store, TargetList::Living, None, None).await?;
+            let page = ebb_flow::api::targets::list(store, TargetList::Living, None, None).await?;
             let page = page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?;
             anyhow::ensure!(!page.targets.is_empty(), "no target is listed");
         }

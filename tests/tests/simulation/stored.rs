@@ -1,0 +1,226 @@
+//! The form of what is stored: each kind of item and of object, as the store writes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_engine::target::Tell;
+use ebb_engine::{
+    Attempt, Change, Epoch, Late, Moment, Patch, RunPhase, Shard, TargetPhase, Timestamp, Unit,
+};
+use ebb_local::embedded::{FolderBucket, Table};
+use ebb_store::{self as store, *};
+use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::evidence::Evidence;
+use ebb_wire::id::{RunId, digest};
+use ebb_wire::lifecycle::TargetStopCause;
+use ebb_wire::limits::DISTINCT_RESULTS;
+use ebb_wire::record::{Kept, TryResult, Verdict};
+use serde_json::json;
+
+const NAME: &str = "ebb";
+const AT: Timestamp = Timestamp(1_800_000_000_000);
+/// The code that makes the keys of items.
+const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
+
+/// Returns a target that has each attribute, but for that of a gone one.
+fn target() -> TargetHead {
+    let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
+    let (held_by, reason) = (Some(Moment::AfterStop), Some("why".into()));
+    TargetHead {
+        kind: "sandbox".into(),
+        name: "full".into(),
+        uid: "uid".into(),
+        generation: 1,
+        phase: TargetPhase::Stopping,
+        moment: Some(Moment::AfterStop),
+        plan: plan.clone(),
+        routing_key: key.clone(),
+        plugins: plugins.clone(),
+        created: AT,
+        since: AT,
+        expires: Some(AT),
+        stop_cause: TargetStopCause::Expired,
+        is_waived: true,
+        tell: Some(TellState { what: Tell::Gone, tries: 1, held_by, reason }),
+        waiting: Some(Waiting {
+            uid: "next".into(),
+            generation: 1,
+            plan,
+            routing_key: key,
+            plugins,
+            ttl_ms: Some(1),
+        }),
+        release: vec![store::Release { life: "life".into(), cluster: Some("far".into()) }],
+        due: Some(AT),
+        version: 1,
+    }
+}
+
+/// Returns a failure that has each attribute.
+fn failure() -> TryResult {
+    let secret = json!({"cluster": "far", "namespace": "ns", "name": "n", "key": "k"});
+    let outputs = json!({"a": {"json": "x"}, "b": {"base64": "/w=="}, "c": {"secret": secret}});
+    let evidence = Evidence {
+        method: "POST".into(),
+        url: "https://units.test".into(),
+        status: Some(500),
+        content_type: Some("text/plain".into()),
+        body: Some("body".into()),
+        truncated: true,
+        damaged: None,
+    };
+    TryResult {
+        verdict: Verdict::Failed,
+        at: AT.0,
+        took_ms: Some(1),
+        outputs: Kept::Inline(serde_json::from_value(outputs).unwrap()),
+        reason: Some(Reason { code: ReasonCode::Status, message: "why".into() }),
+        evidence: Some(Box::new(evidence)),
+        next: Some(AT.0),
+        log: true,
+        unanswered: true,
+        digest: "first".into(),
+    }
+}
+
+async fn lives(store: &Store) {
+    let run = &RunId::new("life", 1, Moment::BeforeReady);
+    let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
+    let expiry = Expiry { kind, name, uid, generation, plan, due: AT, failures: 1 };
+    store.put_expiry(&expiry).await.unwrap();
+    let Expiry { kind, name, uid, generation, plan, .. } = expiry;
+    let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
+    let begins = NewRun { id: run.clone(), facts, due: AT };
+    let tombstone = Tombstone { uid: "former".into(), ended: AT, needed: AT };
+    let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
+    for (target, run, tombstone) in [(target(), Some(begins), Some(tombstone)), (gone, None, None)] {
+        assert!(store.move_target(&Transition { target, seen: None, run, tombstone }).await.unwrap());
+    }
+    for shard in [Shard::ROOT, Shard(1)] {
+        let late = Late { slot: 3, attempt: Attempt::FIRST, mark: 7 };
+        let sets = [Change::AddDone(0), Change::AddFailed(1), Change::AddSealed(2), Change::AddLate(late)];
+        let more = [Change::SetAttempt(1, Attempt(2)), Change::SetEpoch(Epoch(2)), Change::BumpVersion];
+        let rest = [Change::SetPhase(RunPhase::Stopping), Change::SetStopped(AT), Change::SetDue(AT)];
+        let changes = [&sets[..], &more, &rest].concat();
+        store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
+    }
+    let (unit, attempt) = (Unit(0), Attempt::FIRST);
+    let steps = [Note::Started, Note::Accepted, Note::Again, Note::Posted, Note::Leased].map(|note| note(AT));
+    for note in steps.into_iter().chain([Note::Beat(AT, Some("half".into())), Note::Refused("why".into())]) {
+        store.note_record(run, unit, attempt, &note).await.unwrap();
+    }
+    store.put_result(run, unit, attempt, &failure()).await.unwrap();
+    for number in 0..=DISTINCT_RESULTS {
+        let (verdict, outputs) = (Verdict::Succeeded, Kept::Bucket("key".into()));
+        let result = TryResult { verdict, outputs, digest: number.to_string(), ..failure() };
+        for unit in [unit, Unit(1)] {
+            store.put_result(run, unit, attempt, &result).await.unwrap();
+        }
+    }
+    store.note_accepted(run, Shard::ROOT, &[(unit, attempt)], AT).await.unwrap();
+    store.note_outputs(run).await.unwrap();
+    for folder in [OUTPUTS, LOGS] {
+        store.put_object(&format!("{folder}/{run}/0/1"), vec![]).await.unwrap();
+    }
+}
+
+async fn documents(store: &Store) {
+    let incompressible: String = (0..200_u32).map(|number| digest(&number.to_be_bytes())).collect();
+    for (name, plan) in [("small", "{}"), ("packed", &"x".repeat(2_000)), ("large", &incompressible)] {
+        let target = TargetHead { name: name.into(), ..target() };
+        let begins = Transition { target, seen: None, run: None, tombstone: None };
+        assert!(store.begin_life(&begins, name, plan.as_bytes()).await.unwrap());
+    }
+    for (version, size) in [("1.0.0", 1), ("2.0.0", store::store::DOCUMENT_INLINE + 1)] {
+        let (name, version, dialect, digest) = ("p".into(), version.into(), "ebb".into(), digest(b"x"));
+        let plugin = PluginItem {
+            name,
+            version,
+            dialect,
+            digest,
+            document: "x".repeat(size),
+            created: AT,
+            withdrawn: None,
+        };
+        assert!(store.put_plugin(&plugin).await.unwrap());
+    }
+    assert!(store.withdraw_plugin("p", "1.0.0", AT).await.unwrap());
+}
+
+async fn clusters(store: &Store) {
+    for (id, size) in [("1", 1), ("2", store::mailbox::LETTER_INLINE + 1)] {
+        let letter = Letter { id: id.into(), posted: AT, ends: AT, body: vec![b'x'; size] };
+        store.post_letter("far", &letter).await.unwrap();
+        assert!(store.answer_letter("far", id, &letter.body).await.unwrap());
+    }
+    assert!(store.begin_round("far", None, AT).await.unwrap());
+    assert!(store.begin_silence("far", AT, "why").await.unwrap());
+    for mark in [Mark::Table, Mark::Queue, Mark::Schedule] {
+        store.mark(mark, AT).await.unwrap();
+    }
+}
+
+/// Returns the type of an attribute with its value, which is left out where it is random or no text.
+fn shown(name: &str, value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::B(_) => "B".to_owned(),
+        AttributeValue::S(text) if name == "by" || text.starts_with("plans/") => "S".to_owned(),
+        AttributeValue::Ss(texts) => format!("Ss({:?}, …)", texts.iter().min()),
+        value => format!("{value:?}"),
+    }
+}
+
+/// Returns the words that tell keys apart in [`KEYS`]: each constant, and the first word of each format.
+fn words() -> BTreeSet<&'static str> {
+    let code = KEYS.split("#[cfg(test)]").next().unwrap();
+    let texts = code.split("&str = \"").skip(1).chain(code.split("format!(\"").skip(1));
+    let literals = texts.map(|rest| rest.split('"').next().unwrap().split('{'));
+    let is_word = |part: &&str| part.contains(|letter: char| letter.is_ascii_alphabetic());
+    literals.filter_map(|mut parts| parts.find_map(|part| part.rsplit('}').next().filter(is_word))).collect()
+}
+
+#[tokio::test]
+async fn what_is_stored_has_the_form_of_the_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dynamo, bucket) = (Table::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
+    store::table::create(&dynamo, NAME).await.unwrap();
+    let store = Store::new(Dynamo::new(dynamo, NAME), bucket.clone());
+    lives(&store).await;
+    documents(&store).await;
+    clusters(&store).await;
+
+    // Items of a run are told apart by their sort keys.
+    let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    let mut keys = BTreeSet::new();
+    let mut items = store.dynamo.client().scan().table_name(NAME).send().await.unwrap().items.unwrap();
+    items.sort_by_key(|item| ["pk", "sk"].map(|key| item[key].as_s().unwrap().clone()));
+    for item in &items {
+        let [partition, sort] = ["pk", "sk"].map(|key| item[key].as_s().unwrap());
+        keys.extend(item.keys().chain([partition, sort]));
+        let parts: Vec<_> = sort.split('#').filter(|part| part.parse::<u64>().is_err()).collect();
+        let of_run = partition.starts_with("r#").then(|| (parts[0], sort.len() > 1, parts.len()));
+        let attributes = kinds.entry((partition.split('#').next(), of_run)).or_default();
+        for (name, value) in item {
+            attributes.entry(name).or_insert_with(|| shown(name, value));
+        }
+    }
+    let words = words();
+    for word in &words {
+        let has = |key: &String| match (word.starts_with('#'), word.ends_with('#')) {
+            (true, _) => key.contains(word),
+            (false, true) => key.starts_with(word),
+            (false, false) => key == word,
+        };
+        assert!(keys.iter().any(|key| has(key)), "no item has the key `{word}`, which is in key.rs");
+    }
+    let listed = bucket.list("").await.unwrap();
+    let folders = listed.iter().filter_map(|key| key.split('/').next());
+    let mut form = format!("keys: {words:?}\nfolders: {:?}\n", folders.collect::<BTreeSet<_>>());
+    for attributes in kinds.into_values() {
+        let shown = attributes.into_iter().map(|(name, value)| format!("  {name}: {value}"));
+        writeln!(form, "item\n{}", shown.collect::<Vec<_>>().join("\n")).unwrap();
+    }
+    insta::assert_snapshot!(form);
+}
