@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-/// Runs a measurement that has to hold; gives what it prints.
+/// Runs a measurement that has to hold, and returns its output.
 fn bench(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_bench")).args(arguments).output().unwrap();
     let (printed, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -147,20 +147,9 @@ pub(crate) async fn a_plan_that_is_lost() {
     world.phase("a", Phase::Ready).await;
     world.taken("a").await;
     // Otherwise it would be in memory.
-    let mut lost = 0;
-    let mut folders = vec![world.folder().join("state")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.to_string_lossy().contains("/plans/") {
-                std::fs::remove_file(path).unwrap();
-                lost += 1;
-            }
-        }
-    }
-    assert!(lost > 0, "no plan was found");
+    let bucket = &world.stack().store().bucket;
+    assert!(!bucket.list("plans/").await.unwrap().is_empty(), "no plan was found");
+    bucket.remove_all("plans/").await.unwrap();
     world.restart().await;
     let target = world.target("a").await.unwrap();
     let waits = target.info.waits_for.unwrap_or_default();

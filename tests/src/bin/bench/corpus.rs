@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     folder: PathBuf,
 }
 
-/// Tries all documents; gives those that are wrong.
+/// Tries all documents, and returns those that are wrong.
 pub(crate) fn tried(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
     collect(&arguments.folder, &mut paths)?;

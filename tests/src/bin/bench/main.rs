@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures; gives what does not hold.
+/// Measures, and returns what does not hold.
 fn measured(measure: Measure) -> anyhow::Result<Vec<String>> {
     let none = |()| Vec::new();
     match measure {

@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     took_ms: f64,
 }
 
-/// Prints the price; gives what does not hold.
+/// Prints the price, and returns what does not hold.
 pub(crate) async fn priced(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let units = arguments.units;
     ensure!(units >= shapes::LEAST, "the least sandbox has {} units", shapes::LEAST);
@@ -90,7 +90,7 @@ impl Call for Servers {
     }
 }
 
-/// Gives the amounts of the prices that a life needs: first what it asks for, then what its removal does.
+/// Returns the amounts of the prices that a life needs, and after them those of its removal.
 async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
     let default = |name: &str| &template["Parameters"][name]["Default"];
@@ -206,7 +206,7 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
     Ok(amounts)
 }
 
-/// Gives what was asked of the table and the bucket since it was last called.
+/// Returns the requests to the table and the bucket since the last call.
 fn stored(meter: &Meter, objects: &Requests) -> [(&'static str, f64); 4] {
     let (figures, mut requests) = (meter.take(), objects.take());
     let gets = requests.remove("GetObject").unwrap_or_default();

@@ -66,7 +66,7 @@ impl Server {
         Ok(Self { ebb, child, connection, folder, _stdout: lines })
     }
 
-    /// Runs a command of `ebb` that asks the server; gives what it prints.
+    /// Runs a command of `ebb` that asks the server, and returns its output.
     pub(crate) async fn ask(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.ebb);
         for name in ["EBB_URL", "EBB_TOKEN"] {

@@ -107,7 +107,7 @@ async fn measured(server: &Server, round: usize, arguments: &Arguments) -> anyho
     Ok(Round { gaps, chain, bare: bare::chain(arguments)? })
 }
 
-/// When the scripts of a sandbox have ended, in their order.
+/// Returns when the scripts of a sandbox have ended, in their order.
 async fn ends(server: &Server, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
     let seen: Value = serde_json::from_str(&server.ask(&["sandbox", "get", name, "-o", "json"]).await?)?;
     let end = |unit| {

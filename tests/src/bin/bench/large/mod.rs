@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     folder: Option<PathBuf>,
 }
 
-/// Measures all cases; gives what does not hold.
+/// Measures all cases, and returns what does not hold.
 pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Runtime::new()?;
     if let (Some(case), Some(folder)) = (arguments.measure, &arguments.folder) {
