@@ -3,6 +3,7 @@
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
@@ -48,6 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "shared/local",
         &[
+            "infra/workspace-hack",
             "shared/engine",
             "shared/wire",
             "shared/store",
@@ -66,7 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The command line works on documents without a server, and speaks to one as any client does.
     ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local", "shared/otlp"]),
 ];
-const FREE: [&str; 4] = ["tests", "tests/empty", "tests/fuzz", "infra/xtask"];
+const FREE: [&str; 5] = ["tests", "tests/empty", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates that can be computed with and nothing else, and all that the strictest of them may use.
 const PURE: [&str; 5] = ["shared/engine", "shared/expr", "shared/spec", "shared/readiness", "shared/podspec"];
@@ -286,4 +288,38 @@ fn example_scripts_name_their_interpreter() {
     {
         assert!(tree::read(script).starts_with("#!/bin/sh\n"), "{script} does not begin with #!/bin/sh");
     }
+}
+
+/// Returns the packages of others that a selection of the workspace builds, each with its features.
+fn features(selection: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--offline", "--prefix", "none", "--format", "{p}|{f}"];
+    let edges = ["--edges", "normal,build,dev"];
+    let tree =
+        Command::new(env!("CARGO")).current_dir(tree::root()).args(tree).args(edges).args(selection).output();
+    let tree = tree.expect("cargo tree");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let lines = String::from_utf8(tree.stdout).expect("names are UTF-8");
+    let lines = lines.lines().map(|line| line.trim_end_matches(" (*)"));
+    lines.filter(|line| !line.contains("(/")).map(str::to_owned).collect()
+}
+
+/// A dependency is built again for each set of its features: for minutes, where many others depend on it.
+#[test]
+fn a_dependency_has_one_set_of_features() {
+    let all = features(&[]);
+    let mut wrong = Vec::new();
+    for (directory, package) in packages() {
+        let is_default = directory.starts_with("shared/")
+            || ["functions/cli", "functions/relay", "functions/runner", "tests", "tests/fuzz"]
+                .contains(&&*directory);
+        if is_default {
+            let other = features(&["--package", package.name.as_str()]);
+            wrong.extend(other.difference(&all).map(|line| format!("{}: {line}", package.name)));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "give these the features that `cargo test` has, in infra/workspace-hack/Cargo.toml:\n{}",
+        wrong.join("\n")
+    );
 }

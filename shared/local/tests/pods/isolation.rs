@@ -21,8 +21,8 @@ pub(crate) async fn declared_paths_anywhere() {
     let paths = [
         "/outputs/a",
         "/signadot/plugin/output/b",
-        "/tmp/c",
-        "/tmp/deep/er/d",
+        "/tmp/ebb-test-c",
+        "/tmp/ebb-test-deep/er/d",
         "/ebb-test-at-root",
         "/etc/ebb-test-f",
         "/usr/share/ebb-test/g",
