@@ -379,8 +379,8 @@ impl WritePlugins for Table {
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool> {
         let key = (name.to_owned(), version.to_owned());
         self.write("UpdateItem", |state| {
-            let known = state.plugins.get_mut(&key).filter(|plugin| plugin.withdrawn.is_none());
-            let written = known.map(|plugin| plugin.withdrawn = Some(at)).is_some();
+            let known = state.plugins.get_mut(&key);
+            let written = known.map(|plugin| plugin.withdrawn.get_or_insert(at)).is_some();
             (written, || "plugin".to_owned())
         })
         .await

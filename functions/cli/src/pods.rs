@@ -26,7 +26,7 @@ pub(crate) struct PodsArgs {
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
     pods: Pods,
     /// Where Docker or Podman is; without it where `docker` and `podman` look for it
-    #[arg(long, value_name = "URL", env = "DOCKER_HOST")]
+    #[arg(long, value_name = "URL")]
     docker: Option<String>,
     /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-runner` beside this program
     #[arg(long, value_name = "FILE")]

@@ -59,7 +59,11 @@ async fn run(options: options::Options) -> anyhow::Result<()> {
     };
     let (cluster, reports) = (relay.cluster().to_owned(), ebb_cluster::http::reports(relay.clone()));
     let office = options.office(&keys)?;
-    let mut routes = ebb_cluster::http::probes(relay.clone()).route("/metrics", get(metrics));
+    // One that belongs to a person's `ebb` listens on all addresses of a machine, where nothing scrapes it.
+    let mut routes = match options.attached {
+        true => Router::new(),
+        false => ebb_cluster::http::probes(relay.clone()).route("/metrics", get(metrics)),
+    };
     if office.is_none() {
         routes = routes.merge(ebb_cluster::http::batches(relay.clone(), keys));
     }

@@ -98,6 +98,9 @@ async fn keep(
     }
 }
 
+/// The time in which a relay starts, its questions to the cluster included.
+const START: Duration = Duration::from_secs(60);
+
 /// A relay that runs.
 struct Relay {
     child: Child,
@@ -144,7 +147,12 @@ impl Relay {
         // One that has ended by now says why.
         let _ = relay.stdin.write_all(secret.reveal().as_bytes()).await;
         let _ = relay.stdin.write_all(b"\n").await;
-        match BufReader::new(stdout).lines().next_line().await? {
+        let first = tokio::time::timeout(START, BufReader::new(stdout).lines().next_line()).await;
+        let first = first.map_err(|_| {
+            let file = cluster.kubeconfig.display();
+            format!("it has not started in {START:?}: the credentials of {file} must not ask questions, and the cluster must answer")
+        })?;
+        match first? {
             Some(line) => relay.cluster = line.rsplit(' ').next().unwrap_or_default().to_owned(),
             None => return Err(relay.ended().await.into()),
         }

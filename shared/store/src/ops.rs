@@ -150,7 +150,7 @@ pub struct Tombstone {
     pub needed: Timestamp,
 }
 
-/// Moves a target (`PutItem` alone, `TransactWriteItems` when a run begins or a tombstone is put).
+/// Moves a target (`PutItem` alone, `TransactWriteItems` when a run or a plan begins or a tombstone is put).
 #[async_trait]
 pub trait MoveTarget: Send + Sync {
     /// False: the target was not as it was seen. Nothing was written then.
@@ -226,8 +226,8 @@ pub trait WritePlugins: Send + Sync {
     /// Publishes a version; false: it exists already, and nothing was written. A withdrawn one is published again if the
     /// document is the same.
     async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool>;
-    /// Withdraws a version; false: there is none, or it is withdrawn. The document stays, since living targets may be
-    /// compared with it.
+    /// Withdraws a version; false: there is none. A version that is withdrawn stays so, since the first time. The
+    /// document stays, because living targets may be compared with it.
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool>;
 }
 

@@ -65,6 +65,20 @@ impl Store {
         Ok(Body::Object(key))
     }
 
+    /// Removes the object of a plan unless the item of the life names it, as it does after a lost reply. A failure is
+    /// logged: the refusal stands, and the object stays.
+    async fn remove_unnamed(&self, life: &str, key: &str) {
+        let removal = async {
+            match self.dynamo.get_plan_item(life).await? {
+                Some(Body::Object(named)) if named == key => Ok(()),
+                _ => self.bucket.remove(key).await,
+            }
+        };
+        if let Err(error) = removal.await {
+            tracing::warn!(%error, key, "the plan of a refused life stays in the bucket");
+        }
+    }
+
     async fn fetch(&self, body: Body) -> Stored<Vec<u8>> {
         match body {
             Body::Inline(bytes) => Ok(bytes),
@@ -226,8 +240,7 @@ impl MoveTarget for Store {
         let body = self.keep_plan(life, plan).await?;
         let is_moved = self.dynamo.move_target(transition, Some((life, &body))).await?;
         if let (false, Body::Object(key)) = (is_moved, body) {
-            // No item names it.
-            self.bucket.remove(&key).await?;
+            self.remove_unnamed(life, &key).await;
         }
         Ok(is_moved)
     }

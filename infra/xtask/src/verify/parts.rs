@@ -177,6 +177,8 @@ pub(super) const PARTS: &[Part] = &[
             "shared/supervise",
             "shared/wire",
             "shared/flow/src/cluster",
+            "shared/local",
+            "functions/cli/src",
             "functions/relay",
             "functions/runner",
             "infra/relay",
@@ -188,7 +190,7 @@ pub(super) const PARTS: &[Part] = &[
             runner::all()?;
             let _cluster = cluster::Borrowed::up()?;
             cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
-            let others = ["--skip", "containers::", "--skip", "postgres::", "--skip", "kill_"];
+            let others = ["--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
             stories(this, &others)?;
             if this.pick(false, true) {
                 many_tasks(this)?;
@@ -208,7 +210,12 @@ pub(super) const PARTS: &[Part] = &[
             "functions/sweep",
             "infra/aws",
             "shared/flow",
+            "shared/lambda",
+            "shared/otlp",
+            "functions/build.rs",
             "tests/src/bin/deployed",
+            "tests/tests/deployment",
+            "tests/tests/traces",
         ],
         run: |this| {
             Set::Collector.built()?;

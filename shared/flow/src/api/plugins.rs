@@ -155,7 +155,7 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Opti
 }
 
 /// Withdraws a version: new targets cannot use it. Living ones have what they need in their frozen plans. False: there is
-/// no such version, or it is withdrawn.
+/// no such version.
 ///
 /// # Errors
 /// The store's.

@@ -1,5 +1,6 @@
 //! The engine that runs containers on this machine, by its command: `docker` or `podman`.
 
+use std::borrow::Cow;
 use std::io::{self, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -69,6 +70,8 @@ impl Containers {
     pub async fn find(programs: &[&str], url: Option<&str>, runner: PathBuf) -> Result<Self, PodsError> {
         let mut said = Vec::new();
         for program in programs {
+            // The variable of Docker is none of Podman's, which has CONTAINER_HOST.
+            let url = url.filter(|_| *program != "podman" || programs.len() == 1);
             let (url, runner) = (url.map(str::to_owned), runner.clone());
             let found = Self { program: (*program).to_owned(), url, runner };
             match found.answers().await {
@@ -92,7 +95,7 @@ impl Containers {
         runner: &[u8],
         spec: &[u8],
     ) -> Result<(), EngineError> {
-        let name = name(work);
+        let (name, image) = (name(work), &*self.full(image));
         let state = format!("{STATE}={}", digest(state(work)));
         let work = format!("{WORK}={}", key(work));
         let (entrypoint, spec_path) = (format!("{FOLDER}/{PROGRAM}"), format!("{FOLDER}/{SPEC}"));
@@ -106,13 +109,24 @@ impl Containers {
         self.run(&["cp", "-", &format!("{name}:/")], &archive).await.map(drop)
     }
 
+    /// Returns the name by which the engine knows an image. Docker looks for a name without a registry in docker.io;
+    /// Podman is told so, because its own settings may name none, or others.
+    fn full<'a>(&self, image: &'a str) -> Cow<'a, str> {
+        match image.split_once('/') {
+            _ if self.program != "podman" => Cow::Borrowed(image),
+            None => Cow::Owned(format!("docker.io/library/{image}")),
+            Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => Cow::Borrowed(image),
+            Some(_) => Cow::Owned(format!("docker.io/{image}")),
+        }
+    }
+
     /// Whether the image is on this machine.
     pub(super) async fn has(&self, image: &str) -> bool {
-        self.run(&["image", "inspect", "--", image], b"").await.is_ok()
+        self.run(&["image", "inspect", "--", &self.full(image)], b"").await.is_ok()
     }
 
     pub(super) async fn pull(&self, image: &str) -> Result<(), EngineError> {
-        self.run(&["pull", "--", image], b"").await.map(drop)
+        self.run(&["pull", "--", &self.full(image)], b"").await.map(drop)
     }
 
     /// Starts it. The command ends with the container, and writes to `output` what the container prints, or else why it

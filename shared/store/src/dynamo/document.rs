@@ -167,8 +167,8 @@ impl Dynamo {
         let request = self
             .client
             .update_item()
-            .update_expression("SET #w = :at REMOVE #l")
-            .condition_expression("attribute_exists(pk) AND attribute_not_exists(#w)")
+            .update_expression("SET #w = if_not_exists(#w, :at) REMOVE #l")
+            .condition_expression("attribute_exists(pk)")
             .expression_attribute_names("#w", WITHDRAWN)
             .expression_attribute_names("#l", TableSpec::LIST)
             .expression_attribute_values(":at", number(at.0));

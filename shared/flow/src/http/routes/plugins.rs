@@ -113,7 +113,7 @@ pub(crate) async fn get(
 /// Withdraws a version: new targets cannot use it. Living targets go on with it. `latest` is the highest one.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
     (status = 204), (status = 401, body = Problem),
-    (status = 404, body = Problem, description = "It is not published, or is withdrawn."),
+    (status = 404, body = Problem, description = "It is not published."),
 ))]
 pub(crate) async fn delete(
     State(server): State<Server>,
