@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::place::{Place, shared_folder};
@@ -81,8 +82,7 @@ impl Story {
         let plugin = self.place.write("plugin.yaml", PLUGIN);
         let sandbox = self.place.write("sandbox.yaml", SANDBOX);
         let set = format!("root={}", self.root.path().display());
-        let mut run =
-            self.place.start(&["run", &sandbox, "--plugin", &plugin, "--set", &set, "--then-delete"]);
+        let mut run = self.place.start(&["run", &sandbox, "--plugin", &plugin, "--set", &set]);
         run.line(&["thing/fill", "running"]).await;
         run
     }
@@ -99,29 +99,35 @@ fn entries(folder: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn once_takes_away_what_was_made() {
-    let story = Story::new();
-    let run = story.busy().await;
-    assert!(story.made());
-    story.let_remove();
-    run.interrupt();
-    let ran = run.end().await;
-    assert_eq!(ran.code, Some(130), "{ran:#?}");
-    assert_eq!(entries(story.root.path()), ["may-remove"], "{ran:#?}");
-    assert!(ran.stderr.contains("sandbox/impatient  gone"), "{ran:#?}");
-    story.place.no_script_runs().await;
+    // SIGHUP: the terminal is closed.
+    for signal in [Signal::SIGINT, Signal::SIGHUP] {
+        let story = Story::new();
+        let run = story.busy().await;
+        assert!(story.made());
+        story.let_remove();
+        run.signal(signal);
+        let ran = run.end().await;
+        assert_eq!(ran.code, Some(130), "{ran:#?}");
+        assert_eq!(entries(story.root.path()), ["may-remove"], "{ran:#?}");
+        assert!(ran.stderr.contains("sandbox/impatient  gone"), "{ran:#?}");
+        story.place.no_script_runs().await;
+    }
 }
 
 #[tokio::test]
 async fn twice_leaves_at_once() {
     let story = Story::new();
     let mut run = story.busy().await;
-    run.interrupt();
+    run.signal(Signal::SIGINT);
     run.line(&["thing/remove", "running"]).await;
-    run.interrupt();
+    run.signal(Signal::SIGINT);
     let ran = run.end().await;
     assert_eq!(ran.code, Some(130), "{ran:#?}");
     let left = ran.stderr.split("left at once").nth(1).unwrap_or_else(|| panic!("{ran:#?}"));
-    assert!(left.contains("thing/make") && left.contains("ebb sandbox delete impatient"), "{left}");
+    assert!(
+        left.contains("thing/make") && left.contains("`ebb dev` and then `ebb sandbox delete impatient`"),
+        "{left}"
+    );
     assert!(story.made());
 
     story.let_remove();

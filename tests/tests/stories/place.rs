@@ -313,9 +313,9 @@ impl Started {
         tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
     }
 
-    /// Presses Ctrl-C.
-    pub(crate) fn interrupt(&self) {
-        signal(&self.child, Signal::SIGINT);
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, sent: Signal) {
+        signal(&self.child, sent);
     }
 
     /// Waits for its end.

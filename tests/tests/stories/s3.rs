@@ -44,18 +44,6 @@ pub(crate) fn value<'a>(lines: &'a str, name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn run_and_delete() {
-    let place = Place::new();
-    let (sandbox, plugin) = (example("s3/sandbox.yaml"), example("s3/plugin.yaml"));
-    let ran = place.ebb(&["run", &sandbox, "--plugin", &plugin, "--then-delete"]).await.done();
-    assert!(value(&ran.stdout, "files.provision.bucket-name").starts_with("ebb-"), "{ran:#?}");
-    assert_eq!(value(&ran.stdout, "files.seed.base-prefix"), "seed/files/");
-    let dev = place.dev().await;
-    assert_eq!(buckets(&dev.s3).await, [""; 0]);
-    place.no_script_runs().await;
-}
-
-#[tokio::test]
 async fn dev_apply_and_delete() {
     let place = Place::new();
     let dev = place.dev().await;

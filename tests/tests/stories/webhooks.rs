@@ -42,22 +42,6 @@ fn whole_life(receiver: &Receiver) {
 }
 
 #[tokio::test]
-async fn run_and_delete() {
-    let place = Place::new();
-    let receiver = Receiver::start(place.state().join("keys.json")).await;
-    receiver.call_back();
-    let set = format!("receiver={}", receiver.url);
-    let (sandbox, plugin) = (example("webhooks/sandbox.yaml"), example("webhooks/plugin.yaml"));
-    let arguments = ["run", &sandbox, "--plugin", &plugin, "--set", &set, "--then-delete"];
-    let ran = place.ebb(&arguments).await.done();
-    assert_eq!(value(&ran.stdout, "services.tenant"), "tenant-7");
-    assert_eq!(value(&ran.stdout, "services.search"), "index-7.search.test:9200");
-    assert_eq!(value(&ran.stdout, "env.CERTIFICATE"), "certificate-7");
-    whole_life(&receiver);
-    assert_eq!(receiver.called_back(), [204]);
-}
-
-#[tokio::test]
 async fn dev_apply_and_delete() {
     let place = Place::new();
     let receiver = Receiver::start(place.state().join("keys.json")).await;
@@ -80,9 +64,12 @@ async fn dev_apply_and_delete() {
     receiver.call_back();
     until("ready", async || (place.get(SANDBOX).await.info.phase == Phase::Ready).then_some(())).await;
     let got = place.ebb(&["sandbox", "get", SANDBOX]).await.done();
+    assert_eq!(value(&got.stdout, "services.tenant"), "tenant-7");
     assert_eq!(value(&got.stdout, "SEARCH_ENDPOINT"), "index-7.search.test:9200");
+    assert_eq!(value(&got.stdout, "CERTIFICATE"), "certificate-7");
 
     place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
     whole_life(&receiver);
+    assert_eq!(receiver.called_back(), [204]);
     dev.stop().await;
 }

@@ -23,6 +23,7 @@ async fn run_and_delete() {
     let seen: Value = serde_json::from_str(&ran.stdout).unwrap();
     let settings = root.path().join(SETTINGS);
     assert_eq!(seen["env"]["SETTINGS_FILE"]["value"], settings.to_str().unwrap());
+    assert_eq!(seen["outputs"]["users"]["settings"]["value"], seen["env"]["SETTINGS_FILE"]["value"]);
     assert_eq!(seen["phase"], "gone");
     let units = seen["units"].as_array().unwrap();
     // Out of order the store's removal fails, and succeeds at its second try.

@@ -67,23 +67,3 @@ fn document(named: &Named, template: &str) -> String {
     let version = named.version.clone().unwrap_or(semver::Version::new(0, 1, 0));
     template.replacen(PLACE, &format!("{}@{version}", named.name), 1)
 }
-
-#[cfg(test)]
-mod tests {
-    use ebb_spec::load::{self, NoFiles, Vars};
-
-    use super::*;
-
-    #[test]
-    fn what_it_writes_is_valid() {
-        for template in [EBB, SIGNADOT] {
-            let text = document(&"tenant-db".parse().unwrap(), template);
-            let plugins = load::plugins("tenant-db.yaml", &text, &NoFiles, &Vars::none());
-            let plugins = plugins.unwrap_or_else(|found| panic!("{found}"));
-            let warnings =
-                ebb_spec::compile::check_plugin(&plugins[0]).unwrap_or_else(|found| panic!("{found}"));
-            assert_eq!(warnings, []);
-            assert_eq!(crate::offline::full_name(&plugins[0]), "tenant-db@0.1.0");
-        }
-    }
-}
