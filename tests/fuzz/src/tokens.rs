@@ -3,7 +3,7 @@
 use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::limits;
-use ebb_wire::sign::Keys;
+use ebb_wire::sign::{Keys, MessageId};
 use ebb_wire::token::{Claims, TokenError, TokenKeys, TokenKind};
 
 use crate::Parts;
@@ -42,6 +42,7 @@ pub(crate) fn tokens(parts: &Parts<'_>) {
         assert_eq!(run.as_str(), text);
         assert_eq!(run.sibling(run.moment()).moment(), run.moment());
     }
+    assert!(MessageId::parse(text).ok().is_none_or(|id| id.as_str() == text));
     let message = limits::message(text);
     assert!(message.len() <= limits::MESSAGE, "{}", message.len());
 }

@@ -232,13 +232,6 @@ proptest! {
         }
         prop_assert!(verify(&keys(SECRET), &headers, &body, Timestamp(now)).is_err());
     }
-
-    #[test]
-    fn no_text_makes_secrets_fall(text in "\\PC{0,200}", tail in "[A-Za-z0-9+/=, ]{0,200}") {
-        let _ = Secret::parse(&text);
-        let _ = Keys::parse(&format!("whsec_{tail}"));
-        let _ = MessageId::parse(&text);
-    }
 }
 
 /// Each plugin has a secret of its own: a receiver can forge requests to no other. Receivers keep these, so they never

@@ -188,21 +188,4 @@ proptest! {
         prop_assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
         prop_assert_eq!(keys.verify(&token, NOW), Ok(claims));
     }
-
-    #[test]
-    fn no_text_makes_it_fall(text in "\\PC{0,300}", shaped in "(ebb1|k1|[rw.]|[0-9]{1,25}|\\.){0,12}") {
-        prop_assert!(keys(KEYS).verify(&text, NOW).is_err());
-        prop_assert!(keys(KEYS).verify(&shaped, NOW).is_err());
-        let _ = TokenKeys::parse(&text);
-    }
-
-    #[test]
-    fn a_changed_character_is_seen(at in any::<proptest::sample::Index>(), with in "[A-Za-z0-9._-]") {
-        let keys = keys(KEYS);
-        let mut token = keys.mint(&claims());
-        let at = at.index(token.len());
-        prop_assume!(token[at..=at] != *with);
-        token.replace_range(at..=at, &with);
-        prop_assert!(keys.verify(&token, NOW).is_err());
-    }
 }
