@@ -56,32 +56,8 @@ fn mint(world: &World, claims: &Claims) -> String {
 pub(crate) async fn tokens_that_are_not_ours() {
     let (world, call) = accepted().await;
     let before = world.state("a", SETUP).await;
-    let token = call.token();
     let foreign = TokenKeys::from_bytes("local", &[7; 32]).unwrap().mint(&claims(&world, &call));
-    let other_key = TokenKeys::from_bytes("other", &[7; 32]).unwrap().mint(&claims(&world, &call));
-    let mut other_kind = token.split('.').map(str::to_owned).collect::<Vec<_>>();
-    other_kind[2] = "r".to_owned();
-    let mut other_unit = token.split('.').map(str::to_owned).collect::<Vec<_>>();
-    other_unit[4] = "1".to_owned();
-    let flipped = match token.strip_suffix('A') {
-        Some(rest) => format!("{rest}B"),
-        None => format!("{}A", &token[..token.len() - 2]),
-    };
-    let damaged = [
-        foreign,
-        other_key,
-        other_kind.join("."),
-        other_unit.join("."),
-        flipped,
-        token[..token.len() - 1].to_owned(),
-        format!("{token}x"),
-        token.to_uppercase(),
-        "ebb1".to_owned(),
-        "x".repeat(4096),
-    ];
-    for token in damaged {
-        world.callback(&token, &succeeded("x")).await.is_problem(403, "token");
-    }
+    world.callback(&foreign, &succeeded("x")).await.is_problem(403, "token");
     let none = world.http.post(world.url("/v1/callbacks")).body(succeeded("x").to_string());
     let none = crate::world::Answered::of(none.send().await.unwrap()).await;
     none.is_problem(401, "no-token");

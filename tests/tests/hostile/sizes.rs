@@ -96,7 +96,7 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
     world.phase("b", Phase::Ready).await;
 }
 
-/// Documents that are small and stand for much, or nest, or are one long line.
+/// A document that is small and stands for much, and one of many documents.
 pub(crate) async fn documents() {
     let world = World::new().await;
     let head = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n";
@@ -105,24 +105,11 @@ pub(crate) async fn documents() {
         let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
         bomb += &format!("  a{level}: &a{level} [{aliases}]\n");
     }
-    let deep: String = (0..40).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-    let flow = format!("{head}labels: {}x{}\n", "[".repeat(100_000), "]".repeat(100_000));
-    let many: String = (0..200).map(|number| format!("{head}---\n# {number}\n")).collect();
-    let cases = [
-        (bomb, "too-complex"),
-        (format!("{head}labels:\n{}", deep.replace("a:", " a:")), "too-complex"),
-        (flow, "too-complex"),
-        (many, "too-complex"),
-        (format!("{head}labels: {{a: {}}}\n", "x".repeat(4 << 20)), "too-large"),
-    ];
-    for (document, code) in cases {
-        for path in ["/v1/plugins", "/v1/plans"] {
-            let began = std::time::Instant::now();
-            let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
-            let problem = answer.is_problem(422, "document");
-            assert_eq!(problem.errors[0].code, code, "{problem:?}");
-            assert!(problem.errors[0].help.is_some(), "{problem:?}");
-            assert!(began.elapsed().as_secs() < 20, "{code} took {:?}", began.elapsed());
-        }
+    let many = format!("{head}---\n").repeat(200);
+    for (path, document) in [("/v1/plugins", bomb), ("/v1/plans", many)] {
+        let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
+        let problem = answer.is_problem(422, "document");
+        assert_eq!(problem.errors[0].code, "too-complex", "{problem:?}");
+        assert!(problem.errors[0].help.is_some(), "{problem:?}");
     }
 }

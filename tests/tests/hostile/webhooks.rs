@@ -64,20 +64,8 @@ pub(crate) async fn signatures() {
     let body = event(&data()).to_string().into_bytes();
     let right = signature(world.stack().webhook_secret(), now(), &body);
     send(&world, &[], &body).await.is_problem(401, "signature");
-    for left_out in 0..right.len() {
-        let mut some = right.clone();
-        some.remove(left_out);
-        send(&world, &some, &body).await.is_problem(401, "signature");
-    }
     let other = Secret::from_bytes(&[9; 32]).unwrap().reveal();
     send(&world, &signature(&other, now(), &body), &body).await.is_problem(401, "signature");
-    for (at, value) in
-        [(0, "msg-2"), (2, "v1,"), (2, "v1,AAAA"), (2, "v0,AAAA"), (2, ""), (1, "soon"), (1, "-1")]
-    {
-        let mut changed = right.clone();
-        changed[at].1 = value.to_owned();
-        send(&world, &changed, &body).await.is_problem(401, "signature");
-    }
     nothing_began(&world).await;
     send(&world, &right, &body).await.is(202);
 }
