@@ -8,7 +8,7 @@ use crate::{Allowed, Level, Refusal, merge, object, read, refusals};
 fn allowed(level: Level) -> Allowed {
     let mut allowed: Allowed = serde_json::from_value(json!({
         "namespaces": {"units": ["deployer"], "other": ["admin"]},
-        "kinds": ["ConfigMap", "Secret", "Pod", "Service", "*.apps", "CronJob.batch", "*.cache.example.org"],
+        "kinds": ["ConfigMap", "Secret", "Pod", "PodTemplate", "ReplicationController", "Service", "*.apps", "*.batch", "*.cache.example.org"],
         "clusterKinds": ["Namespace"],
         "runtimeClasses": ["gvisor"],
         "priorityClasses": ["low"],
@@ -98,6 +98,10 @@ fn attempts_to_get_out_of_a_pod() {
         ("secret: {secretName: ebb-out-theirs}", "secret.secretName"),
         ("configMap: {name: ebb-x}", "configMap.name"),
         ("persistentVolumeClaim: {claimName: ebb-x}", "persistentVolumeClaim.claimName"),
+        (
+            "ephemeral: {volumeClaimTemplate: {metadata: {finalizers: [a/b]}}}",
+            "ephemeral.volumeClaimTemplate.metadata.finalizers",
+        ),
     ];
     let of_pod = [
         ("spec: {hostNetwork: true}", "spec.hostNetwork"),
@@ -297,10 +301,18 @@ fn objects() {
     };
     let hosts = deployment("{hostNetwork: true}");
     let reads = deployment("{volumes: [{name: v, secret: {secretName: ebb-out-theirs}}]}");
+    let unknown = deployment("{hostnetwork: true}");
+    let retains = deployment("{$retainKeys: [containers]}");
     refused(
         &[
             (&hosts, "spec.template.spec.hostNetwork"),
             (&reads, "spec.template.spec.volumes[v].secret.secretName"),
+            (&unknown, "spec.template.spec.hostnetwork"),
+            (&retains, "spec.template.spec.$retainKeys"),
+            (
+                "{apiVersion: v1, kind: PodTemplate, metadata: {name: a, namespace: units}, template: {spec: {hostPID: true}}}",
+                "template.spec.hostPID",
+            ),
             (
                 "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a, namespace: units}, spec: {jobTemplate: {spec: {template: {spec: {hostPID: true}}}}}}",
                 "spec.jobTemplate.spec.template.spec.hostPID",
@@ -386,5 +398,25 @@ fn objects() {
         ],
         of,
     );
+    for (version, kind) in [
+        ("v1", "ReplicationController"),
+        ("apps/v1", "DaemonSet"),
+        ("apps/v1", "ReplicaSet"),
+        ("apps/v1", "StatefulSet"),
+        ("batch/v1", "Job"),
+    ] {
+        let manifest = format!(
+            "{{apiVersion: {version}, kind: {kind}, metadata: {{name: a, namespace: units}}, spec: {{template: {{spec: {{hostPID: true}}}}}}}}"
+        );
+        refused(&[(&manifest, "spec.template.spec.hostPID")], of);
+    }
+    for field in
+        ["creationTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion", "uid"]
+    {
+        let manifest = format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: units, {field}: x}}}}"
+        );
+        refused(&[(&manifest, &format!("metadata.{field}"))], of);
+    }
     assert_eq!(object(&Value::Null, &Allowed::default()).len(), 1);
 }
