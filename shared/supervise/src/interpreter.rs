@@ -100,14 +100,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_lines() {
+    fn interpreters_are_looked_for() {
         let missing = |why: &str| Err(InterpreterError::Missing(why.to_owned()));
         for (text, expected) in [
-            ("#!/bin/sh\ntrue", Ok("/bin/sh")),
-            ("#! /bin/sh -eu", Ok("/bin/sh")),
             ("#!/usr/bin/env sh\n", Ok("/usr/bin/env")),
-            ("#!/usr/bin/env -S A=b sh -e\n", Ok("/usr/bin/env")),
-            ("true", Ok("/bin/sh")),
             ("#!/no/such -x\n", missing("this machine has no /no/such, the script's interpreter")),
             (
                 "#!/etc/passwd\n",
@@ -119,12 +115,6 @@ mod tests {
             (
                 "#!/usr/bin/env no-such\n",
                 missing("this machine has no \"no-such\", the script's interpreter, in PATH"),
-            ),
-            (
-                "#!sh\n",
-                Err(InterpreterError::Invalid(
-                    "the script's interpreter \"sh\" is not an absolute path".to_owned(),
-                )),
             ),
         ] {
             let found = find(text, OsStr::new("/usr/bin:/bin"), "this machine", |_| true);

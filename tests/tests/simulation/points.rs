@@ -1,8 +1,7 @@
-//! Small graphs, with a fault at every numbered write.
+//! Small graphs, with two deaths in a row or a stop at every numbered write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_engine::TargetPhase;
 use ebb_tests::sim::{Blow, End, Faults, Kind, Scenario, SetupUnit, Side, World};
@@ -40,45 +39,6 @@ fn undisturbed(scenario: &Scenario) -> (End, u64) {
     let told: Vec<&str> = end.told.iter().map(String::as_str).collect();
     assert_eq!(told, ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"]);
     (end, world.table.writes())
-}
-
-/// The blow falls once, at one side of one write; later writes have other numbers and go on.
-fn strike(world: &World, number: u64, side: Side, blow: Blow) -> Arc<AtomicBool> {
-    let struck = Arc::new(AtomicBool::new(false));
-    let mark = Arc::clone(&struck);
-    world.table.on_write(Arc::new(move |at, on| {
-        let hit = (at, on) == (number, side);
-        if hit {
-            mark.store(true, Ordering::Relaxed);
-        }
-        Box::pin(async move { if hit { blow } else { Blow::Go } })
-    }));
-    struck
-}
-
-#[test]
-fn a_crash_or_a_lost_answer_at_any_write_changes_nothing() {
-    let mut wrong = Vec::new();
-    for (name, scenario) in graphs() {
-        let (expected, writes) = undisturbed(&scenario);
-        for number in 1..=writes {
-            for (side, blow) in
-                [(Side::Before, Blow::Die), (Side::After, Blow::Die), (Side::After, Blow::Lose)]
-            {
-                let world = Arc::new(World::new(&scenario, Faults::default()));
-                let struck = strike(&world, number, side, blow);
-                let end = world.live();
-                assert!(struck.load(Ordering::Relaxed), "{name}: write {number} was not reached");
-                if end != expected {
-                    let what =
-                        format!("{name}: {blow:?} {side:?} write {number}: {end:?}\n{}", world.story());
-                    wrong.push(what);
-                }
-            }
-        }
-    }
-    wrong.sort_by_key(String::len);
-    assert!(wrong.is_empty(), "{} schedules end otherwise, the shortest:\n{}", wrong.len(), wrong[0]);
 }
 
 #[test]
