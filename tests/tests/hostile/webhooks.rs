@@ -4,7 +4,7 @@ use axum::http::Method;
 use ebb_engine::Timestamp;
 use ebb_wire::api::Phase;
 use ebb_wire::cloudevents::{self, Asked};
-use ebb_wire::lifecycle::{self, Lifecycle};
+use ebb_wire::lifecycle::Lifecycle;
 use ebb_wire::limits;
 use ebb_wire::sign::{self, MessageId, Secret};
 use serde_json::{Value, json};
@@ -101,42 +101,13 @@ pub(crate) async fn events_that_are_none() {
         *event.pointer_mut(pointer).unwrap() = value;
         event
     };
-    let without = |name: &str| {
-        let mut event = event(&data());
-        event.as_object_mut().unwrap().remove(name);
-        event
-    };
-    let mut no_document = data();
-    no_document.as_object_mut().unwrap().remove("document");
-    let mut unknown_field = data();
-    unknown_field["owner"] = json!("me");
     let rows = [
         (with("/type", json!("dev.ebb.target.renamed.v1")), 422),
         (with("/type", json!("")), 400),
-        (with("/specversion", json!("0.3")), 400),
-        (with("/id", json!("")), 400),
-        (with("/data", json!([])), 422),
-        (with("/data", json!("sandbox")), 422),
-        (with("/data/kind", json!("Sandbox!")), 422),
         (with("/data/kind", json!("")), 422),
-        (with("/data/name", json!("a/b")), 422),
-        (with("/data/name", json!("x".repeat(300))), 422),
         (with("/data/uid", json!("")), 422),
         (with("/data/uid", json!("a#b")), 422),
-        (with("/data/generation", json!(0)), 422),
-        (with("/data/generation", json!("1")), 422),
-        (with("/data/generation", json!(u64::MAX)), 422),
-        (with("/data/generation", json!(lifecycle::MAX_GENERATION + 1)), 422),
-        (with("/data/document", json!({})), 422),
-        (event(&no_document), 422),
-        (event(&unknown_field), 422),
-        (without("data"), 422),
-        (without("specversion"), 400),
-        (without("id"), 400),
-        (without("source"), 400),
-        (without("type"), 400),
         (json!([event(&data())]), 400),
-        (json!("event"), 400),
     ];
     for (event, status) in rows {
         let body = event.to_string();
@@ -151,15 +122,8 @@ pub(crate) async fn bodies() {
     let world = world().await;
     let secret = world.stack().webhook_secret().to_owned();
     let body = event(&data()).to_string().into_bytes();
-    for content_type in ["text/plain", "application/xml", "application/cloudevents+avro", "nonsense", ""] {
-        world.signed(&secret, now(), content_type, body.clone()).await.is_problem(415, "event");
-    }
-    let batch = json!([event(&data())]).to_string().into_bytes();
-    let answer = world.signed(&secret, now(), "application/cloudevents-batch+json", batch).await;
-    answer.is_problem(415, "event");
-    for bytes in [&b""[..], b"not json", b"{", b"\xff", b"null"] {
-        world.signed(&secret, now(), JSON, bytes.to_vec()).await.is_problem(400, "event");
-    }
+    world.signed(&secret, now(), "text/plain", body).await.is_problem(415, "event");
+    world.signed(&secret, now(), JSON, b"\xff".to_vec()).await.is_problem(400, "event");
     let large = vec![b' '; limits::WEBHOOK_BODY + 1];
     world.signed(&secret, now(), JSON, large).await.is_problem(413, "too-large");
     // The connection may be closed while the rest is still being sent.

@@ -103,15 +103,10 @@ pub(crate) async fn last_line() {
 
 pub(crate) async fn not_startable() {
     let world = World::new();
-    for (attempt, (text, expected)) in [
-        ("\n#!/bin/sh\n", "the script has no interpreter: there is something before its `#!`"),
-        ("#!/no/such/shell\n", "this machine has no /no/such/shell"),
-        ("#!/bin/sh\r\necho\r\n", "CR LF"),
-        ("#!/usr/bin/env no-such-shell\n", "no \"no-such-shell\""),
-        ("#!/etc/passwd\n", "/etc/passwd, the script's interpreter, may not be executed"),
-    ]
-    .into_iter()
-    .enumerate()
+    for (attempt, (text, expected)) in
+        [("#!/no/such/shell\n", "this machine has no /no/such/shell"), ("#!/bin/sh\r\necho\r\n", "CR LF")]
+            .into_iter()
+            .enumerate()
     {
         let mut request = request(text);
         request.name.attempt = attempt as u32 + 1;

@@ -32,7 +32,7 @@ fn main() {
         names: ensure_is_idempotent many_at_once cancel_before_ensure higher_tries_replace_lower
             cancel_races_ensure callbacks_until_taken acknowledge_and_prune refused;
         once: streams_and_returns dropped_is_killed;
-        outputs: bytes_untouched binary missing not_files too_large sensitive released inputs_both_ways absent_inputs
+        outputs: not_files too_large sensitive released inputs_both_ways absent_inputs
             unusable_inputs;
         outside: supervisor_killed supervisor_asked_to_end children_without_environment_die
             stopped_supervisor_at_the_deadline stopped_supervisor_and_a_cancel owner_killed crash_before_the_start;

@@ -1,4 +1,4 @@
-//! Loading, from the outside: fixtures, goldens of every rejection, arbitrary text, schemas.
+//! Loading, from the outside: fixtures, goldens of every rejection, random values, schemas.
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
 mod fixtures;
