@@ -6,9 +6,7 @@ use super::place::{Graph, Runs, Says};
 /// A graph with a budget of faults.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is called.
     pub name: String,
-    /// The graph.
     pub graph: Graph,
     /// What may go wrong on one path.
     pub budget: Budget,
@@ -17,7 +15,6 @@ pub struct Case {
     pub unusual: u32,
 }
 
-/// Every order.
 pub(super) const WHOLE: u32 = u32::MAX;
 /// Unusual steps of a path through a graph that is too large for the tests as a whole.
 const FEW: u32 = 2;

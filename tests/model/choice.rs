@@ -24,7 +24,6 @@ pub struct Budget {
     pub doubles: u8,
     /// Callbacks that are followed by another one of the same attempt, with another result.
     pub contradictions: u8,
-    /// Tries that fail.
     pub failures: u8,
     /// Sweeps while something else goes on.
     pub sweeps: u8,
@@ -39,35 +38,54 @@ pub struct Budget {
 /// What happens next.
 #[derive(Clone, Debug)]
 pub(super) enum Choice {
-    /// A task goes on.
-    Step { number: u64 },
+    Step {
+        number: u64,
+    },
     /// A task goes on, and its answer is lost.
-    Lose { number: u64 },
+    Lose {
+        number: u64,
+    },
     /// A task's request does not arrive, and it is told that nobody answers.
-    Miss { number: u64 },
+    Miss {
+        number: u64,
+    },
     /// A kill does not arrive, and its task is told that nobody answers.
-    Spare { number: u64 },
+    Spare {
+        number: u64,
+    },
     /// A task dies where it stands.
-    Die { number: u64 },
+    Die {
+        number: u64,
+    },
     /// A request arrives; `well`: how work ends that ends at once.
-    Arrive { number: u64, well: bool },
+    Arrive {
+        number: u64,
+        well: bool,
+    },
     /// Whoever waits for the answer of a request is told that there is none; the request may still arrive.
-    Unanswered { number: u64 },
-    /// Work ends.
-    Finish { name: String, well: bool },
+    Unanswered {
+        number: u64,
+    },
+    Finish {
+        name: String,
+        well: bool,
+    },
     /// Mail is delivered; `twice`: and once more later.
-    Deliver { number: u64, twice: bool },
+    Deliver {
+        number: u64,
+        twice: bool,
+    },
     /// The server of a webhook unit makes one more thing, and reports it by a callback of the same attempt.
-    Contradict { number: u64 },
-    /// A message is lost.
-    Drop { number: u64 },
-    /// Somebody looks at a run.
+    Contradict {
+        number: u64,
+    },
+    Drop {
+        number: u64,
+    },
     Sweep(RunId),
-    /// Somebody looks at the target.
     SweepTarget,
     /// Time passes until then.
     Tick(u64),
-    /// The target is deleted.
     Delete,
     /// An operator has what gave up tried again.
     Retry,
@@ -376,6 +394,5 @@ pub(super) struct Deletion {
     pub(super) asked: bool,
     /// It was asked for once at least; who got no answer asks again.
     pub(super) begun: bool,
-    /// It was answered.
     pub(super) answered: bool,
 }

@@ -18,15 +18,12 @@ const LONGEST: usize = 3_000;
 /// What was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
-    /// Different states.
     pub states: usize,
     /// Paths, each to its end or to a state that was seen.
     pub paths: usize,
     /// Paths that went to the end of the life.
     pub ends: usize,
-    /// Steps of the longest path.
     pub longest: usize,
-    /// A broken promise.
     pub violation: Option<Violation>,
     /// Whether all of it was seen; false: the limit of paths came first.
     pub complete: bool,
@@ -35,9 +32,7 @@ pub struct Explored {
 /// A broken promise, and how it came to it.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which.
     pub what: String,
-    /// The steps.
     pub schedule: Vec<String>,
     /// Steps that are not what happens if nothing goes wrong and nothing overtakes.
     pub unusual: u32,

@@ -14,9 +14,7 @@ use crate::sim::{Access, Blow, Gate, Runtime, TaskId};
 /// What a task waits to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
-    /// To read the table.
     Read,
-    /// To write to it.
     Write,
     /// To send a request to the outside.
     Send,
@@ -43,7 +41,6 @@ struct State {
     entries: BTreeMap<u64, Entry>,
     next: u64,
     seen: BTreeMap<TaskId, u64>,
-    /// What each task did last.
     last: BTreeMap<TaskId, Kind>,
 }
 

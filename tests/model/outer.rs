@@ -40,7 +40,6 @@ struct Slot {
 #[derive(Clone)]
 pub(super) struct Flight {
     pub(super) what: Parcel,
-    /// The invocation that sent it.
     pub(super) by: TaskId,
     /// After this it does not arrive any more.
     pub(super) until: u64,
@@ -64,7 +63,6 @@ pub(super) struct Parcel {
     pub(super) later: bool,
     /// True if it may be sent only once.
     pub(super) once: bool,
-    /// Whether it has an output.
     pub(super) says: bool,
 }
 
@@ -96,9 +94,16 @@ pub(super) struct Work {
 #[derive(Clone, Debug)]
 pub(super) enum Mail {
     /// A callback of a unit; `well`: it says that it succeeded.
-    Callback { token: String, body: Vec<u8>, of: String, well: bool },
-    /// A message of the queue.
-    Message { message: Message, not_before: u64 },
+    Callback {
+        token: String,
+        body: Vec<u8>,
+        of: String,
+        well: bool,
+    },
+    Message {
+        message: Message,
+        not_before: u64,
+    },
 }
 
 /// The state of the outside.
@@ -108,9 +113,7 @@ pub(super) struct State {
     pub(super) works: BTreeMap<String, Work>,
     pub(super) mail: BTreeMap<u64, Mail>,
     pub(super) next: u64,
-    /// What really exists.
     pub(super) things: BTreeSet<String>,
-    /// What the platform has accepted.
     pub(super) told: BTreeSet<String>,
     /// Invocations that began before a stop was answered; later ones may start nothing of the setup.
     pub(super) stopped_by: Option<TaskId>,

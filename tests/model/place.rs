@@ -66,9 +66,7 @@ impl Runs {
 pub struct Graph {
     /// How each unit runs, and which lower ones it reads.
     pub units: Vec<(Runs, Vec<usize>)>,
-    /// Units per head item.
     pub per_item: u32,
-    /// Tries of a unit.
     pub tries: u32,
     /// Whether the units say what they made.
     pub says: Says,
@@ -87,7 +85,6 @@ pub struct Graph {
 pub enum Says {
     /// Each has one: what it made.
     Id,
-    /// They have none.
     Nothing,
 }
 
@@ -175,13 +172,9 @@ pub(super) fn plan(graph: &Graph) -> Arc<Loaded> {
 pub(super) enum Invocation {
     /// Sends the roots, as whoever took the creation does.
     Begin,
-    /// Takes this piece of mail.
     Mail(u64),
-    /// Deletes the target.
     Delete,
-    /// Looks at a run.
     Sweep(RunId),
-    /// Looks at the target.
     SweepTarget,
     /// An operator has it tried again.
     Retry,
@@ -190,7 +183,6 @@ pub(super) enum Invocation {
 /// How an invocation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With an answer.
     Answered,
     /// With the answer that it should be asked again.
     Again,

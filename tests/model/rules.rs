@@ -13,7 +13,6 @@ const UNUSUAL: u32 = 5;
 /// That the absence of a rule was noticed.
 #[derive(Clone, Debug)]
 pub struct Noticed {
-    /// In this case.
     pub case: String,
     /// A broken promise with the fewest unusual steps.
     pub violation: Violation,

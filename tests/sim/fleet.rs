@@ -18,7 +18,6 @@ use ebb_wire::unit::IDEMPOTENCY_KEY;
 
 use super::{Clock, Functions, Ledger, Platform, Queue, QueueFaults, Random, Runtime, Table, settings};
 
-/// The cluster that answers.
 pub const WELL: &str = "well";
 /// The cluster whose relay gives no answer for as long as it is waited for.
 pub const HANGS: &str = "hangs";
@@ -28,7 +27,6 @@ pub const REFUSES: &str = "refuses";
 /// The cluster whose relay answers "not now", late.
 pub const BUSY: &str = "busy";
 
-/// The schedule's interval.
 const SWEEP_MS: u64 = 60_000;
 /// How long an answer of a relay is waited for.
 const PATIENCE_MS: u64 = 15_000;
@@ -43,13 +41,11 @@ const LANDING_MS: u64 = 30_000;
 /// The documents of the targets, and the behavior of the cluster that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
-    /// Scripts of each target.
     pub units: usize,
     /// Webhooks of each target. Their server refuses connections.
     pub webhooks: usize,
     /// How long a script runs, in milliseconds.
     pub millis: u64,
-    /// First tries that fail.
     pub fails: u32,
     /// Scripts that run at a time.
     pub slots: usize,
@@ -74,7 +70,6 @@ pub struct Works {
     stands: BTreeMap<WorkName, Stand>,
     line: VecDeque<WorkName>,
     running: usize,
-    /// How often each work began.
     pub starts: BTreeMap<(String, u32), u32>,
     /// Scripts that were killed while they ran.
     pub killed: u32,
@@ -238,9 +233,7 @@ impl Call for Nowhere {
 
 /// A world with many targets.
 pub struct Fleet {
-    /// Time and tasks.
     pub runtime: Runtime,
-    /// Table and bucket.
     pub table: Arc<Table>,
     functions: Arc<Functions>,
     works: Arc<Mutex<Works>>,

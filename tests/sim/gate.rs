@@ -9,9 +9,7 @@ use super::Blow;
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
-    /// It reads.
     Read,
-    /// It writes.
     Write,
 }
 

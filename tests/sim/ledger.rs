@@ -8,13 +8,10 @@ use super::TaskId;
 /// A request to start a try of a unit, as its receiver got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The unit's name.
     pub unit: String,
-    /// The try.
     pub attempt: u32,
     /// When, in milliseconds of virtual time.
     pub at: u64,
-    /// The invocation that sent it.
     pub by: TaskId,
     /// What it read, by the name of the unit that made it.
     pub inputs: BTreeMap<String, String>,
@@ -25,13 +22,9 @@ pub struct Sent {
 /// How a try really ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// The unit's name.
     pub unit: String,
-    /// The try.
     pub attempt: u32,
-    /// When.
     pub at: u64,
-    /// Whether it succeeded.
     pub well: bool,
 }
 
@@ -40,9 +33,7 @@ pub struct Finished {
 pub struct State {
     /// What exists: the name of the unit that made it, and its id.
     pub things: BTreeSet<(String, String)>,
-    /// Requests, in order.
     pub sent: Vec<Sent>,
-    /// Ends, in order.
     pub finished: Vec<Finished>,
     /// Work that runs and callbacks that are not taken yet.
     pub active: usize,

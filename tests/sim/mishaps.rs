@@ -12,7 +12,6 @@ macro_rules! mishaps {
         pub enum Mishap { $($(#[$doc])* $kind,)* }
 
         impl Mishap {
-            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
             /// Its name, for people and for the command line.
@@ -31,9 +30,7 @@ macro_rules! mishaps {
 mishaps! {
     /// The invocation dies before a write of the table or the bucket.
     DeathBeforeWrite = "death-before-write", 40;
-    /// It dies after the write.
     DeathAfterWrite = "death-after-write", 40;
-    /// It dies before a read.
     DeathBeforeRead = "death-before-read", 20;
     /// It dies before a request to a relay, a server, the platform or the queue.
     DeathBeforeCall = "death-before-call", 60;
@@ -55,7 +52,6 @@ mishaps! {
     SweepMissed = "sweep-missed", 400;
     /// A message of the queue is never delivered.
     MessageLost = "message-lost", 300;
-    /// It is delivered twice.
     MessageDoubled = "message-doubled", 300;
     /// It is delivered up to ten minutes late.
     MessageLate = "message-late", 200;
@@ -163,7 +159,6 @@ impl Spared {
 
 struct Stream {
     random: Random,
-    /// Of a thousand.
     rate: u64,
     /// It happens at the chance of this number, from 1, and at no other.
     once: Option<u64>,

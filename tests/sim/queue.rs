@@ -11,7 +11,6 @@ use super::{Functions, Random, Runtime};
 /// What goes wrong with messages, in percent of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueFaults {
-    /// Never delivered.
     pub lost: u8,
     /// Delivered once more, up to [`Self::late_ms`] later.
     pub doubled: u8,

@@ -22,7 +22,6 @@ const HANGS_MS: u64 = 15_000;
 enum Stand {
     /// And when its turn comes.
     Running(TaskId, Timestamp),
-    /// In the queue.
     Waiting(Box<Ensure>),
     Ended(Box<Callback>, Destination),
     Tombstoned,

@@ -223,7 +223,6 @@ impl<T> Drop for End<T> {
 /// A task that was begun; waiting for it gives its value, or `None` if it was killed. It goes on without being waited
 /// for.
 pub struct Task<T> {
-    /// Its name.
     pub id: TaskId,
     result: Arc<Mutex<Outcome<T>>>,
 }

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 /// How a unit runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A script in a cluster.
     Pod,
     /// A webhook that answers with its result.
     AtOnce,
@@ -29,7 +28,6 @@ pub enum Stage {
 pub enum Fate {
     /// The first so many fail, the others succeed.
     Fails(u32),
-    /// All fail.
     Never,
     /// It is skipped: its `when` is false.
     Skipped,
@@ -47,20 +45,16 @@ pub enum Makes {
 /// A unit that takes away what another one made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoUnit {
-    /// How it runs.
     pub kind: Kind,
     /// How long, in milliseconds.
     pub millis: u64,
-    /// How its tries end.
     pub fate: Fate,
 }
 
 /// A unit of `preStart` or `postStart`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupUnit {
-    /// In which event.
     pub stage: Stage,
-    /// How it runs.
     pub kind: Kind,
     /// How long a try takes, in milliseconds.
     pub millis: u64,
@@ -68,11 +62,8 @@ pub struct SetupUnit {
     pub reads: Vec<usize>,
     /// Units of its event that it comes after without reading them; lower positions only.
     pub after: Vec<usize>,
-    /// How its tries end.
     pub fate: Fate,
-    /// What they make.
     pub makes: Makes,
-    /// What takes it away.
     pub undo: UndoUnit,
 }
 
@@ -85,7 +76,6 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-/// Tries that every unit has.
 pub(super) const TRIES: u32 = 3;
 
 /// A part of a scenario by its name.

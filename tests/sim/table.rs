@@ -18,7 +18,6 @@ use super::{Mishap, Mishaps, Random, Runtime};
 /// On which side of a write a hook is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// Nothing is written yet.
     Before,
     /// It is written; the writer does not know it yet.
     After,
@@ -27,9 +26,7 @@ pub enum Side {
 /// What a hook does to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blow {
-    /// Nothing.
     Go,
-    /// The invocation dies here.
     Die,
     /// The answer is lost: the writer is told that it may be written or not.
     Lose,
@@ -41,25 +38,17 @@ pub type Hook = Arc<dyn Fn(u64, Side) -> Pin<Box<dyn Future<Output = Blow> + Sen
 /// What the table and the bucket hold.
 #[derive(Clone, Default)]
 pub struct State {
-    /// Head items.
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
-    /// Records.
     pub records: BTreeMap<(RunId, Unit, Attempt), Record>,
     /// When tries were accepted whose acceptances one write has noted together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
-    /// Targets by kind and name.
     pub targets: BTreeMap<(String, String), TargetHead>,
-    /// Uids that have ended.
     pub tombstones: BTreeMap<String, Timestamp>,
-    /// Marks of what works.
     pub marks: BTreeMap<Mark, Timestamp>,
-    /// Plans by life.
     pub plans: BTreeMap<String, Vec<u8>>,
-    /// Plugins by name and version.
     pub plugins: BTreeMap<(String, String), PluginItem>,
     /// The removal times of the stored data of lives.
     pub expiries: BTreeMap<String, Expiry>,
-    /// The bucket.
     pub objects: BTreeMap<String, Vec<u8>>,
     /// What was written, in order: when and what.
     pub writes: Vec<(u64, String)>,

@@ -18,7 +18,6 @@ use super::{
     Scenario, Table, settings,
 };
 
-/// The schedule's interval.
 const SWEEP_MS: u64 = 60_000;
 /// The platform looks, and repeats what was not answered, this often.
 const LOOK_MS: u64 = 1_000;
@@ -37,9 +36,7 @@ const BYSTANDER_PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: byst
 /// What goes wrong in a world, and its settings that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// With messages of the queue.
     pub queue: QueueFaults,
-    /// With callbacks.
     pub callbacks: CallbackFaults,
     /// Percent of requests to the relay that it does not answer.
     pub relay: u8,
@@ -78,13 +75,11 @@ impl Default for Faults {
 pub struct End {
     /// Where the target stood when its setup had come to rest; `None`: there was no target.
     pub setup: Option<TargetPhase>,
-    /// Where it stands at last.
     pub phase: Option<TargetPhase>,
     /// Units that are done, by event and position.
     pub done: BTreeSet<(String, u32)>,
     /// Units that have failed for good.
     pub failed: BTreeSet<(String, u32)>,
-    /// What still exists outside.
     pub left: BTreeSet<(String, String)>,
     /// What the platform was told, however often.
     pub told: BTreeSet<String>,
@@ -94,19 +89,12 @@ pub struct End {
 
 /// A world with one target.
 pub struct World {
-    /// Time and tasks.
     pub runtime: Runtime,
-    /// Table and bucket.
     pub table: Arc<Table>,
-    /// What really happened.
     pub ledger: Arc<Ledger>,
-    /// The functions.
     pub functions: Arc<Functions>,
-    /// The queue.
     pub queue: Arc<Queue>,
-    /// The relay.
     pub relay: Arc<Relay>,
-    /// What is done in it.
     pub scenario: Arc<Scenario>,
     /// For how long anything was due after a sweep, in milliseconds.
     overdue: AtomicU64,

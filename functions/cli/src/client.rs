@@ -39,7 +39,6 @@ pub(crate) struct Client {
 /// How a published version came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publication {
-    /// The version is new.
     Created,
     /// The same document was published before.
     Unchanged,
@@ -48,23 +47,14 @@ pub(crate) enum Publication {
 /// Why a request has no answer that helps.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// Nobody answers.
     #[error("no server answers at {url}")]
-    Unreachable {
-        /// The server.
-        url: Url,
-        /// Where its address is from.
-        origin: Origin,
-        /// What happened.
-        source: reqwest::Error,
-    },
+    Unreachable { url: Url, origin: Origin, source: reqwest::Error },
     /// It says no.
     #[error("{}", .0.detail)]
     Refused(Problem),
     /// It answers what the api does not.
     #[error("the server answered {status}: {text}")]
     Unexpected {
-        /// The status.
         status: u16,
         /// The start of what it said.
         text: String,

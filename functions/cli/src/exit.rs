@@ -21,7 +21,6 @@ pub(crate) enum Exit {
     Failed,
     /// The program was used wrongly, or cannot do its work.
     Broken,
-    /// Ctrl-C.
     Interrupted,
 }
 
@@ -39,11 +38,8 @@ impl From<Exit> for ExitCode {
 /// Why a command ended early.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// Something went wrong.
     Told(Box<Told>),
-    /// A document is invalid.
     Documents(Diagnostics),
-    /// Standard output cannot be written.
     Output(io::Error),
 }
 

@@ -15,9 +15,7 @@ use crate::exit::Trouble;
 /// A plan and what looks wrong with its documents.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// The plan.
     pub(crate) plan: Plan,
-    /// Warnings.
     pub(crate) warnings: Vec<Diagnostic>,
 }
 

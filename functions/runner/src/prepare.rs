@@ -20,7 +20,6 @@ use ebb_wire::script::{Interpreter, check_variable};
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) message: String,
-    /// Our own exit code.
     pub(crate) code: i32,
 }
 

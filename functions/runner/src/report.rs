@@ -30,7 +30,6 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// What came of a try.
 enum Answer {
     Taken,
-    /// Nobody wants to know.
     Gone,
     Nothing,
 }

@@ -31,7 +31,6 @@ const HEAD: &str = "\
 /// What is done with what was rendered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Do {
-    /// The file is written.
     Write,
     /// The file has to be so already.
     Compare,

@@ -11,9 +11,7 @@ use crate::run::{command, retried, works};
 
 /// A package of Debian's.
 pub(crate) struct Package {
-    /// Debian's name of it.
     name: &'static str,
-    /// What is used of it.
     why: &'static str,
     present: fn() -> bool,
 }
@@ -36,7 +34,6 @@ const MAVEN: Package = Package {
     present: || dynamodb_local::present() || works(command("mvn").arg("--version")),
 };
 
-/// What the tests need.
 pub(crate) const OF_TESTS: [Package; 7] = [
     CURL,
     Package {
@@ -55,10 +52,8 @@ pub(crate) const OF_TESTS: [Package; 7] = [
     MAVEN,
 ];
 
-/// What DynamoDB Local needs.
 pub(crate) const OF_DYNAMODB_LOCAL: [Package; 2] = [JAVA, MAVEN];
 
-/// What the deployment's tools need.
 pub(crate) const OF_PYTHON: [Package; 1] = [Package {
     name: "python3-venv",
     why: "the tools that build, check and deploy the template",

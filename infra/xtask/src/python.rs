@@ -18,7 +18,6 @@ const VERSION: &str =
 pub(crate) enum Tools {
     /// SAM and what it builds, checks and deploys with.
     Sam,
-    /// The scanner.
     Checkov,
     /// The packages that test the HTTP interface.
     Api,

@@ -20,7 +20,6 @@ use crate::rules;
 pub(crate) enum Refusal {
     /// It will never be done as it is written.
     Never(String),
-    /// Not now.
     Now(Error),
 }
 

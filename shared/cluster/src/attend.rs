@@ -23,7 +23,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 pub(crate) enum Next {
     /// Nothing any more.
     Leave,
-    /// The next step.
     Now,
     /// The next step, when something happens or after this time.
     Wait(Duration),

@@ -12,7 +12,6 @@ const SMALL: usize = 16 << 10;
 
 /// Room for bodies.
 pub(crate) struct Room {
-    /// Bytes of one.
     most: usize,
     /// KiB of all that are larger than [`SMALL`].
     free: Semaphore,

@@ -8,7 +8,6 @@ use crate::store::Held;
 pub(crate) enum Delivery {
     /// It is known, or nobody wants to know.
     Taken,
-    /// To be tried again: why.
     Later(String),
 }
 

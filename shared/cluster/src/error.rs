@@ -13,12 +13,7 @@ pub enum Error {
     Conflict,
     /// A record that cannot be read.
     #[error("the record {name} cannot be read: {why}")]
-    Damaged {
-        /// Name of its Secret.
-        name: String,
-        /// What is wrong.
-        why: String,
-    },
+    Damaged { name: String, why: String },
     /// What is asked for does not fit into a Secret.
     #[error("{0}")]
     TooLarge(String),

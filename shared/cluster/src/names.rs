@@ -6,7 +6,6 @@ use ebb_wire::relay::WorkName;
 
 /// The label with the unit of a work.
 pub(crate) const UNIT: &str = "ebb.dev/unit";
-/// The label with the try.
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 /// The label with the life that a work belongs to.
 pub(crate) const LIFE: &str = "ebb.dev/life";
@@ -16,7 +15,6 @@ pub(crate) const PART: &str = "ebb.dev/part";
 pub(crate) const PHASE: &str = "ebb.dev/phase";
 /// Holds a record until its result was taken and nothing of it is left: nobody else knows what to remove.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
-/// Who applies.
 pub(crate) const MANAGER: &str = "ebb";
 
 /// [`PART`] of a record.

@@ -168,7 +168,6 @@ pub(crate) enum Belongs {
     Own,
     /// It was applied for a lower try of the unit, which a higher one replaces.
     Lower,
-    /// It is somebody else's.
     Foreign,
 }
 

@@ -15,9 +15,7 @@ use serde_json::Value;
 pub(crate) enum Sight {
     /// It has not started: what keeps it, if something does.
     Waits(Option<Trouble>),
-    /// It runs.
     Runs,
-    /// It has ended.
     Ended(End),
     /// There is no pod, and there will be none.
     Gone,
@@ -48,9 +46,7 @@ pub(crate) enum Lasts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) exit_code: i32,
-    /// The kubelet's word for it.
     pub(crate) reason: String,
-    /// The termination message.
     pub(crate) message: String,
 }
 

@@ -61,7 +61,6 @@ struct Line {
     http: reqwest::Client,
     url: String,
     under: Mutex<Under>,
-    /// Something was answered.
     moved: Notify,
 }
 

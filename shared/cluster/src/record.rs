@@ -40,7 +40,6 @@ impl Record {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Phase {
-    /// Not everything is applied.
     Starting,
     /// All is applied; its end is waited for.
     Running,
@@ -61,7 +60,9 @@ pub(crate) enum Phase {
     Taken,
     /// It does not run and never will. Times as before.
     #[serde(rename_all = "camelCase")]
-    Tombstone { since_ms: u64 },
+    Tombstone {
+        since_ms: u64,
+    },
 }
 
 impl Phase {
@@ -93,13 +94,11 @@ impl Phase {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Work {
     pub(crate) callback: Destination,
-    /// The namespace of the unit.
     pub(crate) namespace: String,
     /// What was asked for; the manifests and documents go once they are applied.
     pub(crate) objects: Objects,
     /// What was applied, documents first, then the manifests in their order.
     pub(crate) applied: Vec<Applied>,
-    /// What proves a report.
     pub(crate) token: String,
     /// From when on its time runs: when it was asked for, or when it got its turn.
     pub(crate) received_ms: u64,

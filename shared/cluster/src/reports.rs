@@ -25,7 +25,6 @@ use crate::verbs::CHANGED;
 pub enum Reported {
     /// It is known now, and stays known whatever happens to the relay: 204.
     Taken,
-    /// Nobody wants to know: 410.
     Gone,
     /// The token is not this work's: 401.
     NotYours,

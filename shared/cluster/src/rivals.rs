@@ -14,11 +14,9 @@ use crate::store::Held;
 /// What stands against a work that would begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rival {
-    /// Nothing.
     None,
     /// A higher try of its unit: it is too late for this one.
     Higher,
-    /// Lower tries that still end.
     Lower,
 }
 

@@ -24,7 +24,6 @@ const PIECE: usize = 700 << 10;
 const LARGEST: usize = 300 << 10;
 /// Bytes by which a record may grow beside what is applied: its phase, and why a pod goes.
 const GROWS: usize = 16 << 10;
-/// As long as any.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// Records in one page of a list.
 const PAGE: u32 = 50;

@@ -22,7 +22,6 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct Known {
-    /// Something of these may run.
     placed: HashSet<WorkName>,
     /// These wait, in their order within each life. The first life has the next turn.
     lives: VecDeque<(String, VecDeque<WorkName>)>,
@@ -31,9 +30,7 @@ struct Known {
 /// Whether a work may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It has a place.
     Has,
-    /// It waits for one.
     Waits,
 }
 

@@ -29,7 +29,6 @@ const DEATH: Duration = Duration::from_secs(5);
 const LOWER: Duration = Duration::from_secs(12);
 /// How long a request is done again because somebody else has changed what it is about.
 const TORN: Duration = Duration::from_secs(10);
-/// Between two times of that.
 pub(crate) const CHANGED: Duration = Duration::from_millis(20);
 /// Between two looks: the first pause, and the longest of those that grow.
 const LOOK: Duration = Duration::from_millis(200);
@@ -39,7 +38,6 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this relay's cluster is {ours}, and the batch is for {theirs}")]
 pub struct OtherCluster {
-    /// Ours.
     pub ours: String,
     /// The one that was asked for.
     pub theirs: String,

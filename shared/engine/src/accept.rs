@@ -10,18 +10,14 @@ use crate::time::Timestamp;
 pub enum Event {
     /// A try of a unit succeeded, or the unit was skipped.
     Succeeded {
-        /// The unit.
         unit: Unit,
-        /// Its try.
         attempt: Attempt,
         /// The epoch in which the try was started.
         epoch: Epoch,
     },
     /// A try is over and another one is to start: it failed, or there is more to do.
     Retried {
-        /// The unit.
         unit: Unit,
-        /// The try that is over.
         attempt: Attempt,
         /// The epoch in which the try was started.
         epoch: Epoch,
@@ -30,46 +26,26 @@ pub enum Event {
     },
     /// A try failed and there is no other.
     Failed {
-        /// The unit.
         unit: Unit,
-        /// The try that failed.
         attempt: Attempt,
         /// The epoch in which the try was started.
         epoch: Epoch,
     },
     /// A success arrived that no longer counts as progress. Its record is written already.
     Late {
-        /// The unit.
         unit: Unit,
-        /// Its try.
         attempt: Attempt,
         /// A part of the result's digest.
         mark: u32,
     },
     /// The undo of `unit` is about to read what the unit left.
-    Sealed {
-        /// The unit that is undone.
-        unit: Unit,
-    },
+    Sealed { unit: Unit },
     /// The run is to stop. Goes to every shard, the root first.
-    Cancelled {
-        /// The shard.
-        shard: Shard,
-        /// The epoch that ends.
-        epoch: Epoch,
-        /// The present.
-        now: Timestamp,
-    },
+    Cancelled { shard: Shard, epoch: Epoch, now: Timestamp },
     /// Every item of the run has entered the epoch that stops it.
-    Stopped {
-        /// The present.
-        now: Timestamp,
-        /// The epoch that stops it.
-        epoch: Epoch,
-    },
+    Stopped { now: Timestamp, epoch: Epoch },
     /// A unit that is over has to run once more: an undo after a late success, or an operator's retry.
     Reopened {
-        /// The unit.
         unit: Unit,
         /// The try that it was seen at.
         attempt: Attempt,
@@ -79,52 +55,30 @@ pub enum Event {
         to: Attempt,
     },
     /// `sweep` has to look at `due` at the latest, which is earlier than what it knows of.
-    Hastened {
-        /// The new wake-up time.
-        due: Timestamp,
-    },
+    Hastened { due: Timestamp },
     /// The run is due earlier than somebody wanted: whoever looks then must not put it off without another look.
     Noticed,
     /// The run, closed or not, has something to do again from `due` on.
-    Reawoken {
-        /// The new wake-up time.
-        due: Timestamp,
-        /// The version that was seen.
-        version: u64,
-        /// The epoch that was seen.
-        epoch: Epoch,
-    },
+    Reawoken { due: Timestamp, version: u64, epoch: Epoch },
     /// A run that is closed already is not to be opened again by whoever has seen it in this epoch.
-    Outdated {
-        /// The epoch that ends.
-        epoch: Epoch,
-    },
+    Outdated { epoch: Epoch },
     /// `sweep` has acted and wants to look again at `next`.
     Rearmed {
         /// The wake-up time that made it look.
         seen: Timestamp,
-        /// The version that it saw.
         version: u64,
-        /// The new wake-up time.
         next: Timestamp,
     },
     /// A look came to no end: another one follows at `next`, whatever has happened since.
     Postponed {
         /// The wake-up time that is over.
         seen: Timestamp,
-        /// The new wake-up time.
         next: Timestamp,
     },
     /// A look whose time was put off by another one wants the next one at `due`.
-    Advanced {
-        /// The earlier wake-up time.
-        due: Timestamp,
-    },
+    Advanced { due: Timestamp },
     /// Nothing moves any more. A wake-up that was only put off since is no reason to stay open.
-    Closed {
-        /// The version that was seen.
-        version: u64,
-    },
+    Closed { version: u64 },
 }
 
 /// The write that `event` asks for.

@@ -15,7 +15,6 @@ pub enum Cause {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Every unit is done.
     Succeeded,
     /// Something failed for good, and nothing can move any more.
     Failed,
@@ -33,7 +32,6 @@ pub struct Follow {
 /// The answer to "what follows?".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// This follows.
     Known(Follow),
     /// The view does not tell: read all items of the run, strongly consistent, and ask again.
     LookAtAll,

@@ -26,7 +26,6 @@ pub enum GraphError {
     Unknown {
         /// The unit that has the dependency.
         unit: Unit,
-        /// What it names.
         dependency: Unit,
     },
     /// More than [`MAX_UNITS`].

@@ -22,7 +22,6 @@ pub enum Condition {
     DueIs(Timestamp),
     /// The wake-up time is later than this.
     DueAfter(Timestamp),
-    /// The version is this.
     VersionIs(u64),
 }
 
@@ -41,28 +40,21 @@ pub enum Change {
     AddSealed(u32),
     /// Sets the try of the unit at this position.
     SetAttempt(u32, Attempt),
-    /// Sets the epoch.
     SetEpoch(Epoch),
-    /// Sets the phase.
     SetPhase(RunPhase),
     /// Sets since when nothing new is decided.
     SetStopped(Timestamp),
-    /// Sets the wake-up time.
     SetDue(Timestamp),
     /// Removes the wake-up time, and the item from the index.
     ClearDue,
-    /// Adds one to the version.
     BumpVersion,
 }
 
 /// One conditional write to one head item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The item.
     pub shard: Shard,
-    /// All must hold.
     pub conditions: Vec<Condition>,
-    /// All are made, or none.
     pub changes: Vec<Change>,
 }
 

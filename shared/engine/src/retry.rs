@@ -11,7 +11,6 @@ pub struct Millis(pub u64);
 pub struct Backoff {
     /// The bound of the wait before the second try.
     pub base: Millis,
-    /// The bound of every wait.
     pub max: Millis,
 }
 

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::graph::{Graph, Unit};
 use crate::time::Timestamp;
 
-/// Units per head item.
 pub const SHARD: u32 = 256;
 
 #[cfg(feature = "switches")]
@@ -77,7 +76,6 @@ pub enum RunPhase {
 pub struct Late {
     /// The unit's position in its item.
     pub slot: u32,
-    /// The try that succeeded.
     pub attempt: Attempt,
     /// Tells different results of one try apart: a part of the result's digest.
     pub mark: u32,
@@ -86,7 +84,6 @@ pub struct Late {
 /// One head item's share of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The epoch whose messages count.
     pub epoch: Epoch,
     /// Where the run stands. Meaningful in the root only.
     pub phase: RunPhase,
@@ -159,11 +156,8 @@ impl Shard {
 /// Where a unit stands, as far as a [`View`] can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Succeeded or skipped.
     Done,
-    /// Failed for good.
     Failed,
-    /// Neither, at this try.
     Open(Attempt),
     /// In an item that was not read.
     Unknown,

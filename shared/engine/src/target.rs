@@ -25,15 +25,12 @@ impl Moment {
 pub enum TargetPhase {
     /// Its `BeforeReady` units run.
     Starting,
-    /// They have succeeded.
     Ready,
     /// A unit before or after ready has failed. What exists stays until the target is deleted.
     Failed,
-    /// It is being taken away.
     Stopping,
     /// Taking it away has given up; an operator has to act.
     Stuck,
-    /// Nothing of it is left.
     Gone,
 }
 
@@ -44,7 +41,6 @@ pub struct Target {
     pub uid: String,
     /// Rises with each change of the document.
     pub generation: u64,
-    /// Where it stands.
     pub phase: TargetPhase,
     /// The event whose run is or was the last one.
     pub moment: Option<Moment>,
@@ -74,18 +70,14 @@ impl Moments {
 /// What the platform is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tell {
-    /// Its resources are there.
     Ready,
-    /// A unit failed.
     Failed,
     /// Taking it away needs an operator.
     Stuck,
-    /// Nothing is left.
     Gone,
 }
 
 impl Tell {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Failed, Self::Stuck, Self::Gone];
 
     /// Its name: `ready`, `failed`, `stuck`, `gone`.
@@ -102,7 +94,6 @@ impl Tell {
 /// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The new phase.
     pub phase: TargetPhase,
     /// The event whose run starts in the same transaction.
     pub start: Option<Moment>,
@@ -113,11 +104,9 @@ pub struct Step {
 /// The answer to a lifecycle webhook that asks for a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
-    /// It begins now.
     Begin(Step),
     /// It was asked for before: same answer, nothing new.
     Same,
-    /// Its life is over already.
     Stale,
     /// Another life has the name: it waits until that one is gone.
     Wait,
@@ -167,7 +156,6 @@ pub enum Deletion {
     Same,
     /// Something may be running: the current run is cancelled and settled, then teardown starts.
     Cancel(Step),
-    /// Teardown starts at once.
     Begin(Step),
 }
 

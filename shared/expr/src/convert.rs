@@ -35,7 +35,6 @@ pub fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
 /// What CEL made.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Made {
-    /// JSON.
     Json(Json),
     /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),

@@ -31,7 +31,6 @@ use cel::parser::PrattParser;
 use dashes::Dashes;
 
 pub use budget::{DEFAULT_STEPS, WorkBudget};
-/// A value of CEL.
 pub use cel::Value;
 pub use evaluate::{Failure, evaluate};
 pub use names::{FUNCTIONS, RESOURCE_FIELDS, Root, Scope, TARGET_FIELDS};
@@ -59,7 +58,6 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// An expression and what it reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
-    /// The syntax tree.
     pub(crate) tree: IdedExpr,
     /// Everything that it reads, in the order of the text.
     pub references: Vec<Reference>,
@@ -70,11 +68,9 @@ pub struct Expression {
 /// Something that an expression reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// What.
     pub source: Source,
     /// Read with `.?`, `[?…]` or behind a `has()` of the same expression: it may be missing.
     pub optional: bool,
-    /// What is done with it.
     pub usage: Usage,
     /// The byte of the expression where it begins.
     pub offset: usize,
@@ -88,19 +84,9 @@ pub enum Source {
     /// `params.NAME`.
     Param(String),
     /// `units.UNIT.outputs.OUTPUT`.
-    Output {
-        /// The unit.
-        unit: String,
-        /// Its output.
-        output: String,
-    },
+    Output { unit: String, output: String },
     /// `resources.RESOURCE.outputs.OUTPUT`.
-    Resource {
-        /// The resource.
-        resource: String,
-        /// Its public output.
-        output: String,
-    },
+    Resource { resource: String, output: String },
     /// `target.FIELD`.
     Target(String),
     /// `resource.FIELD`: of the resource that the expression belongs to.
@@ -122,18 +108,14 @@ pub enum Usage {
     SecretRef,
     /// `has(value)`.
     Presence,
-    /// Something is computed with it.
     Part,
 }
 
 /// What is wrong with an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// What kind, in kebab-case.
     pub code: &'static str,
-    /// What is wrong.
     pub message: String,
-    /// What would be right.
     pub help: Option<String>,
     /// The byte of the expression where it stands.
     pub offset: usize,

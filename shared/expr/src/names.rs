@@ -3,26 +3,19 @@
 /// What a name at the beginning of a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Root {
-    /// The plugin's parameters.
     Params,
-    /// The plugin's own units.
     Units,
-    /// The sandbox's resources.
     Resources,
-    /// The target.
     Target,
     /// The resource whose plugin is compiled.
     Resource,
-    /// A webhook's answer.
     Response,
     /// A Kubernetes object as it is now.
     Object,
-    /// All objects of the unit.
     Objects,
 }
 
 impl Root {
-    /// All.
     pub const ALL: [Self; 8] = [
         Self::Params,
         Self::Units,
@@ -59,13 +52,11 @@ impl Root {
 pub enum Scope {
     /// In a unit, or in a plugin's public output.
     Plugin,
-    /// In a sandbox.
     Sandbox,
     /// In an output of a webhook.
     Response,
     /// In `ready` or `fail` of an object.
     Object,
-    /// In an output of objects.
     Objects,
     /// Anywhere: in a plan, which was checked before.
     Plan,

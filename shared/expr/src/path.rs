@@ -4,19 +4,14 @@ use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
 /// A name and the steps from it, outermost last.
 pub(crate) struct Path<'a> {
-    /// The name at its beginning.
     pub(crate) root: &'a str,
-    /// The node of the name.
     pub(crate) root_id: u64,
-    /// The steps.
     pub(crate) steps: Vec<Step<'a>>,
 }
 
 /// One step of a path.
 pub(crate) struct Step<'a> {
-    /// What is selected.
     pub(crate) key: Key<'a>,
-    /// How.
     pub(crate) access: Access,
 }
 
@@ -24,14 +19,12 @@ pub(crate) struct Step<'a> {
 pub(crate) enum Key<'a> {
     /// `.name` or `["name"]`.
     Name(&'a str),
-    /// Whatever this gives.
     Dynamic(&'a IdedExpr),
 }
 
 /// How a step selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It has to be there.
     Required,
     /// `.?` or `[?…]`.
     Optional,

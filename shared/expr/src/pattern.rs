@@ -120,7 +120,6 @@ fn price(tree: &Ast) -> u64 {
 #[derive(Default)]
 struct Price {
     plain: u64,
-    /// Code points in classes.
     folded: u64,
     ignores_case: bool,
 }

@@ -26,7 +26,6 @@ pub enum Error {
     /// It gives something else than what is wanted.
     #[error("it has to give {wanted}, not {got}")]
     Type {
-        /// What is wanted.
         wanted: &'static str,
         /// The type of what it gives.
         got: &'static str,

@@ -3,9 +3,7 @@
 /// A name in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
-    /// The name.
     pub(crate) text: &'a str,
-    /// Its first byte.
     pub(crate) offset: usize,
     /// Whether it begins a path or follows a dot.
     pub(crate) position: Position,

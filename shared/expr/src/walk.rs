@@ -152,7 +152,6 @@ struct Walk<'t> {
     /// The patterns of `matches`, by their text.
     patterns: BTreeMap<String, TextPattern>,
     names: Vec<Name<'t>>,
-    /// Variables of the loops around.
     bound: Vec<String>,
     loops: usize,
     /// The node and the name of each path's beginning.

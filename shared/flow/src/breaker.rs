@@ -18,9 +18,7 @@ use crate::ports::{Relay, RelayError};
 
 /// A silent cluster is asked again after this part of its silence: an outage delays work by a quarter more at most.
 const WAIT_PART: u64 = 4;
-/// The shortest wait.
 const SHORTEST_WAIT_MS: u64 = 5_000;
-/// The longest wait.
 const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
 /// Unanswered requests in a row that open a circuit: a single one may have been lost on its way.
 const OPENS_AT: u32 = 2;
@@ -53,7 +51,6 @@ struct Circuit {
     retry: Option<Timestamp>,
     /// When it answered last, unless that was a slow "not now".
     answered: Option<Timestamp>,
-    /// Trial requests under way.
     trials: usize,
     /// Looks that hold a permit for it.
     looks: usize,

@@ -16,11 +16,8 @@ use crate::run::{self, Run};
 /// The unit that failed for good before all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCause {
-    /// The unit.
     pub unit: Unit,
-    /// Its last try.
     pub attempt: Attempt,
-    /// Why it failed.
     pub reason: Reason,
     /// The evidence of its request, if it is a webhook's.
     pub evidence: Option<Box<Evidence>>,

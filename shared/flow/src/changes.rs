@@ -19,7 +19,6 @@ const LISTED: usize = 50;
 /// The plugin versions for resources that name none.
 #[derive(Clone, Copy, Debug)]
 pub enum PinnedVersions<'a> {
-    /// The highest published ones.
     Latest,
     /// Those that the resources of a living target have.
     OfPlan(&'a Plan),

@@ -136,7 +136,6 @@ async fn note_starts(env: &Env, run: &Run, units: Vec<UnsentTry>) -> Result<Vec<
 /// A try that has neither a result nor the promise of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsentTry {
-    /// The unit and its try.
     pub try_of: (Unit, Attempt),
     /// True if it is a webhook.
     pub is_posted: bool,

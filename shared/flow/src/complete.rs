@@ -47,7 +47,6 @@ pub enum Taken {
 /// Who a callback is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// A relay.
     Relay,
     /// The server of a webhook unit.
     Webhook,

@@ -38,9 +38,7 @@ const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
 /// One try of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Try {
-    /// The unit.
     pub unit: Unit,
-    /// The try.
     pub attempt: Attempt,
     /// The epoch in which it was decided.
     pub epoch: Epoch,

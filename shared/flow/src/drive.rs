@@ -36,15 +36,11 @@ const AFTER_ERROR: Millis = Millis(2_000);
 
 /// Something to go on with.
 pub struct Work {
-    /// The run.
     pub run: Run,
-    /// Its epoch.
     pub epoch: Epoch,
-    /// Units to send.
     pub ready: Vec<(Unit, Attempt)>,
     /// Set when the run is over.
     pub over: Option<Outcome>,
-    /// What is known of it.
     pub memory: Memory,
 }
 
@@ -269,11 +265,9 @@ fn is_spent(env: &Env, until: Timestamp, sends: usize) -> bool {
 
 /// A step of a drive that has ended.
 enum DriveStep {
-    /// A batch may be sent.
     Prepared(Result<Vec<(Unit, Attempt)>, FlowError>),
     /// A try was sent, and concluded if it was answered at once.
     Answered(Result<SendOutcome, FlowError>),
-    /// Other invocations send the rest.
     Passed(Result<Option<Wake>, FlowError>),
 }
 

@@ -75,13 +75,10 @@ pub struct Settings {
     pub source: String,
     /// Where outcomes go; `None`: nobody is told.
     pub platform_url: Option<String>,
-    /// Sign outcomes, each of them.
     pub platform_keys: Keys,
-    /// Verify lifecycle webhooks.
     pub webhook_keys: Keys,
     /// The secrets from which those are derived that sign the requests of each plugin's webhook units.
     pub unit_keys: Keys,
-    /// Mint and verify callback tokens.
     pub token_keys: TokenKeys,
     /// `L` of the protocol: after a decision to send, this long something may still arrive. Function timeout,
     /// transport and clock skew together.
@@ -114,21 +111,14 @@ impl Settings {
 
 /// What a function is given.
 pub struct Env {
-    /// Table and bucket.
     pub store: Arc<dyn DriveStore>,
-    /// The present.
     pub clock: Arc<dyn Clock>,
-    /// Jitter.
     pub random: Arc<dyn Random>,
-    /// The clusters.
     pub relay: Arc<dyn Relay>,
-    /// Foreign servers.
     pub outside: Arc<dyn Call>,
     /// The platform's server, which may be where units must not reach.
     pub platform: Arc<dyn Call>,
-    /// The delayed queue.
     pub queue: Arc<dyn Queue>,
-    /// Settings.
     pub settings: Settings,
     /// Plans and facts of recent runs. They never change, so a warm function reads neither again.
     pub warm: Warm,
@@ -136,11 +126,8 @@ pub struct Env {
 
 /// A plan with what is made of it once.
 pub struct Loaded {
-    /// The plan.
     pub plan: Plan,
-    /// Its expressions, parsed.
     pub compiled: Compiled,
-    /// Its digest.
     pub digest: String,
     graphs: HashMap<Moment, Graph>,
 }
@@ -341,7 +328,6 @@ struct Recent<T> {
 /// The command that restores a plan. Its digest is that of the compiled document, so the same document stores it again.
 const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
-/// Entries per generation.
 const RECENT: usize = 512;
 /// Bytes of stored JSON per generation; in memory it is a few times that, in a function of 256 MB.
 const RECENT_BYTES: usize = 8 << 20;

@@ -16,12 +16,7 @@ pub enum FlowError {
     Broken(String),
     /// Something stored is lost or damaged: the same call fails until it is restored.
     #[error("{what}; {fix}")]
-    Damaged {
-        /// The missing or unreadable thing.
-        what: String,
-        /// The command that restores it.
-        fix: &'static str,
-    },
+    Damaged { what: String, fix: &'static str },
 }
 
 impl FlowError {

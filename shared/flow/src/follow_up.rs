@@ -10,7 +10,6 @@ use crate::settle;
 /// The work that follows from an accepted request. The sweep does it too, later, if this process dies.
 #[derive(Default)]
 pub struct FollowUp {
-    /// Units to send.
     pub(crate) work: Option<Work>,
     /// A cancelled run whose units are to be killed.
     pub(crate) stopped: Option<RunId>,

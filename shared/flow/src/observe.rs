@@ -101,7 +101,6 @@ fn trace<T>(add: impl FnOnce(&mut Trace) -> T) -> Option<T> {
 /// How a try ended that moved its run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It succeeded.
     Completed,
     /// It failed, and another try follows.
     Retried,

@@ -27,7 +27,6 @@ use crate::ports::RelayError;
 const EVERY_MS: u64 = 15 * 60 * 1000;
 /// How long what a round deletes was asked for, and how long its life is over: no late result changes that any more.
 const OLD_MS: u64 = 60 * 60 * 1000;
-/// Works that one round deletes.
 const AT_A_TIME: usize = 20;
 /// How long a round begins anything: it shares an invocation with the sweep.
 const ROUND: Duration = Duration::from_secs(8);

@@ -13,11 +13,9 @@ use crate::switch::{self, Rule};
 /// How a try ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ended {
-    /// Done.
     Succeeded(Success),
     /// Nothing was to be done; why.
     Skipped(String),
-    /// Failed.
     Failed(Failure),
     /// Killed, or never to be started.
     Cancelled(String),
@@ -26,26 +24,20 @@ pub enum Ended {
 /// What a success brings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Success {
-    /// Its outputs.
     pub outputs: Outputs,
-    /// Milliseconds that it took.
     pub took_ms: Option<u64>,
-    /// The tail of its log.
     pub log: Option<String>,
 }
 
 /// What a failure says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The class and the words.
     pub reason: Reason,
     /// The HTTP status, if the class is [`ReasonCode::Status`].
     pub status: Option<u16>,
     /// Seconds that its server asks for before the next try.
     pub retry_after: Option<u64>,
-    /// Milliseconds that it took.
     pub took_ms: Option<u64>,
-    /// The tail of its log.
     pub log: Option<String>,
     /// The evidence of its request, if it is a webhook's.
     pub evidence: Option<Box<Evidence>>,

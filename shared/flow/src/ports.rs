@@ -39,7 +39,6 @@ pub enum RelayError {
 /// What asking a cluster for works has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It answers.
     Answer,
     /// It gives no answer, or none that helps; what was said instead.
     Nothing(String),
@@ -119,11 +118,9 @@ pub struct Connected {
 pub enum Message {
     /// Send these units of a run.
     Dispatch {
-        /// The run.
         run: RunId,
         /// The epoch in which it was decided.
         epoch: u32,
-        /// Units and tries.
         units: Vec<(u32, u32)>,
         /// When the look that passes them on looks at the run again; `None`: no look does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,14 +132,7 @@ pub enum Message {
     /// `sweep` is to look at a run, if it is due.
     Run(RunId),
     /// `sweep` is to look at one try of a unit, whose time may be up.
-    Unit {
-        /// The run.
-        run: RunId,
-        /// The unit.
-        unit: u32,
-        /// The try.
-        attempt: u32,
-    },
+    Unit { run: RunId, unit: u32, attempt: u32 },
     /// `sweep` is to look at a run, due or not: whoever was to act on it may have died.
     Recover(RunId),
     /// `sweep` is to look at a target, by kind and name.

@@ -38,7 +38,6 @@ use crate::undo;
 /// What follows from a result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Units to send.
     pub ready: Vec<(Unit, Attempt)>,
     /// Set when nothing can move any more.
     pub over: Option<Outcome>,
@@ -428,7 +427,6 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
 /// The taker of a result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ResultTaker {
-    /// Its write moved the head.
     First,
     /// The head had the result already. The first taker may be sending what follows.
     Repeated,

@@ -15,11 +15,8 @@ use crate::error::FlowError;
 /// A run with everything about it that never changes.
 #[derive(Clone)]
 pub struct Run {
-    /// Its id.
     pub id: RunId,
-    /// Its facts.
     pub facts: RunFacts,
-    /// Its plan.
     pub loaded: Arc<Loaded>,
 }
 
@@ -152,9 +149,7 @@ pub fn attempt(view: &View, unit: Unit) -> Attempt {
 /// The state of an earlier run of the same life, for the units that later events read or undo.
 #[derive(Clone)]
 pub struct Earlier {
-    /// The run.
     pub id: RunId,
-    /// Its graph.
     pub graph: Graph,
     /// Its whole state; `None`: it never began.
     pub view: Option<View>,

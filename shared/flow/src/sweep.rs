@@ -43,7 +43,6 @@ pub(crate) const LONGEST_HINT: Duration = Duration::from_secs(900);
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Things that it looked at.
     pub looked: usize,
     /// Things that could not be dealt with; they are due again.
     pub failed: usize,
@@ -56,7 +55,6 @@ pub struct Swept {
 /// The condition under which a look acts on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The run is due.
     Due,
     /// Always: the sender may have died, and this process has no request under way.
     Anyway,

@@ -71,7 +71,6 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All of them.
     pub const ALL: [Self; 31] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,

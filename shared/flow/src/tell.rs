@@ -204,9 +204,7 @@ async fn outcome(env: &Env, target: &TargetHead, what: Tell) -> Result<OutcomeDa
 /// What a target's resources give to the outside.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given {
-    /// By resource and key.
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
-    /// The document's own.
     pub env: BTreeMap<String, OutputValue>,
     /// Why some of it has no value.
     pub problem: Option<String>,

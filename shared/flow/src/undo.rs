@@ -28,7 +28,6 @@ pub enum Undo {
     Nothing(String),
     /// Nothing before this time: until then a request may still arrive whose sender has given up.
     Later(Timestamp),
-    /// This.
     Something {
         /// The outputs of the undone units; `None` for a unit that has not succeeded.
         made: BTreeMap<UnitAt, Option<Kept>>,

@@ -52,25 +52,13 @@ const SKEW: Duration = Duration::from_secs(60);
 /// Why a function cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployedError {
-    /// A variable is missing.
     #[error("the environment variable {0} is not set")]
     Missing(&'static str),
     /// A variable has a value that cannot be used. The value is not shown: it may be a secret.
     #[error("the environment variable {name} cannot be used: {reason}")]
-    Invalid {
-        /// Which.
-        name: &'static str,
-        /// Why.
-        reason: String,
-    },
-    /// The secret cannot be read.
+    Invalid { name: &'static str, reason: String },
     #[error("the secret {name} cannot be read: {reason}")]
-    Secret {
-        /// Which.
-        name: String,
-        /// What AWS says.
-        reason: String,
-    },
+    Secret { name: String, reason: String },
     /// The HTTP client cannot be made.
     #[error(transparent)]
     Http(#[from] ebb_outbound::ClientError),
@@ -220,7 +208,6 @@ fn callback_url(variables: &Variables, host: Option<&str>) -> Result<String, Dep
     variables.required("EBB_CALLBACK_URL").or_else(own)
 }
 
-/// Milliseconds of a day.
 const DAY: u64 = 86_400_000;
 
 /// Returns the time of a number of days; `None` for 0 or no value, which keeps data forever.

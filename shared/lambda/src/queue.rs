@@ -13,7 +13,6 @@ use futures::StreamExt as _;
 const LONGEST_DELAY: Duration = Duration::from_secs(900);
 /// Messages that one request to SQS may have.
 const BATCH: usize = 10;
-/// Requests at a time.
 const AT_ONCE: usize = 8;
 
 /// Sends messages to one SQS queue.

@@ -27,7 +27,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Kubernetes {
     /// The program `ebb-relay`.
     pub relay: PathBuf,
-    /// How to reach it.
     pub kubeconfig: PathBuf,
     /// The context in that file; `None`: the current one.
     pub context: Option<String>,

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Permissions of such a folder.
 const OWNER_ALONE: u32 = 0o700;
 
 /// Creates the folder, with all above it, for its owner alone. Closes an existing folder of this user that others may

@@ -34,7 +34,6 @@ pub use keys::{Connection, KeysError};
 pub use platform::Outcomes;
 pub use units::{Relays, Units};
 
-/// Name of the table.
 const TABLE: &str = "ebb";
 /// The folder of the embedded table, in that of all state.
 const TABLE_FOLDER: &str = "table";
@@ -52,7 +51,6 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How to start a [`Stack`].
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The folder of all state.
     pub state: PathBuf,
     /// The address at which the functions listen, and which callbacks are told; `None`: the loopback interface.
     pub listen: Option<IpAddr>,
@@ -64,9 +62,7 @@ pub struct Settings {
     pub platform: Option<String>,
     /// Where the table is; `None`: in the folder of all state.
     pub dynamodb: Option<External>,
-    /// What runs the units.
     pub units: Units,
-    /// Where figures and spans go.
     pub telemetry: Arc<Telemetry>,
     /// How long the stored data of a life is kept after it is gone; `None`: forever.
     pub retention: Option<Duration>,
@@ -84,17 +80,10 @@ pub struct External {
 /// Why a stack cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// Another stack uses the folder.
     #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]
     InUse(PathBuf),
-    /// A file or port.
     #[error("{what}: {source}")]
-    Io {
-        /// What was to be done.
-        what: String,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     /// Keys that cannot be read or made.
     #[error(transparent)]
     Keys(#[from] KeysError),
@@ -104,20 +93,10 @@ pub enum StackError {
          remove the folder; what they have created stays, and has to be removed by hand",
         table.display(), state.display()
     )]
-    Emptied {
-        /// The file.
-        table: PathBuf,
-        /// The folder.
-        state: PathBuf,
-    },
+    Emptied { table: PathBuf, state: PathBuf },
     /// An embedded part does not start.
     #[error("{what} does not start: {reason}")]
-    Part {
-        /// Which.
-        what: &'static str,
-        /// Why.
-        reason: String,
-    },
+    Part { what: &'static str, reason: String },
 }
 
 impl StackError {

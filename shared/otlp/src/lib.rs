@@ -22,7 +22,6 @@ const IDLE: Duration = Duration::from_secs(15);
 /// Why a collector cannot be used. Says nothing of its headers.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// Headers that are none.
     #[error(
         "OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded"
     )]
@@ -30,7 +29,6 @@ pub enum CollectorError {
     /// There is no TLS.
     #[error("an HTTP client cannot be made")]
     Client,
-    /// An endpoint that is none.
     #[error("OTEL_EXPORTER_OTLP_ENDPOINT is no http:// or https:// URL")]
     Endpoint,
 }

@@ -16,20 +16,17 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// A message to deliver.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// Where to.
     pub url: &'a str,
     /// Its id: the same for every repetition.
     pub id: &'a MessageId,
     /// The content type of `body`.
     pub content_type: &'a str,
-    /// The body.
     pub body: &'a [u8],
 }
 
 /// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The server has it (2xx).
     Accepted,
     /// The server wants no messages any more (410). Final.
     Gone,
@@ -40,7 +37,6 @@ pub enum Delivery {
     Retry {
         /// The shortest wait that the server asks for, at most [`MAX_RETRY_AFTER`].
         after: Option<Duration>,
-        /// Why, for people.
         reason: String,
     },
 }

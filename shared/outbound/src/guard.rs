@@ -16,7 +16,6 @@ use url::{Host, Url};
 pub struct Policy {
     /// Ranges that are open although they are not public. An IPv4 range opens the IPv6 forms of its addresses too.
     pub allow: Vec<IpNet>,
-    /// The schemes.
     pub schemes: Schemes,
 }
 
@@ -46,22 +45,10 @@ pub enum Refusal {
     NoHost,
     /// The URL names an address that is not allowed.
     #[error("the address {address} is not allowed: {range}")]
-    Address {
-        /// The address.
-        address: IpAddr,
-        /// What it belongs to.
-        range: &'static str,
-    },
+    Address { address: IpAddr, range: &'static str },
     /// The URL's name leads to no address that is allowed.
     #[error("the name {name} leads to {address}, which is not allowed: {range}")]
-    Name {
-        /// The name.
-        name: String,
-        /// One of its addresses.
-        address: IpAddr,
-        /// What the address belongs to.
-        range: &'static str,
-    },
+    Name { name: String, address: IpAddr, range: &'static str },
 }
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {

@@ -30,7 +30,6 @@ pub struct Request {
 /// What the server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The status.
     pub status: u16,
     /// Header names in lower case, with values; those that are no text are left out.
     pub headers: Vec<(String, String)>,

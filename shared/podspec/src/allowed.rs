@@ -17,9 +17,7 @@ pub struct Allowed {
     pub kinds: BTreeSet<String>,
     /// Kinds of objects outside of namespaces, written likewise.
     pub cluster_kinds: BTreeSet<String>,
-    /// Runtime classes.
     pub runtime_classes: BTreeSet<String>,
-    /// Priority classes.
     pub priority_classes: BTreeSet<String>,
     /// Secrets with a reserved name that this one target may read: those that hold its own outputs.
     pub secrets: BTreeSet<String>,

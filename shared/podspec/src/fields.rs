@@ -19,7 +19,6 @@ pub(crate) enum Shape {
     /// A mapping with the fields of a type.
     Fields(&'static str),
     List(Box<Shape>),
-    /// A mapping with any keys.
     Map(Box<Shape>),
 }
 

@@ -7,9 +7,7 @@ use std::fmt;
 pub struct Refusal {
     /// The place: `spec.containers[main].securityContext.privileged`. List items go by name where they have one.
     pub path: String,
-    /// Why.
     pub why: String,
-    /// What to do instead.
     pub help: String,
 }
 

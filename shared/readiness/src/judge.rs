@@ -10,10 +10,8 @@ use crate::verdict::Verdict;
 /// A rule of the document, over this observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
-    /// The document has none.
     #[default]
     Absent,
-    /// It holds.
     Holds,
     /// It does not hold, or reads fields that are not there yet.
     DoesNotHold,
@@ -24,7 +22,6 @@ pub enum Rule {
 /// failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// When it is ready.
     pub ready: Rule,
     /// When it has failed; asked first.
     pub fail: Rule,

@@ -10,13 +10,11 @@ use crate::verdict::Verdict;
 
 /// A line of the table.
 pub(crate) struct Row {
-    /// Its name, for people.
     pub(crate) name: &'static str,
     /// The API group, `""` for the core's; `*.example.org` for it and all below.
     pub(crate) group: &'static str,
     /// Kinds; `*` alone for all, `*End` for all that end so.
     pub(crate) kinds: &'static [&'static str],
-    /// How it is judged.
     pub(crate) by: By,
 }
 
@@ -30,7 +28,6 @@ pub(crate) enum By {
     Conditions(&'static [&'static str], &'static [End]),
     /// A field of the status that says it all.
     Phase(Phase),
-    /// Otherwise.
     Own(fn(Object<'_>) -> Verdict),
 }
 

@@ -6,7 +6,6 @@ pub const MAX_TEXT: usize = 1024;
 /// What one observation of an object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Not yet.
     Pending {
         /// The field or condition that is awaited, and what it says now.
         why: String,

@@ -23,7 +23,6 @@ pub const MAX_TOLD: usize = 100;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The document is refused.
     Error,
     /// The document is taken, but does perhaps not what its author thinks.
     Warning,
@@ -44,7 +43,6 @@ impl Severity {
 pub enum Drawing {
     /// Unicode lines, no colour.
     Plain,
-    /// Unicode lines and ANSI colours.
     Coloured,
     /// ASCII only, no colour.
     Ascii,
@@ -55,11 +53,9 @@ pub enum Drawing {
 pub struct Diagnostic {
     /// What kind of mistake, in kebab-case; never renamed once released.
     pub code: &'static str,
-    /// How bad it is.
     pub severity: Severity,
     /// What is wrong, as a sentence without a full stop.
     pub message: String,
-    /// What would be right.
     pub help: Option<String>,
     /// The document that places refer to.
     pub source: Arc<SourceText>,

@@ -15,7 +15,6 @@ use crate::model::{At, Text, Tree};
 
 /// The only version of the format.
 pub(crate) const API_VERSION: &str = "ebb.dev/v1";
-/// What documents there are.
 pub(crate) const KINDS: [&str; 2] = ["Plugin", "Sandbox"];
 
 /// Which of our documents something is.

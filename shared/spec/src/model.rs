@@ -11,18 +11,14 @@ use crate::plan::Moment;
 /// A place in a document; both from 1, counted in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pos {
-    /// Line.
     pub line: u32,
-    /// Column.
     pub column: u32,
 }
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct At<T> {
-    /// The value.
     pub value: T,
-    /// Where it begins.
     pub at: Pos,
 }
 
@@ -51,15 +47,12 @@ pub enum Dialect {
 /// A plugin document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
-    /// Where its places refer to.
     pub source: Arc<SourceText>,
-    /// Which format it is in.
     pub dialect: Dialect,
     /// Name without version.
     pub name: At<String>,
     /// Version; a bare name has none, and is published as `0.0.0`.
     pub version: Option<semver::Version>,
-    /// Free text.
     pub description: Option<String>,
     /// The document as YAML with all `@{…}` expanded: what is stored and digested, and loads again to the same.
     pub expanded: String,
@@ -77,7 +70,6 @@ pub struct Plugin {
 /// A declared parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param {
-    /// Its type.
     pub kind: ParamKind,
     /// Value when the sandbox gives none. `None` and not `optional`: the sandbox has to give one.
     pub default: Option<At<serde_json::Value>>,
@@ -87,34 +79,24 @@ pub struct Param {
     pub sensitive: bool,
     /// Allowed values; empty: all.
     pub one_of: Vec<serde_json::Value>,
-    /// Least number.
     pub minimum: Option<f64>,
-    /// Greatest number.
     pub maximum: Option<f64>,
-    /// Least length in characters.
     pub min_length: Option<u64>,
-    /// Greatest length in characters.
     pub max_length: Option<u64>,
     /// A regular expression that the whole value has to match.
     pub pattern: Option<At<String>>,
-    /// Free text.
     pub description: Option<String>,
 }
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
-    /// Text.
     String,
-    /// A whole number.
     Integer,
-    /// Any number.
     Number,
     /// `true` or `false`.
     Boolean,
-    /// A mapping.
     Object,
-    /// A list.
     Array,
 }
 
@@ -123,7 +105,6 @@ pub enum ParamKind {
 pub struct Runner {
     /// The image; required.
     pub image: At<String>,
-    /// The namespace of the pods.
     pub namespace: Option<At<String>>,
     /// A pod template as YAML text.
     pub pod_template: Option<At<String>>,
@@ -134,9 +115,7 @@ pub struct Runner {
 pub struct EventDoc {
     /// `preStart`, `postStart`, `preStop` or `postStop`.
     pub name: At<String>,
-    /// When it happens.
     pub moment: Moment,
-    /// Its units.
     pub units: Vec<UnitDoc>,
 }
 
@@ -145,7 +124,6 @@ pub struct EventDoc {
 pub struct UnitDoc {
     /// Its name; unique over all events of the plugin.
     pub name: At<String>,
-    /// What it runs.
     pub work: WorkDoc,
     /// The cluster of a pod or objects: a name, or `${params.NAME}`. `None`: the target's.
     pub cluster: Option<At<Text>>,
@@ -170,20 +148,16 @@ pub struct UnitDoc {
 /// What a unit runs, as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkDoc {
-    /// A script.
     Pod {
         /// A runner's name; `None`: `default`, or the only one.
         runner: Option<At<String>>,
-        /// The script.
         script: At<String>,
     },
-    /// A request.
     Webhook {
         /// `POST` if absent.
         method: Option<At<String>>,
         /// The URL, a template with a literal host.
         url: At<Text>,
-        /// Headers.
         headers: Vec<(At<String>, At<Text>)>,
         /// Body as a tree whose strings are templates.
         body: Option<At<Tree>>,
@@ -194,13 +168,10 @@ pub enum WorkDoc {
         /// The URL that tells what it has made.
         describe: Option<At<Text>>,
     },
-    /// A Kubernetes object.
     Object {
         /// Manifest as a tree whose strings are templates, or a list of manifests.
         manifest: At<Tree>,
-        /// CEL.
         ready: Option<At<Text>>,
-        /// CEL.
         fail: Option<At<Text>>,
     },
 }
@@ -210,9 +181,7 @@ pub enum WorkDoc {
 pub enum Tree {
     /// `null`, booleans and numbers.
     Scalar(serde_json::Value),
-    /// A string.
     Text(Text),
-    /// A list.
     List(Vec<At<Tree>>),
     /// A mapping in the order of the document; keys are never templates.
     Map(Vec<(String, At<Tree>)>),
@@ -230,13 +199,11 @@ pub enum Text {
 /// An input as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputDoc {
-    /// Its name.
     pub name: At<String>,
     /// Its value: a template or a literal tree.
     pub value: At<Tree>,
     /// Environment variable. With neither `env` nor `path`: the name in upper case, `-` as `_`.
     pub env: Option<At<String>>,
-    /// Absolute path.
     pub path: Option<At<String>>,
     /// A missing value leaves it unset (Signadot's `valueFromSandbox`).
     pub optional: bool,
@@ -245,13 +212,10 @@ pub struct InputDoc {
 /// An output as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputDoc {
-    /// Its name.
     pub name: At<String>,
-    /// Where it comes from.
     pub from: OutputFromDoc,
     /// Whether it stays where it was made.
     pub sensitive: bool,
-    /// Free text.
     pub description: Option<String>,
 }
 
@@ -266,7 +230,6 @@ pub enum OutputFromDoc {
     Secret {
         /// The Secret's name, or CEL over `object` and `objects` that gives it.
         name: At<Text>,
-        /// The key in it.
         key: At<String>,
     },
 }
@@ -274,34 +237,23 @@ pub enum OutputFromDoc {
 /// `retry`, as it was written; absent parts take the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RetryDoc {
-    /// Tries in all.
     pub attempts: Option<u32>,
-    /// Milliseconds.
     pub backoff_ms: Option<u64>,
-    /// Milliseconds.
     pub max_backoff_ms: Option<u64>,
-    /// Failure classes.
     pub on: Vec<At<String>>,
 }
 
 /// A sandbox document: the target and its resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sandbox {
-    /// Where its places refer to.
     pub source: Arc<SourceText>,
-    /// Which format it is in.
     pub dialect: Dialect,
-    /// The target's name.
     pub name: At<String>,
     /// The document as YAML with all `@{…}` expanded.
     pub expanded: String,
-    /// Cluster.
     pub cluster: Option<String>,
-    /// Namespace.
     pub namespace: Option<String>,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Milliseconds after creation.
     pub ttl_ms: Option<u64>,
     /// The resources in the order of the document.
     pub resources: Vec<ResourceDoc>,
@@ -314,7 +266,6 @@ pub struct Sandbox {
 /// A place where a Signadot sandbox takes a resource's output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsumerDoc {
-    /// The resource's name.
     pub resource: At<String>,
     /// `<step>.<output>`.
     pub output: At<String>,
@@ -323,9 +274,7 @@ pub struct ConsumerDoc {
 /// A resource as it was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceDoc {
-    /// Its name in the sandbox.
     pub name: At<String>,
-    /// Plugin name.
     pub plugin: At<String>,
     /// Exact version; `None` (bare or `@latest`): the highest at creation.
     pub version: Option<semver::Version>,
@@ -338,11 +287,8 @@ pub struct ResourceDoc {
 pub enum ParamValue {
     /// A value; strings of our dialect may be templates over `resources`.
     Tree(Tree),
-    /// A secret in the cluster.
     Secret {
-        /// Its name.
         name: String,
-        /// The key in it.
         key: String,
     },
 }
@@ -350,9 +296,7 @@ pub enum ParamValue {
 /// A Signadot route group: a target that has no resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteGroup {
-    /// Where its places refer to.
     pub source: Arc<SourceText>,
-    /// The target's name.
     pub name: At<String>,
     /// The document as YAML with all `@{…}` expanded.
     pub expanded: String,

@@ -37,7 +37,6 @@ pub struct TargetSpec {
     /// The namespace of the target, for `target.namespace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Labels of the document.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Milliseconds after creation at which the target is deleted.
@@ -65,7 +64,6 @@ pub struct Resource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublicOutput {
-    /// How its value is made.
     pub value: Template,
     /// Whether the value stays in the cluster; it is handed on as a reference.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -94,7 +92,6 @@ pub enum Moment {
 pub struct EventPlan {
     /// `preStart`, `postStart`, `preStop`, `postStop`.
     pub event: String,
-    /// When it happens.
     pub moment: Moment,
     /// In the order of the documents; [`Unit`] is the position here.
     pub units: Vec<UnitPlan>,
@@ -106,7 +103,6 @@ pub struct EventPlan {
 pub struct UnitPlan {
     /// `resource/unit`; unique in the plan over all events.
     pub key: String,
-    /// What is run.
     pub work: Work,
     /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +119,6 @@ pub struct UnitPlan {
     /// The inputs of a pod, in the order of the document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Input>,
-    /// Declared outputs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, Output>,
     /// Units of earlier events that it takes away. Empty: it takes nothing away and always runs.
@@ -141,9 +136,7 @@ pub struct UnitPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitAt {
-    /// The event's moment.
     pub moment: Moment,
-    /// Position in that event.
     pub unit: u32,
 }
 
@@ -151,10 +144,8 @@ pub struct UnitAt {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Read {
-    /// The unit that makes it.
     #[serde(flatten)]
     pub at: UnitAt,
-    /// The output's name.
     pub output: String,
     /// Read with `.?` or `has()`: a skipped producer does not skip the reader.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -165,11 +156,8 @@ pub struct Read {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Work {
-    /// A script in an image.
     Pod(Pod),
-    /// A signed HTTP request.
     Webhook(Webhook),
-    /// Kubernetes objects.
     Object(Object),
     /// The objects of the unit that this one undoes are taken away. No document has it; the compiler adds it.
     Removal,
@@ -204,9 +192,7 @@ impl Work {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pod {
-    /// The image.
     pub image: String,
-    /// The namespace of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A `PodTemplateSpec` as YAML text, merged onto the default one.
@@ -224,7 +210,6 @@ pub struct Webhook {
     pub method: String,
     /// The host is literal; path and query pieces are templates.
     pub url: Template,
-    /// Header names to templates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Template>,
     /// The body as a tree whose strings are templates; absent: the inputs as an object.
@@ -259,9 +244,7 @@ pub struct Object {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
-    /// Its name.
     pub name: String,
-    /// How its value is made.
     pub value: Template,
     /// The environment variable that carries it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,7 +264,6 @@ pub struct Input {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Output {
-    /// Where it comes from.
     pub from: OutputFrom,
     /// Whether its value stays where it was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -304,7 +286,6 @@ pub enum OutputFrom {
     Secret {
         /// CEL over `object` and `objects` that gives the Secret's name.
         name: String,
-        /// The key in it.
         key: String,
     },
 }
@@ -338,9 +319,7 @@ impl Retry {
 pub struct Source {
     /// The file's name as it was given, or the plugin's `name@version`.
     pub file: String,
-    /// From 1.
     pub line: u32,
-    /// From 1.
     pub column: u32,
 }
 
@@ -348,13 +327,9 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Template {
-    /// As it is.
     Literal(serde_json::Value),
-    /// A secret in the cluster.
     Secret {
-        /// The Secret's name.
         name: String,
-        /// The key in it.
         key: String,
     },
     /// Text with `${…}` in it. One expression that is the whole text keeps its type.

@@ -10,7 +10,6 @@ use crate::model::{At, Pos, SourceText};
 pub enum Piece {
     /// Text as it will be, escapes resolved.
     Literal(String),
-    /// An expression.
     Expression {
         /// What is between `${` and `}`.
         text: String,

@@ -7,17 +7,11 @@ pub enum StoreError {
     /// write was made is unknown.
     #[error("{operation}: {reason}")]
     Retryable {
-        /// The AWS operation.
         operation: &'static str,
         /// What the service or the transport said.
         reason: String,
     },
     /// Our mistake or a broken installation: no such table, no right, an item that cannot be read.
     #[error("{operation}: {reason}")]
-    Broken {
-        /// The AWS operation.
-        operation: &'static str,
-        /// What the service said.
-        reason: String,
-    },
+    Broken { operation: &'static str, reason: String },
 }

@@ -15,11 +15,9 @@ pub struct TargetHead {
     pub kind: String,
     /// Its name; kind and name are the key.
     pub name: String,
-    /// Identity of this life.
     pub uid: String,
     /// Rises with each change of the document.
     pub generation: u64,
-    /// Where it stands.
     pub phase: TargetPhase,
     /// The event whose run is or was the last one.
     pub moment: Option<Moment>,
@@ -41,13 +39,11 @@ pub struct TargetHead {
     pub is_waived: bool,
     /// What the platform has not accepted yet.
     pub tell: Option<TellState>,
-    /// What waits for the name.
     pub waiting: Option<Waiting>,
     /// Lives of this name that are over and whose sensitive outputs a cluster still holds.
     pub release: Vec<Release>,
     /// When `sweep` has to look at it.
     pub due: Option<Timestamp>,
-    /// Counts the writes.
     pub version: u64,
 }
 
@@ -91,10 +87,8 @@ impl TargetHead {
 /// What the platform has not accepted yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TellState {
-    /// What it is told.
     #[serde(with = "tell_text")]
     pub what: Tell,
-    /// Tries so far.
     pub tries: u32,
     /// The run that stays open until it is told, so that the target needs no place in the index: it is told once this
     /// run is closed. `None`: the target itself is due.
@@ -108,7 +102,6 @@ pub struct TellState {
 /// A life whose sensitive outputs a cluster holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// The key of the life.
     pub life: String,
     /// The cluster; `None`: the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,15 +112,10 @@ pub struct Release {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
-    /// Its uid.
     pub uid: String,
-    /// Its generation.
     pub generation: u64,
-    /// Digest of its plan.
     pub plan: String,
-    /// Its routing key.
     pub routing_key: Option<String>,
-    /// Exact plugin versions.
     pub plugins: Vec<String>,
     /// Milliseconds of its time to live.
     pub ttl_ms: Option<u64>,
@@ -136,28 +124,20 @@ pub struct Waiting {
 /// What never changes of a run; in its root item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFacts {
-    /// The target's kind.
     pub kind: String,
-    /// The target's name.
     pub name: String,
-    /// The target's uid.
     pub uid: String,
-    /// The target's generation.
     pub generation: u64,
-    /// Digest of the plan.
     pub plan: String,
     /// What scripts see as the routing key.
     pub routing_key: Option<String>,
-    /// When it began.
     pub started: Timestamp,
 }
 
 /// A head item as it was read: the root has facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
-    /// Which item.
     pub shard: Shard,
-    /// Its state.
     pub head: Head,
     /// In the root only.
     pub facts: Option<RunFacts>,
@@ -166,9 +146,7 @@ pub struct RunHead {
 /// A run that is to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
-    /// Its id.
     pub id: RunId,
-    /// Its facts.
     pub facts: RunFacts,
     /// When `sweep` looks at it first.
     pub due: Timestamp,

@@ -53,7 +53,6 @@ pub trait ReadRecords: Send + Sync {
 pub enum Note {
     /// It was seen to be sent.
     Started(Timestamp),
-    /// Its receiver will call back.
     Accepted(Timestamp),
     /// It is to be asked again then.
     Again(Timestamp),
@@ -142,9 +141,7 @@ pub struct Transition {
 /// The uid of an ended life that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The uid.
     pub uid: String,
-    /// When the life ended.
     pub ended: Timestamp,
     /// It is kept for 30 days from then.
     pub needed: Timestamp,
@@ -167,7 +164,6 @@ pub trait MoveTarget: Send + Sync {
 /// Something that `sweep` has to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Due {
-    /// A run.
     Run(RunId),
     /// A target, by kind and name.
     Target(String, String),
@@ -195,15 +191,12 @@ pub trait Plans: Send + Sync {
 pub struct PluginItem {
     /// Name without version.
     pub name: String,
-    /// Exact version, canonical semver.
     pub version: String,
     /// `signadot` or `ebb`.
     pub dialect: String,
     /// Digest of `document`.
     pub digest: String,
-    /// The expanded document, as published.
     pub document: String,
-    /// When it was published.
     pub created: Timestamp,
     /// When it was withdrawn. New targets do not use a withdrawn version; those that have it keep it.
     pub withdrawn: Option<Timestamp>,
@@ -234,17 +227,11 @@ pub trait WritePlugins: Send + Sync {
 /// The time at which the stored data of a life is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The target's kind.
     pub kind: String,
-    /// The target's name.
     pub name: String,
-    /// Identity of the life.
     pub uid: String,
-    /// Its generation.
     pub generation: u64,
-    /// Digest of its plan.
     pub plan: String,
-    /// When it is looked at.
     pub due: Timestamp,
     /// Looks in a row that failed.
     pub failures: u32,
@@ -268,7 +255,6 @@ pub struct DamagedExpiry {
 pub struct DueExpiries {
     /// The readable ones, the oldest first.
     pub lives: Vec<Expiry>,
-    /// The others.
     pub damaged: Vec<DamagedExpiry>,
 }
 
@@ -411,11 +397,9 @@ impl std::fmt::Debug for OpenObject {
 pub struct Letter {
     /// Sorts by when it was posted.
     pub id: String,
-    /// When it was posted.
     pub posted: Timestamp,
     /// Until when it is handed out.
     pub ends: Timestamp,
-    /// What is in it, sealed.
     pub body: Vec<u8>,
 }
 
@@ -455,7 +439,6 @@ pub trait Rounds: Send + Sync {
 /// Since when a cluster gives no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noted {
-    /// When that was seen first.
     pub since: Timestamp,
     /// What was said then. For people.
     pub why: String,
@@ -468,7 +451,6 @@ pub enum Mark {
     Table,
     /// A message that came through the queue.
     Queue,
-    /// A minute of the schedule.
     Schedule,
 }
 

@@ -27,9 +27,7 @@ pub const DOCUMENT_INLINE: usize = 100 << 10;
 /// The table and the bucket.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// The table.
     pub dynamo: Dynamo,
-    /// The bucket.
     pub bucket: Arc<dyn Bucket>,
 }
 

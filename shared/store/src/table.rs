@@ -16,9 +16,7 @@ use crate::ops::Stored;
 pub struct TableSpec;
 
 impl TableSpec {
-    /// Partition key, a string.
     pub const PARTITION: &'static str = "pk";
-    /// Sort key, a string.
     pub const SORT: &'static str = "sk";
     /// Name of the index of what is due. Keys only.
     pub const DUE_INDEX: &'static str = "due-index";

@@ -7,13 +7,11 @@ use nix::sys::wait::WaitStatus;
 /// The reason why a script has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopCause {
-    /// It ended by itself.
     Finished,
     /// It took longer than its deadline allows.
     Deadline,
     /// The supervisor was asked to end.
     Signaled(Signal),
-    /// It was cancelled.
     Cancelled,
 }
 
@@ -22,7 +20,6 @@ pub enum StopCause {
 pub struct ScriptEnd {
     /// The status of its process; `None`: not even `SIGKILL` has ended it.
     pub status: Option<WaitStatus>,
-    /// The reason.
     pub cause: StopCause,
 }
 

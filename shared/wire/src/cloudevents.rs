@@ -19,7 +19,6 @@ use attributes::{Attributes, structured};
 /// Content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
 
-/// Bytes of one attribute.
 pub const MAX_ATTRIBUTE: usize = 1024;
 
 /// What a lifecycle webhook asks for.
@@ -27,9 +26,7 @@ pub const MAX_ATTRIBUTE: usize = 1024;
 pub enum Asked {
     /// A target is to be there.
     Created,
-    /// It has changed.
     Updated,
-    /// It is to go.
     Deleted,
 }
 
@@ -51,15 +48,12 @@ impl Asked {
 pub struct LifecycleEvent {
     /// With `source` the identity of the event.
     pub id: String,
-    /// Who has sent it.
     pub source: String,
-    /// What it asks for.
     pub asked: Asked,
     /// When it happened, by the sender's clock.
     pub time: Option<Time>,
     /// The trace in which it happened, as its sender has written it: the extension for distributed tracing.
     pub traceparent: Option<String>,
-    /// The target.
     pub data: Lifecycle,
 }
 
@@ -75,7 +69,6 @@ pub enum EventError {
          event in structured mode, as application/cloudevents+json with all attributes in the body"
     )]
     BinaryMode(String),
-    /// Several events at once.
     #[error("batches of events are not read here: send each event in a request of its own")]
     Batch,
     /// The data of the event is something else than JSON.
@@ -84,13 +77,11 @@ pub enum EventError {
     /// The body is not JSON, or not an object; with the position.
     #[error("the body is not a CloudEvent in JSON: {0}")]
     Json(String),
-    /// A required attribute is missing.
     #[error("the attribute {0} is missing: CloudEvents 1.0 requires specversion, id, source and type")]
     Missing(&'static str),
     /// An attribute has a value that it cannot have.
     #[error("the attribute {name} {problem}")]
     Attribute {
-        /// Which one.
         name: String,
         /// What is wrong and what would be right.
         problem: String,
@@ -195,16 +186,12 @@ pub struct Event<T> {
     pub id: String,
     /// Who sends it, a URI reference.
     pub source: String,
-    /// What has happened.
     pub r#type: String,
-    /// What it has happened to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// When.
     pub time: Time,
     /// `application/json`.
     pub datacontenttype: String,
-    /// The rest.
     pub data: T,
 }
 

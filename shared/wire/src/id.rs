@@ -119,7 +119,6 @@ pub fn short_digest(parts: &[&str], length: usize) -> String {
 
 /// Returns the name of an installation, made of what stays the same as long as it exists.
 pub fn installation(parts: &[&str]) -> String {
-    /// Characters: 80 bits.
     const LENGTH: usize = 16;
     short_digest(parts, LENGTH)
 }

@@ -1,6 +1,5 @@
 //! Limits of messages, in bytes unless the name says otherwise.
 
-/// A lifecycle webhook, documents included.
 pub const WEBHOOK_BODY: usize = 1 << 20;
 /// A callback: the outputs of one unit and the tail of its log.
 pub const CALLBACK_BODY: usize = 5 << 20;
@@ -17,9 +16,7 @@ pub const API_BODY: usize = 5 << 20;
 pub const RESPONSE_BODY: usize = 1 << 20;
 /// Bytes that are read of a relay's answers to a batch: the result of one unit and more.
 pub const ANSWERS_BODY: usize = 6 << 20;
-/// One output.
 pub const OUTPUT: usize = 1 << 20;
-/// All outputs of one unit.
 pub const OUTPUTS: usize = 4 << 20;
 /// Bytes that a target shows of the outputs of all its units.
 pub const SHOWN_OUTPUTS: usize = 4 << 20;

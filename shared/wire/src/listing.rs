@@ -8,11 +8,9 @@ use crate::relay::WorkName;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
-    /// Its version.
     pub version: String,
     /// Milliseconds since it was started.
     pub up_ms: u64,
-    /// Works that it looks after.
     pub works: u64,
 }
 
@@ -42,7 +40,6 @@ pub const STRANGERS: usize = 500;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listed {
-    /// Which work.
     pub name: WorkName,
     /// `starting`, `running`, `ending`, `ended`, `taken` or `tombstone`.
     pub phase: String,
@@ -67,7 +64,6 @@ pub struct Stranger {
     pub unit: String,
     /// Milliseconds since it was made.
     pub age_ms: u64,
-    /// The object.
     pub object: Object,
 }
 
@@ -77,14 +73,11 @@ pub struct Stranger {
 pub struct Object {
     /// `GROUP/VERSION`, or `v1`.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
     /// `None`: outside of namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
     /// Whether its labels name the work.
     pub labelled: bool,

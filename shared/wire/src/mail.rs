@@ -42,7 +42,6 @@ pub struct Poll {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
-    /// Its id.
     pub id: String,
     /// What it would answer to a batch over HTTP.
     pub outcome: Outcome,
@@ -52,14 +51,11 @@ pub struct Reply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// 200.
     Answers(Answers),
     /// Another status; nothing was done.
     #[serde(rename_all = "camelCase")]
     Status {
-        /// The status.
         status: u16,
-        /// Why. For people.
         said: String,
     },
 }
@@ -72,7 +68,6 @@ pub struct Post {
     pub v: u32,
     /// Milliseconds that the poll was kept waiting. What it took longer, the mail was under way.
     pub waited_ms: u64,
-    /// The oldest first.
     #[serde(default)]
     pub mail: Vec<Mail>,
 }
@@ -81,7 +76,6 @@ pub struct Post {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mail {
-    /// Names it, in answers.
     pub id: String,
     /// Milliseconds that it has lain: its durations are shorter by that, and by the time that it was under way.
     pub age_ms: u64,

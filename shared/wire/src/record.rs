@@ -28,10 +28,8 @@ pub struct Record {
     /// When it last said that it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
-    /// The last line of progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<TryResult>,
     /// Other results of the same try: an authentic success after a failure was recorded, or a second, different one.
@@ -49,7 +47,6 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused {
-    /// How many.
     pub count: u64,
     /// Why the last one was; at most [`crate::limits::REFUSAL`] bytes.
     pub reason: String,
@@ -63,14 +60,11 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TryResult {
-    /// How.
     pub verdict: Verdict,
-    /// When it was recorded.
     pub at: u64,
     /// Milliseconds that it took, by the clock of whoever did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    /// What it made.
     #[serde(default, skip_serializing_if = "Kept::is_nothing")]
     pub outputs: Kept,
     /// Why it failed or was skipped.
@@ -103,11 +97,8 @@ impl TryResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// Done.
     Succeeded,
-    /// Nothing was to be done.
     Skipped,
-    /// Failed.
     Failed,
     /// Nothing runs any more, by the word of whoever ran it, and nothing can be started under its name.
     Cancelled,
@@ -117,10 +108,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kept {
-    /// There are none.
     #[default]
     Nothing,
-    /// Here.
     Inline(Outputs),
     /// In the bucket under this key, as JSON.
     Bucket(String),

@@ -71,7 +71,6 @@ pub enum Request {
     /// itself, running while it dies (ask again), tombstoned once nothing of it runs.
     #[serde(rename_all = "camelCase")]
     Cancel {
-        /// Which work.
         name: WorkName,
         /// Milliseconds that its containers get between `SIGTERM` and `SIGKILL`.
         grace_ms: u64,
@@ -87,7 +86,6 @@ pub enum Request {
         /// As in [`Objects::life`].
         life: String,
     },
-    /// Which relay this is.
     About,
     /// What there is of works, and what carries their labels and is none of them; a page. Answered by a listing.
     List {
@@ -130,11 +128,8 @@ pub struct Answers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// Where the work stands now.
     State(WorkState),
-    /// Done.
     Done,
-    /// Which relay this is.
     About(About),
     /// A page of what there is.
     Listing(Listing),
@@ -152,16 +147,13 @@ pub enum Answer {
 pub struct Ensure<W = Work> {
     /// Version of this message; 1.
     pub v: u32,
-    /// Which work.
     pub name: WorkName,
     /// Milliseconds after which this request must not be taken any more. What a relay knows by then it may begin later, when
     /// others have ended: a cancellation finds it.
     pub not_after_ms: u64,
     /// Milliseconds that the work may take from when it may begin.
     pub timeout_ms: u64,
-    /// Where the result goes.
     pub callback: Destination,
-    /// The work.
     pub work: W,
 }
 
@@ -193,9 +185,7 @@ impl From<Ensure<Script>> for Ensure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
-    /// A script.
     Script(Script),
-    /// Objects of a cluster.
     Objects(Objects),
 }
 
@@ -238,10 +228,7 @@ pub enum Until {
     /// The container of this name, in the pod of the first applied object (a Job), has ended. The runner in it says how
     /// (see [`crate::runner`]).
     #[serde(rename_all = "camelCase")]
-    Ended {
-        /// Name of the container.
-        container: String,
-    },
+    Ended { container: String },
 }
 
 impl Default for Until {
@@ -266,9 +253,7 @@ pub struct ReadyRules {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectOutput {
-    /// Its name.
     pub name: String,
-    /// Where it comes from.
     pub from: ObjectOutputFrom,
     /// Whether the value stays in the cluster: the result has a reference to a Secret.
     #[serde(default)]
@@ -286,7 +271,6 @@ pub enum ObjectOutputFrom {
     Secret {
         /// CEL over `object` and `objects` that gives the Secret's name.
         name: String,
-        /// The key in it.
         key: String,
     },
 }
@@ -301,7 +285,6 @@ pub struct SecretDocument {
     pub key: String,
     /// The document, at most 1 MiB with what is filled in.
     pub document: serde_json::Value,
-    /// What is put into it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fill: Vec<Fill>,
 }
@@ -312,7 +295,6 @@ pub struct SecretDocument {
 pub struct Fill {
     /// Where: a JSON Pointer (RFC 6901) to a value of the document, which is replaced.
     pub pointer: String,
-    /// With what.
     pub with: FillWith,
 }
 
@@ -333,7 +315,6 @@ pub enum FillWith {
 pub struct WorkName {
     /// The unit of one run, a DNS label: `RUN-INDEX`.
     pub unit: String,
-    /// The try, from 1.
     pub attempt: u32,
 }
 
@@ -355,7 +336,6 @@ impl WorkName {
 pub struct Destination {
     /// `POST` here.
     pub url: String,
-    /// With this bearer token.
     pub token: String,
     /// The installation that takes it, however its URL changes; empty if that is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -366,9 +346,7 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Script {
-    /// The image.
     pub image: String,
-    /// The namespace of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A pod template as YAML text.
@@ -378,7 +356,6 @@ pub struct Script {
     pub text: String,
     /// Environment variables that are not inputs.
     pub env: Vec<(String, String)>,
-    /// Inputs.
     pub inputs: Vec<ScriptInput>,
     /// Files to collect when it has succeeded.
     pub outputs: Vec<ScriptOutput>,
@@ -388,7 +365,6 @@ pub struct Script {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptInput {
-    /// Its name.
     pub name: String,
     /// The environment variable that carries it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -396,7 +372,6 @@ pub struct ScriptInput {
     /// The absolute path of the file that carries it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Its value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
 }
@@ -405,7 +380,6 @@ pub struct ScriptInput {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptOutput {
-    /// Its name.
     pub name: String,
     /// The absolute path of the file.
     pub path: String,
@@ -418,9 +392,7 @@ pub struct ScriptOutput {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WorkState {
-    /// Not known here.
     Unknown,
-    /// It runs, or will.
     #[serde(rename_all = "camelCase")]
     Running {
         /// The tail of its log so far.
@@ -438,7 +410,6 @@ pub enum WorkState {
         /// How many of those that wait come before it.
         before: usize,
     },
-    /// It has ended so.
     Ended(Box<Callback>),
     /// It does not run and never will: killed, or named by a cancellation before it came.
     Tombstoned,

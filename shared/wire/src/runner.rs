@@ -76,7 +76,6 @@ pub struct RelayAddress {
     pub url: String,
     /// With this bearer token, which is good for this attempt alone.
     pub token: String,
-    /// Milliseconds between two heartbeats.
     pub heartbeat_ms: u64,
     /// Milliseconds during which the end is reported again and again until it is acknowledged. After a `SIGTERM` at most
     /// the grace period is left.
@@ -92,7 +91,6 @@ pub struct Report {
     pub v: u32,
     /// Bytes that the script has printed so far: where the tail of its log ends.
     pub log_bytes: u64,
-    /// How it stands.
     pub state: ReportState,
 }
 
@@ -100,7 +98,6 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReportState {
-    /// It runs.
     Running,
     /// It has ended. Said with the same bytes every time.
     Ended(Box<Ended>),
@@ -138,7 +135,6 @@ pub struct Termination {
     /// SHA-256 of the body of the report, in hexadecimal, if outputs are in it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
-    /// Whether the report was acknowledged.
     #[serde(default)]
     pub reported: bool,
 }

@@ -21,7 +21,6 @@ pub const FIRST_LINE_EXPECTED: &str = "its first line must name one, such as #!/
 /// Who runs a script, as its first line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interpreter<'a> {
-    /// An absolute path.
     pub path: &'a str,
     /// All that follows: one argument, as the kernel hands it on.
     pub argument: Option<&'a str>,

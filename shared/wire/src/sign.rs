@@ -22,7 +22,6 @@ pub const WEBHOOK_TIMESTAMP: &str = "webhook-timestamp";
 /// Header with the signatures, separated by spaces.
 pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
-/// Bytes of a message's id.
 pub const MAX_ID: usize = 128;
 
 /// Stands before the name of a plugin whose secret is derived. Receivers hold what follows from it: it never changes.
@@ -32,7 +31,6 @@ const VERSION: &str = "v1";
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 /// Signatures that are looked at. A sender in rotation makes two; each costs us one HMAC per key.
 const MAX_SIGNATURES: usize = 8;
-/// Keys that are tried.
 const MAX_KEYS: usize = 8;
 /// Digits of a timestamp that is looked at: enough for seconds, and no number can overflow.
 const MAX_DIGITS: usize = 12;
@@ -45,7 +43,6 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 /// Text that is no secret. Says nothing of the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// There is none.
     #[error("no signing secret is given: expected {PREFIX} followed by 24 to 64 random bytes in base64")]
     Missing,
     /// It does not begin as one.
@@ -62,7 +59,6 @@ pub enum SecretError {
     /// Too few or too many bytes.
     #[error("a signing secret has 24 to 64 bytes before base64; this one has {0}")]
     Length(usize),
-    /// More secrets than are tried.
     #[error("at most {MAX_KEYS} signing secrets are tried; remove those that have been replaced")]
     TooMany,
 }
@@ -240,20 +236,13 @@ pub struct Verified {
 /// Why a webhook is not taken. Told to the caller with status 401; nothing of it depends on a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// A header is missing.
     #[error("the header {0} is missing: sign the request as Standard Webhooks says")]
     Missing(&'static str),
     /// A header is given more than once.
     #[error("the header {0} is given more than once: send it once")]
     Repeated(&'static str),
-    /// A header cannot be read.
     #[error("the header {header} cannot be read: expected {expected}")]
-    Malformed {
-        /// Which one.
-        header: &'static str,
-        /// What belongs there.
-        expected: &'static str,
-    },
+    Malformed { header: &'static str, expected: &'static str },
     /// It was sent too long ago: a replay, or a clock that is slow.
     #[error(
         "webhook-timestamp {timestamp} is {} s before our clock ({now}), at most {WEBHOOK_TOLERANCE_SECONDS} s are \

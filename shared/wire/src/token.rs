@@ -15,7 +15,6 @@ use zeroize::Zeroizing;
 use crate::id::{RunId, short_digest};
 use crate::sign::keyed;
 
-/// Bytes of a token.
 pub const MAX_TOKEN: usize = 256;
 
 /// Opens every token and with it everything that is signed: a MAC of another scheme or version never fits.
@@ -45,17 +44,13 @@ impl TokenKind {
 /// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// The run.
     pub run: RunId,
-    /// The unit of the run.
     pub unit: Unit,
-    /// The try of the unit.
     pub attempt: Attempt,
     /// The epoch in which the try was sent.
     pub epoch: Epoch,
     /// From when on it is expired.
     pub expiry: Timestamp,
-    /// Who may use it.
     pub kind: TokenKind,
     /// How many further things there are to take away after this one, for the try of an undo; otherwise 0.
     pub more: u32,
@@ -76,7 +71,6 @@ pub enum TokenError {
     /// Made with a key that is not known, or not known any more.
     #[error("{REFUSED}")]
     UnknownKey,
-    /// Not made by us.
     #[error("{REFUSED}")]
     Forged,
 }
@@ -90,7 +84,6 @@ struct KeyId(String);
 /// Text that is no list of keys. Says nothing of the keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenKeyError {
-    /// There is none.
     #[error("no token key is given: expected ID:BASE64 with 32 to 64 random bytes")]
     Missing,
     /// It is not `ID:BASE64`.
@@ -99,21 +92,17 @@ pub enum TokenKeyError {
     /// The id is not one.
     #[error("the id of a token key, before the colon, is 1 to {MAX_KEY_ID} of a-z and 0-9; this one is not")]
     Id,
-    /// Not base64.
     #[error("token key {0}: what follows the colon is standard base64 with its padding; this is not")]
     Base64(String),
     /// Too few or too many bytes.
     #[error("token key {id}: 32 to 64 bytes before base64 are needed; this one has {length}")]
     Length {
-        /// The key's id.
         id: String,
         /// Its bytes.
         length: usize,
     },
-    /// An id is given twice.
     #[error("token key {0} is given twice: a new key needs a new id")]
     Repeated(String),
-    /// More keys than are tried.
     #[error("at most {MAX_KEYS} token keys are known at a time")]
     TooMany,
 }

@@ -29,11 +29,9 @@ const STACK: usize = 1536 << 10;
 pub struct Target {
     /// Its name; the folder below `seeds/` and `crashes/` is called so.
     pub name: &'static str,
-    /// Tries it with one input.
     run: fn(&Parts<'_>),
 }
 
-/// All targets.
 pub const TARGETS: [Target; 7] = [
     // Documents of both dialects: load, check, compile, store, preview.
     Target { name: "documents", run: documents::documents },

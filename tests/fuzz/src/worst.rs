@@ -16,7 +16,6 @@ const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\n";
 /// A sandbox whose resources are all bound to one plugin.
 #[derive(Debug)]
 pub struct WorstCase {
-    /// The parts that are large.
     pub name: &'static str,
     /// The code of an error that it is refused with; `None`: it is accepted.
     pub refused: Option<&'static str>,

@@ -12,7 +12,6 @@ use super::cast::Part;
 /// The receiver of the request for a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiver {
-    /// A server of webhook units.
     Server,
     /// A relay with a free slot.
     Relay,
@@ -36,7 +35,6 @@ pub(super) struct Try {
     pub(super) receiver: Receiver,
     pub(super) began: u64,
     pub(super) over: bool,
-    /// What it reads: ids.
     pub(super) reads: Vec<String>,
     /// Whether its end is told however late: by a relay, by a callback.
     pub(super) tells: bool,
@@ -47,7 +45,6 @@ pub(super) struct Try {
 /// A thing that exists.
 #[derive(Clone, Debug)]
 pub(super) struct Thing {
-    /// What made it.
     pub(super) part: Arc<Part>,
     /// Made by a server after whoever asked had given the try up: it has no way to say so, and nobody can know.
     pub(super) untold: bool,
@@ -56,7 +53,6 @@ pub(super) struct Thing {
 /// Something that the platform was told.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
-    /// When it arrived.
     pub(super) at: u64,
     /// When it happened, as it says.
     pub(super) time: String,

@@ -14,7 +14,6 @@ use super::design::Way;
 /// What the tries of a unit make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Makes {
-    /// Nothing: nobody undoes it.
     Nothing,
     /// The same thing, half way through, whether the try then fails or not.
     Once,
@@ -25,7 +24,6 @@ pub(super) enum Makes {
 /// One unit of one life.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// Its stable key.
     pub(super) key: String,
     /// `UID RESOURCE/UNIT`, for people.
     pub(super) name: String,
@@ -36,7 +34,6 @@ pub(super) struct Part {
     /// `RESOURCE/UNIT`.
     pub(super) unit_key: String,
     pub(super) moment: Moment,
-    /// Its position in its event.
     pub(super) unit: u32,
     /// The positions of what it waits for.
     pub(super) waits_for: Vec<u32>,
@@ -44,7 +41,6 @@ pub(super) struct Part {
     /// How long a try takes, in milliseconds.
     pub(super) millis: u64,
     pub(super) timeout_ms: u64,
-    /// Names of its outputs.
     pub(super) outputs: Vec<String>,
     /// The stable keys of what it undoes.
     pub(super) undoes: Vec<String>,

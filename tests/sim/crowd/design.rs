@@ -7,7 +7,6 @@ use super::super::Random;
 /// How a unit runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// A script in a cluster.
     Pod,
     /// A webhook that answers with its result.
     Once,
@@ -47,7 +46,6 @@ pub type Published = (String, String, String);
 /// Plugins and a target's document that names them.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// The plugins.
     pub plugins: Vec<Published>,
     /// The target's document; `NAME` stands for its name.
     pub document: String,

@@ -24,7 +24,6 @@ const HANGS_MS: u64 = 15_000;
 
 enum Stand {
     Running(Running),
-    /// In the queue.
     Waiting(Box<Ensure>),
     Ended(Box<Callback>, Destination),
     Tombstoned,

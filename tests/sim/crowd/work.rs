@@ -24,9 +24,7 @@ const FLOOD: usize = ebb_wire::limits::DISTINCT_RESULTS + 4;
 /// Returns whether the thing that a callback reports is undone in the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counts {
-    /// It is.
     Yes,
-    /// It was one too many.
     No,
 }
 

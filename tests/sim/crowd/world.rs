@@ -20,7 +20,6 @@ use super::script::{KIND, Life, Sender};
 use super::work::Work;
 use super::{checks, outside, relay};
 
-/// The schedule's interval.
 const SWEEP_MS: u64 = 60_000;
 /// The world is looked at this often.
 const LOOK_MS: u64 = 5_000;
@@ -64,9 +63,7 @@ pub struct Report {
     pub chances: Vec<u64>,
     /// What the platform was told, however often.
     pub told: BTreeSet<String>,
-    /// Tries that were begun outside.
     pub tries: u64,
-    /// Invocations of the functions.
     pub invocations: u64,
     /// What must not be; empty for a world that is as it should be.
     pub wrong: Vec<String>,
@@ -77,9 +74,7 @@ pub struct Report {
 /// Whether a story is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// Yes.
     Kept,
-    /// No.
     Off,
 }
 

@@ -24,7 +24,6 @@ postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
 "#;
 
-/// A script that prints nothing.
 const SILENT: &str = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:

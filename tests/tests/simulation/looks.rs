@@ -15,7 +15,6 @@ use ebb_wire::lifecycle::Lifecycle;
 
 const SECOND: u64 = 1_000;
 const LOOK_MS: u64 = 10;
-/// Longer than a look takes.
 const PATIENCE_MS: u64 = 10 * SECOND;
 
 fn due(world: &World, run: &RunId) -> Option<Timestamp> {

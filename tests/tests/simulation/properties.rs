@@ -13,7 +13,6 @@ use ebb_tests::sim::{
 use ebb_wire::cloudevents::Asked;
 use proptest::prelude::*;
 
-/// Random cases per property.
 const CASES: u32 = 64;
 
 fn config() -> ProptestConfig {

@@ -12,7 +12,6 @@ use crate::program;
 /// The release, with namespaces of its own.
 pub(crate) struct Installed {
     pub(crate) cluster: &'static Cluster,
-    /// The namespace of units.
     pub(crate) units: String,
     /// The namespace of the relay and its records.
     pub(crate) own: String,

@@ -26,7 +26,6 @@ const KILLS: usize = Victim::ALL.len();
 const STAGES: usize = 8;
 /// The longest time after a unit has ended, and the longest time that a server of the cluster is away.
 const PAUSE: Duration = Duration::from_millis(1_000);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Who is killed when.

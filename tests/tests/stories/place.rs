@@ -17,7 +17,6 @@ use crate::program;
 
 /// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(25);
 
 /// Looks until there is something to see.
@@ -50,7 +49,6 @@ pub(crate) struct Place {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
     elsewhere: Vec<String>,
-    /// Variables of its commands.
     variables: Vec<(&'static str, PathBuf)>,
     /// Locks of what other places share with this one.
     _locks: Option<Box<dyn std::any::Any + Send + Sync>>,

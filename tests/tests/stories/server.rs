@@ -14,7 +14,6 @@ use crate::place::{shared_folder, until};
 
 /// Its superuser, who needs no password.
 pub(crate) const USER: &str = "ebb";
-/// The sandbox of the example.
 pub(crate) const SANDBOX: &str = "billing-pr-7";
 /// `nobody` and its group, on every Linux: PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;

@@ -17,7 +17,6 @@ use crate::target::Target;
 use crate::timing;
 use crate::why::printable;
 
-/// Between two questions, at least.
 const EVERY: Duration = Duration::from_millis(200);
 /// A question that took long is asked again after so many times as long: watching must not be what keeps a server busy.
 const SPARING: u32 = 5;
@@ -27,20 +26,16 @@ const PATIENCE: u32 = 25;
 /// Where the target should get to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// Its resources are there.
     Ready,
     /// They are there, and what follows has been done.
     Settled,
-    /// Nothing is left.
     Gone,
 }
 
 /// A life of a target that is watched.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
-    /// The target.
     pub(crate) target: Target,
-    /// Its identity.
     pub(crate) uid: String,
     /// The generation that was asked for.
     pub(crate) generation: u64,
@@ -55,15 +50,12 @@ pub(crate) enum Ended {
     Failed(Box<TargetDetail>),
     /// It was taken away by somebody else.
     TakenAway,
-    /// The time is over.
     TimedOut(Option<Box<TargetDetail>>),
-    /// The person wants to stop.
     Interrupted(Option<Box<TargetDetail>>),
 }
 
 /// When watching ends whatever is seen.
 pub(crate) struct Limits<'a> {
-    /// After so much time.
     pub(crate) timeout: Option<Duration>,
     /// When there are more interrupts than this.
     pub(crate) interrupts: (&'a Interrupts, u32),

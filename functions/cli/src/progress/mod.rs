@@ -18,11 +18,9 @@ use ebb_wire::api::{Phase, RunDetail, TargetDetail};
 pub(crate) struct View {
     /// `KIND/NAME`.
     pub(crate) target: String,
-    /// Where it stands.
     pub(crate) phase: Phase,
     /// Since when, as the api writes it.
     pub(crate) since: String,
-    /// The runs that have begun.
     pub(crate) runs: Vec<RunDetail>,
     /// The last line that a running unit has logged, by run and key.
     pub(crate) said: BTreeMap<(String, String), String>,

@@ -12,7 +12,6 @@ use crate::timing;
 /// How states are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marks {
-    /// Coloured signs.
     Signs,
     /// Plain signs, without colour.
     Plain,
@@ -21,9 +20,7 @@ pub(crate) enum Marks {
 /// The room there is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Columns.
     pub(crate) width: usize,
-    /// Lines.
     pub(crate) height: usize,
 }
 

@@ -18,7 +18,6 @@ pub(crate) struct Cluster {
     pub(crate) kubeconfig: PathBuf,
     /// The folder of kubectl and helm.
     pub(crate) programs: PathBuf,
-    /// Where pods reach this machine.
     pub(crate) host: String,
 }
 

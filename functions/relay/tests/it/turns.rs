@@ -29,7 +29,6 @@ const WORKS: (usize, usize) = (30, 6);
 const AGAIN: (usize, usize) = (0, 30);
 /// Those of the life that comes last.
 const FEW: usize = 5;
-/// The lives.
 const LIVES: usize = 3;
 
 /// What the API server said of an object: the revision, whose it is, its name, whether it may run.

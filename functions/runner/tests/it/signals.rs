@@ -11,7 +11,6 @@ use nix::unistd::Pid;
 
 use crate::world::*;
 
-/// Stays, and says so.
 const STAY: &str = "echo >$W/ready; while :; do sleep 0.02; done";
 
 #[test]

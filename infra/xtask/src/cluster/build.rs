@@ -20,7 +20,6 @@ pub(crate) enum Set {
     Etcd,
     /// What holds the namespaces of a pod.
     Pause,
-    /// helm.
     Helm,
     /// kro's `controller`, and `crds` beside it.
     Kro,

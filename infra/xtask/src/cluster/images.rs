@@ -16,14 +16,11 @@ use super::room::Room;
 use super::servers::CONTAINERD;
 use crate::run::{command, retried, run};
 
-/// A pod's first container.
 pub(crate) const PAUSE: &str = "ebb.test/pause:1";
 /// A shell and the small tools.
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
-/// Debian with curl and psql.
 pub(crate) const DEBIAN: &str = "ebb.test/debian:1";
 
-/// What debootstrap is asked for.
 const DEBOOTSTRAP: [&str; 3] =
     ["--variant=minbase", "--include=ca-certificates,curl,postgresql-client", "bookworm"];
 

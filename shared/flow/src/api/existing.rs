@@ -27,9 +27,7 @@ const ROOM: usize = 2 << 20;
 
 /// A unit of the teardown that was waived.
 pub(super) struct Waiver {
-    /// Its key.
     pub(super) unit: String,
-    /// The operator's reason.
     pub(super) reason: String,
     /// True if its receiver may still act.
     pub(super) is_open: bool,
@@ -47,7 +45,6 @@ impl Waiver {
 
 /// The rest of a life.
 pub(super) struct Left {
-    /// What may exist.
     pub(super) exists: Vec<Existing>,
     /// The units of its teardown that were waived.
     pub(super) waivers: Vec<Waiver>,

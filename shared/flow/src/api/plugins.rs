@@ -16,7 +16,6 @@ use crate::offload::offload;
 /// A version that is published.
 #[derive(Debug)]
 pub enum PublishOutcome {
-    /// It is new.
     Created(PluginInfo),
     /// The same document was published before.
     Unchanged(PluginInfo),
@@ -27,7 +26,6 @@ pub enum PublishOutcome {
 pub enum NotPublished {
     /// The version exists with another document.
     Exists(String),
-    /// The document has errors.
     Document(Diagnostics),
 }
 

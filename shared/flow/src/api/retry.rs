@@ -13,7 +13,6 @@ use crate::run::Run;
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// These units are tried again.
     Retried(Retried),
     /// There is no such target.
     Unknown,

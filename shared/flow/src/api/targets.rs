@@ -16,7 +16,6 @@ use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
 use crate::{silence, tell};
 
-/// Targets per page.
 const PAGE: usize = 100;
 
 /// Returns a page of targets, or the field that is malformed. `after` is what the page before said.

@@ -22,7 +22,6 @@ use crate::inputs::Memory;
 use crate::reopen;
 use crate::run::{self, Run};
 
-/// Longest reason, in characters.
 const REASON: usize = 500;
 /// Longest name of an operator, in characters.
 const BY: usize = 100;
@@ -30,7 +29,6 @@ const BY: usize = 100;
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// These units count as over.
     Waived(Waived),
     /// There is no such target.
     Unknown,
@@ -100,9 +98,7 @@ fn reason(why: &str, by: Option<&str>) -> Option<Reason> {
 /// In which state a unit is let go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiver {
-    /// In none.
     Keep,
-    /// When it has failed.
     Failed,
     /// When it is not done.
     Open,

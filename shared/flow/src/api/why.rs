@@ -23,7 +23,6 @@ use crate::silence;
 
 /// Lines of the log that are shown.
 const LINES: usize = 20;
-/// Failed units that are listed.
 const FAILURES: usize = 20;
 /// Failed units for which a command is given.
 const SKIPS: usize = 3;

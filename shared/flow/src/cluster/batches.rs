@@ -28,15 +28,11 @@ type Sending = Shared<BoxFuture<'static, Answers>>;
 /// Verbs that may share a batch. A batch is answered when its slowest verb is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Class {
-    /// Starts of first tries.
     Start,
     /// Starts of later tries, which wait for the end of the lower ones.
     Restart,
-    /// Kills, which wait for deaths.
     Cancel,
-    /// Removals from the queue.
     Dequeue,
-    /// Looks at works.
     Get,
     /// The facts that only the relay needs.
     Tell,

@@ -14,7 +14,6 @@ const DEFAULT: &str = "default";
 #[derive(Debug, Default)]
 pub struct Clusters {
     named: BTreeMap<String, Cluster>,
-    /// Whatever a document calls it.
     only: Option<Cluster>,
 }
 
@@ -23,7 +22,6 @@ pub struct Clusters {
 pub struct Cluster {
     /// The name that documents have for it.
     pub name: String,
-    /// How its relay is asked.
     pub way: Way,
     /// The first one signs and seals what is sent to it; any of them proves a poll, so that a relay can change its secret.
     pub keys: Keys,
@@ -31,7 +29,6 @@ pub struct Cluster {
     pub uid: String,
     /// An image whose `/ebb-runner` is the runner.
     pub runner_image: String,
-    /// Who scripts run as.
     pub user: User,
 }
 
@@ -50,7 +47,6 @@ pub enum ClustersError {
     /// It is not the JSON that is wanted; where.
     #[error("line {0}, column {1}: it is a JSON object of NAME: {{url, secret, uid, runnerImage, nonRoot}}")]
     Form(usize, usize),
-    /// A secret is none.
     #[error("the secret of cluster {0:?}: {1}")]
     Secret(String, #[source] SecretError),
     /// A cluster is not pinned.

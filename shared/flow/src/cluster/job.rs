@@ -30,7 +30,6 @@ pub struct Pods {
     pub runner_image: String,
     /// Between `SIGTERM` and `SIGKILL` of a script.
     pub grace: Duration,
-    /// Who scripts run as.
     pub user: User,
 }
 

@@ -29,7 +29,6 @@ const ALONE: usize = 6;
 
 /// The outcome of a whole batch.
 enum BatchOutcome {
-    /// The relay answered each verb.
     Answers(Answers),
     /// The error holds for each verb.
     All(RelayError),

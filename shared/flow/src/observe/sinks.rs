@@ -7,9 +7,7 @@ use async_trait::async_trait;
 /// The figures of an invocation, or of what it has done since it told some last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// When they are told.
     pub at: SystemTime,
-    /// The name of the function.
     pub function: &'static str,
     /// The id of the invocation, where it helps.
     pub request: Option<String>,
@@ -32,19 +30,13 @@ pub trait FigureSink: Send + Sync {
 /// A span that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its own id.
     pub id: SpanId,
     /// The id of the span that it belongs to.
     pub parent: Option<SpanId>,
-    /// Its name.
     pub name: String,
-    /// What it stands for.
     pub kind: SpanKind,
-    /// When it began.
     pub begun: SystemTime,
-    /// When it ended.
     pub ended: SystemTime,
-    /// Its attributes by name.
     pub attributes: Vec<(&'static str, Attribute)>,
     /// The ids of spans that it is linked to.
     pub links: Vec<SpanId>,
@@ -55,9 +47,7 @@ pub struct Span {
 /// The id of a span, with that of its trace. Every span is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId {
-    /// The trace.
     pub trace: u128,
-    /// The span in it.
     pub span: u64,
     /// Whether the id came in with a request.
     pub is_remote: bool,
@@ -68,18 +58,14 @@ pub struct SpanId {
 pub enum SpanKind {
     /// Work that no request asks for.
     Internal,
-    /// A request that came in.
     Server,
-    /// A request that was sent.
     Client,
 }
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// A text.
     Text(String),
-    /// A number.
     Number(i64),
 }
 

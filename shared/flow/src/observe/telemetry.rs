@@ -22,13 +22,9 @@ use crate::system::SystemClock;
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// Takes lifecycle webhooks.
     Receive,
-    /// Takes callbacks.
     Complete,
-    /// Acts on time.
     Sweep,
-    /// Answers people and programs.
     Api,
 }
 

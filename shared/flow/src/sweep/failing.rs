@@ -10,7 +10,6 @@ use ebb_store::Due;
 const FIRST_WAIT_MS: u64 = 5_000;
 /// The wait where the same look must fail again, such as for a plan of a later format.
 const HOPELESS_WAIT_MS: u64 = 60_000;
-/// The longest wait.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 /// Runs and targets that are remembered. A forgotten one begins with the first wait.
 const REMEMBERED: usize = 10_000;

@@ -21,7 +21,6 @@ const CHUNK: usize = 64 << 10;
 
 /// Access for every caller, to what S3 itself would do.
 pub(super) struct LocalAccess {
-    /// The folder of all buckets.
     pub(super) folder: PathBuf,
 }
 

@@ -19,32 +19,16 @@ pub use table::Table;
 pub enum EmbeddedError {
     /// The folder or the port cannot be used.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// Why it failed.
-        source: std::io::Error,
-    },
+    Io { what: String, source: std::io::Error },
     /// The file of the tables cannot be read.
     #[error(
         "{} is damaged ({reason}). Put back a copy of it, or recover what can be read: \
          sqlite3 {} .recover | sqlite3 recovered.sqlite, and put that in its place",
         file.display(), file.display()
     )]
-    Damaged {
-        /// Which.
-        file: std::path::PathBuf,
-        /// The error of SQLite.
-        reason: String,
-    },
-    /// The emulator refused.
+    Damaged { file: std::path::PathBuf, reason: String },
     #[error("{what}: {reason}")]
-    Refused {
-        /// What was tried.
-        what: String,
-        /// What it said.
-        reason: String,
-    },
+    Refused { what: String, reason: String },
 }
 
 /// Access key that signed requests to the emulators may use.

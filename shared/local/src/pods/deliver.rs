@@ -21,9 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a try to deliver has come to.
 enum Delivery {
-    /// Taken, or refused for good.
     Done,
-    /// To be tried again.
     Later(String),
 }
 
@@ -61,7 +59,6 @@ pub(super) async fn look_after(inner: Arc<Inner>, name: WorkName, wake: Arc<Noti
 enum Step {
     /// There is nothing more to do.
     Leave,
-    /// It runs.
     Look,
     /// Its result is not taken yet.
     Again(String),

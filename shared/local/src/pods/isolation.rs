@@ -34,7 +34,6 @@ const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 pub(super) struct Layout {
     /// The folder that becomes the root.
     root: PathBuf,
-    /// What is to be hidden.
     state: PathBuf,
     /// Folders of declared files, not below `/tmp`, free of symbolic links.
     folders: BTreeSet<PathBuf>,

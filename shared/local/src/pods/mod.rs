@@ -41,20 +41,10 @@ pub use supervisor::supervise_if_asked;
 pub enum PodsError {
     /// A file or folder of the state cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A file of the state holds something else than we write.
     #[error("{} is damaged: {message}", path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        message: String,
-    },
+    Damaged { path: PathBuf, message: String },
     /// A secret or key with a name that cannot be a file's.
     #[error(
         "{0:?} is no name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"

@@ -16,7 +16,6 @@ use super::{PodsError, folder, start, strays, supervisor};
 pub struct Once {
     /// The script with its inputs and outputs.
     pub script: Script,
-    /// How long it may take.
     pub timeout: Duration,
     /// Environment variables beside those of the script.
     pub extra_env: Vec<(String, String)>,

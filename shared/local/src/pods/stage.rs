@@ -40,7 +40,6 @@ pub(super) struct Launch {
     pub(super) folder: PathBuf,
     /// Whose child it must be when it starts.
     pub(super) supervisor: i32,
-    /// Its whole environment.
     pub(super) env: Vec<(String, Vec<u8>)>,
 }
 
@@ -53,7 +52,6 @@ pub(super) enum Trouble {
     /// The script as it is written does not start.
     #[error("{0}")]
     NotStartable(String),
-    /// Something else went wrong.
     #[error("{0}")]
     Broken(String),
 }

@@ -17,7 +17,6 @@ use super::{Containers, PodsError, folder};
 /// The folder of one work.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
-    /// Where.
     pub(super) folder: PathBuf,
 }
 
@@ -28,7 +27,6 @@ pub(super) struct Surroundings {
     pub(super) state: PathBuf,
     /// `PATH` of scripts.
     pub(super) path: String,
-    /// Environment variables of every script.
     pub(super) extra_env: Vec<(String, String)>,
     /// What becomes of the script when the program that started the supervisor ends.
     pub(super) life: Life,
@@ -58,20 +56,16 @@ pub(super) struct Cancel {
 pub(super) struct Received {
     /// Milliseconds since 1970 by this machine's clock.
     pub(super) at_ms: u64,
-    /// The request.
     pub(super) request: Ensure<Script>,
 }
 
 /// Where work stands.
 #[derive(Debug)]
 pub(super) enum Standing {
-    /// Nothing is known of it.
     Absent,
     /// It never runs.
     Tombstoned,
-    /// It has ended.
     Ended(Box<Callback>),
-    /// Its supervisor lives.
     Running,
     /// It was asked for and has surely not run.
     Waiting,

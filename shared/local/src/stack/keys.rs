@@ -20,20 +20,10 @@ use super::StackError;
 pub enum KeysError {
     /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The file is not what we write.
     #[error("{} is damaged ({reason}): remove it to have it made anew", path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
 }
 
 /// Held as long as a stack uses its folder.
@@ -137,16 +127,12 @@ fn damaged<E: std::fmt::Display>(error: E) -> KeysError {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Connection {
-    /// Where the functions answer.
     pub url: String,
-    /// The operator's bearer token.
     pub token: String,
-    /// Signs lifecycle webhooks.
     pub webhook_secret: String,
     /// Signs outcomes: what the platform verifies them with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_secret: Option<String>,
-    /// Where scripts find S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
 }

@@ -26,7 +26,6 @@ pub enum Units {
     Containers(Containers),
     /// A cluster whose relay is a child of this process.
     Cluster(Kubernetes),
-    /// Clusters whose relays run elsewhere.
     Relays(Relays),
 }
 
@@ -41,9 +40,7 @@ pub struct Relays {
 
 /// What was opened.
 pub(super) struct Opened {
-    /// What the functions ask.
     pub(super) relay: Arc<dyn Relay>,
-    /// The clusters that it asks.
     pub(super) clusters: Arc<Clusters>,
     /// The same, if it is the one of processes.
     pub(super) processes: Option<ProcessRelay>,

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// 2023-11-14T22:13:20Z, a Tuesday.
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 /// Answers once, and keeps what it was asked.

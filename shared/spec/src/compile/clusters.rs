@@ -14,7 +14,6 @@ use crate::plan::{Plan, Template, UnitAt, cluster_name};
 /// The cluster that a unit names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cluster {
-    /// This one.
     Named(String),
     /// The one that this param gives.
     Param(String),

@@ -7,20 +7,17 @@ use crate::plan::{EventPlan, Plan, UnitPlan, Work};
 /// One unit waits for another one of the same event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
-    /// The event's name.
     pub event: String,
     /// The key of the unit that comes first.
     pub from: String,
     /// The key of the unit that waits.
     pub to: String,
-    /// The reason.
     pub why: Why,
 }
 
 /// Why one unit waits for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// It reads this output.
     Reads(String),
     /// Its `after` says so.
     After,

@@ -46,9 +46,7 @@ pub use version::resolve_version;
 /// The plugin that a resource is bound to.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound<'a> {
-    /// The document.
     pub plugin: &'a Plugin,
-    /// Its exact version.
     pub version: &'a semver::Version,
     /// `sha256:…` of the document after embedding.
     pub digest: &'a str,

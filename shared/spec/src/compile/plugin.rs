@@ -29,7 +29,6 @@ pub(super) struct Checked<'a> {
     pub(super) plugin: &'a Plugin,
     /// All units in the order of the document.
     pub(super) units: Vec<Unit<'a>>,
-    /// Units by name.
     pub(super) by_name: HashMap<&'a str, usize>,
     pub(super) params: BTreeMap<&'a str, &'a Param>,
     pub(super) outputs: BTreeMap<&'a str, Public<'a>>,

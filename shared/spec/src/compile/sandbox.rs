@@ -25,7 +25,6 @@ pub(super) struct Instance<'a> {
     pub(super) source: &'a Arc<SourceText>,
     pub(super) bound: Bound<'a>,
     pub(super) checked: Arc<Checked<'a>>,
-    /// Params that have a value.
     pub(super) given: BTreeMap<&'a str, Given<'a>>,
     /// The place of each unit of the plugin in the plan.
     pub(super) places: Vec<UnitAt>,

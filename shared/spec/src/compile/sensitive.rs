@@ -6,15 +6,12 @@ use crate::expr::Usage;
 /// What a text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// An input of a pod.
     PodInput,
     /// A request's URL, header, body or input.
     Webhook,
-    /// An object's manifest.
     Manifest,
     /// `when`.
     When,
-    /// The cluster of a unit.
     Cluster,
     /// A public output of a plugin, or the environment of a sandbox.
     Public,

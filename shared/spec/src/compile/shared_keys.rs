@@ -25,9 +25,7 @@ const OWN_VARIABLES: [&str; 4] = ["EBB_KEY", "EBB_IDEMPOTENCY_KEY", "EBB_RESOURC
 /// The things that a unit makes, as far as they are known before the target exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
-    /// The words for a message.
     noun: String,
-    /// Everything that tells it apart.
     parts: Vec<String>,
 }
 

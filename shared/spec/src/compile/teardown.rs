@@ -29,7 +29,6 @@ pub(super) struct Undoing<'a> {
 pub(super) enum Order {
     /// Its author: `after`.
     OfAuthor,
-    /// We do.
     Ours,
 }
 

@@ -21,7 +21,6 @@ pub(super) struct Unit<'a> {
     pub(super) doc: &'a UnitDoc,
     pub(super) moment: Moment,
     pub(super) plan: UnitPlan,
-    /// The cluster that it names.
     pub(super) cluster: Option<Cluster>,
     pub(super) uses: Vec<(Role, Use<'a>)>,
     /// For each input, the one value that it is, if it is one.

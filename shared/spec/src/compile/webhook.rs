@@ -9,7 +9,6 @@ use crate::plan::Template;
 use crate::template::{self, Piece};
 
 const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
-/// Headers that the sender sets.
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
 /// The method; `POST` if none is named.

@@ -12,7 +12,6 @@ pub enum FileError {
     /// It would be outside the document's directory.
     #[error("`{0}` leaves the directory of the document")]
     Outside(String),
-    /// There is none.
     #[error("there is no file `{0}`")]
     Missing(String),
     /// It is not a regular file.
@@ -24,12 +23,10 @@ pub enum FileError {
     /// The documents come without files.
     #[error("`{0}` cannot be embedded here: the document has to come with everything expanded")]
     NoFiles(String),
-    /// Anything else.
     #[error("`{path}` cannot be read: {reason}")]
     Unreadable {
         /// The path as it was written.
         path: String,
-        /// What the system says.
         reason: String,
     },
 }

@@ -31,9 +31,7 @@ pub(crate) mod yaml;
 /// A document of any kind; its shape or its `kind` tells which.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
-    /// A plugin.
     Plugin(Plugin),
-    /// A sandbox.
     Sandbox(Sandbox),
     /// Signadot's route group: a target without resources.
     RouteGroup(RouteGroup),

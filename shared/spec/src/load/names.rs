@@ -21,7 +21,6 @@ const DAY: u64 = 24 * 60 * 60 * 1000;
 /// A plugin as it is referred to: `name`, `name@version` or `name@latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Without version.
     pub name: String,
     /// `None`: the highest.
     pub version: Option<Version>,

@@ -13,16 +13,8 @@ pub enum VarError {
         "`{0}` is no name for a variable: it starts with a letter and goes on with letters, digits, `_`, `.` or `-`"
     )]
     Name(String),
-    /// Given twice with different values.
     #[error("conflicting variable defs: `{name}` is set to `{first}` and to `{second}`")]
-    Conflict {
-        /// The variable.
-        name: String,
-        /// Its first value.
-        first: String,
-        /// Its second value.
-        second: String,
-    },
+    Conflict { name: String, first: String, second: String },
 }
 
 /// Values for `@{var}`. One that no document uses is no error.

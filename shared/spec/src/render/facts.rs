@@ -9,9 +9,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Facts {
     /// `sandbox`, `namespace`, …
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Identity of this life.
     pub uid: String,
     /// Its namespace, if it has one.
     pub namespace: Option<String>,
@@ -21,7 +19,6 @@ pub struct Facts {
     pub generation: u64,
     /// Its cluster; `None`: the control plane's default.
     pub cluster: Option<String>,
-    /// Labels of the document.
     pub labels: BTreeMap<String, String>,
 }
 

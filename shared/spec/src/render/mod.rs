@@ -32,7 +32,6 @@ pub enum Value {
     Json(serde_json::Value),
     /// A pod's output that is not UTF-8.
     Bytes(Vec<u8>),
-    /// Where a sensitive value lies.
     Secret(SecretRef),
 }
 
@@ -43,9 +42,7 @@ pub struct SecretRef {
     pub cluster: Option<String>,
     /// Its namespace; `None`: that of the target.
     pub namespace: Option<String>,
-    /// The Secret's name.
     pub name: String,
-    /// The key in it.
     pub key: String,
 }
 
@@ -54,7 +51,6 @@ pub struct SecretRef {
 pub enum Produced {
     /// It succeeded with these outputs, or left them behind before it failed.
     Outputs(BTreeMap<String, Value>),
-    /// It was skipped.
     Skipped,
     /// It never started, or failed without outputs.
     Absent,
@@ -66,16 +62,13 @@ pub type Known = BTreeMap<UnitAt, Produced>;
 /// What is to be done with a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rendered {
-    /// Nothing.
     Skipped(SkipReason),
     /// Run the script of [`Work::Pod`](crate::plan::Work::Pod) with these.
     Pod {
         /// The inputs in the order of the document.
         inputs: Vec<RenderedInput>,
     },
-    /// Send this request.
     Webhook(Request),
-    /// Apply these manifests.
     Object {
         /// The manifests, complete, in the order in which they are applied.
         manifests: Vec<serde_json::Value>,
@@ -101,7 +94,6 @@ pub enum SkipReason {
 /// An input of a pod with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedInput {
-    /// Its name.
     pub name: String,
     /// The environment variable that carries it.
     pub env: Option<String>,
@@ -118,7 +110,6 @@ pub enum InputValue {
     Text(String),
     /// Bytes that are not UTF-8: for a file only.
     Bytes(Vec<u8>),
-    /// A key of a Secret.
     Secret(SecretRef),
     /// None.
     Absent,
@@ -127,11 +118,9 @@ pub enum InputValue {
 /// A webhook's request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Upper case.
     pub method: String,
     /// Absolute; everything that was rendered into it is percent-encoded.
     pub url: String,
-    /// Names as they were written.
     pub headers: BTreeMap<String, String>,
     /// JSON; `None`: no body.
     pub body: Option<serde_json::Value>,
@@ -156,7 +145,6 @@ pub enum RenderError {
     /// An expression fails on these values.
     #[error("{place}: {reason}")]
     Evaluation {
-        /// The part of the unit.
         place: String,
         /// What is wrong, without values.
         reason: String,
@@ -164,19 +152,14 @@ pub enum RenderError {
     /// A value has the wrong type for where it goes.
     #[error("{place} has to be {wanted}, not {got}")]
     Type {
-        /// The part of the unit.
         place: String,
-        /// What can stand there.
         wanted: &'static str,
         /// The type of what was made.
         got: &'static str,
     },
-    /// A value is too large.
     #[error("{place} has {bytes} bytes; the limit is {limit}")]
     TooLarge {
-        /// The part of the unit.
         place: String,
-        /// Its size.
         bytes: usize,
         /// [`MAX_VALUE_BYTES`].
         limit: usize,
@@ -184,9 +167,7 @@ pub enum RenderError {
     /// Evaluation could take too long on these values.
     #[error("{place}: the expression could touch {cost} values; the limit is {limit}")]
     TooCostly {
-        /// The part of the unit.
         place: String,
-        /// The estimate.
         cost: u64,
         /// [`MAX_COST`].
         limit: u64,
@@ -195,38 +176,18 @@ pub enum RenderError {
     #[error(
         "{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}"
     )]
-    OtherCluster {
-        /// The part of the unit.
-        place: String,
-        /// The reference.
-        what: String,
-        /// The cluster that holds it.
-        holder: String,
-        /// The cluster of the unit.
-        user: String,
-    },
+    OtherCluster { place: String, what: String, holder: String, user: String },
     /// A sensitive value would get where it must not be.
     #[error("{place}: {what} is sensitive and cannot be used here")]
-    Sensitive {
-        /// The part of the unit.
-        place: String,
-        /// The reference.
-        what: String,
-    },
+    Sensitive { place: String, what: String },
     /// A declared output is not in the response.
     #[error("output `{output}` is not in the response: {reason}")]
     NoOutput {
-        /// Its name.
         output: String,
         /// Why, without values.
         reason: String,
     },
     /// The plan was not made by this crate or was tampered with.
     #[error("the plan holds an expression that does not compile: {place}: {reason}")]
-    Plan {
-        /// The part of the plan.
-        place: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Plan { place: String, reason: String },
 }

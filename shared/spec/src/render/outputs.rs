@@ -12,9 +12,7 @@ use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
 /// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// The HTTP status.
     pub status: u16,
-    /// Header names in lower case.
     pub headers: BTreeMap<String, String>,
     /// JSON if it is JSON, else text.
     pub body: Json,

@@ -13,9 +13,7 @@ use crate::plan::{Plan, Template, cluster_name};
 /// What is done about an output that nobody has made yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknowns {
-    /// It is missing.
     Missing,
-    /// A placeholder stands for it.
     Shown,
 }
 
@@ -29,7 +27,6 @@ pub(super) struct World<'a> {
     pub(super) unknowns: Unknowns,
     /// Whose `params` and `units` are meant.
     pub(super) resource: &'a str,
-    /// Who gets the values.
     pub(super) reader: Reader<'a>,
 }
 
@@ -46,7 +43,6 @@ pub(super) enum Reader<'a> {
 #[derive(Clone, Debug)]
 pub(super) enum Found {
     Value(Value),
-    /// There is none.
     Nothing,
     /// Nobody has made it yet, or it is not for showing.
     Placeholder(String),
@@ -301,7 +297,6 @@ impl<'a> World<'a> {
 /// What is done about a value that is needed and missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lenience {
-    /// It is an error.
     Strict,
     /// What undoes a unit that failed takes what there is.
     LeaveOut,

@@ -19,7 +19,6 @@ use crate::error::StoreError;
 use crate::ops::Stored;
 use crate::table::TableSpec;
 
-/// The set of tries.
 const TRIES: &str = "u";
 
 fn read_tries(item: &Item) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {

@@ -23,7 +23,6 @@ pub(super) const PACKED: &str = "z";
 /// Where the bytes of a document are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// In the item.
     Inline(Vec<u8>),
     /// In the bucket, under this key.
     Object(String),

@@ -79,7 +79,6 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
 
 /// The first items of a run.
 pub(crate) struct RunPage {
-    /// Their keys.
     pub(crate) keys: Vec<Item>,
     /// True if one of them says that the bucket may have objects of the run.
     pub(crate) has_objects: bool,

@@ -150,9 +150,7 @@ pub(crate) fn records(first: Unit, last: Unit) -> (String, String) {
 /// Which kind of record item a sort key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordPart {
-    /// The record itself.
     Main,
-    /// A second result.
     Second,
 }
 

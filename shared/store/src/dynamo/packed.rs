@@ -3,7 +3,6 @@
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
-/// zlib's default level.
 const LEVEL: u8 = 6;
 /// Bytes of the longest text. An item is at most 400 KB, and a damaged one must not fill the memory of a function.
 const LONGEST: usize = 64 << 20;

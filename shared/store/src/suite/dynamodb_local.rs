@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dynamodb-local/lib");
 /// It takes about a second; a machine under load a good part of this.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 /// Ports that are tried: one that was free may be taken before the server has it.
 const TRIES: usize = 5;

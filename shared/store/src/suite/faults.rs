@@ -21,7 +21,6 @@ const PASSING: [(u16, &str); 6] = [
     (503, "ServiceUnavailable"),
     (502, "BadGateway"),
 ];
-/// More than anybody tries.
 const FOREVER: usize = 50;
 
 fn success(unit: u32) -> Event {

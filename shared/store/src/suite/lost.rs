@@ -26,7 +26,6 @@ const E1: Epoch = Epoch(1);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Again {
     Refused,
-    /// It changes nothing.
     Same,
     /// It only raises the version once more.
     Version,

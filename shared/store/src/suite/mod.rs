@@ -59,9 +59,7 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Those of Amazon's DynamoDB Local.
     pub const DYNAMODB_LOCAL: Self = Self { pages: 2, start: 20.0 };
-    /// Those of the embedded table.
     pub const DYNOXIDE: Self = Self { pages: 3, start: 7.0 };
 }
 

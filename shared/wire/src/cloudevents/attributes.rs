@@ -21,7 +21,6 @@ pub(super) struct Attributes {
     pub(super) r#type: String,
     pub(super) time: Option<Time>,
     pub(super) traceparent: Option<String>,
-    /// JSON as it was written.
     pub(super) data: Option<Box<RawValue>>,
 }
 

@@ -6,7 +6,6 @@ use base64::engine::general_purpose::STANDARD;
 use ebb_wire::sign::Secret;
 use serde_json::{Value, json};
 
-/// An operator's token.
 pub(crate) const TOKEN: &str = "operator-token";
 /// What callback tokens are signed with. Nobody but this machine's own programs ever sees what any of the keys signs.
 const TOKEN_KEY: [u8; 32] = [4; 32];
@@ -16,9 +15,7 @@ const TOKEN_KEY: [u8; 32] = [4; 32];
 pub(crate) enum Webhook {
     /// An event in the life of a sandbox, by the platform.
     Lifecycle = 1,
-    /// An outcome, to the platform.
     Outcome = 2,
-    /// A request of a unit.
     Unit = 3,
 }
 

@@ -26,10 +26,8 @@ const LISTS: [(&str, &str, &str); 9] = [
 /// How many messages a queue has.
 #[derive(Debug)]
 pub(crate) struct Messages {
-    /// Whoever asks gets them.
     pub(crate) waiting: usize,
     pub(crate) delayed: usize,
-    /// Somebody deals with them.
     pub(crate) taken: usize,
 }
 

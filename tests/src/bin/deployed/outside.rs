@@ -22,7 +22,6 @@ use crate::keys::Webhook;
 use crate::scripts::Scripts;
 use crate::steps::{http, say};
 
-/// Where outcomes are posted.
 const PLATFORM: &str = "/platform";
 
 /// Plugins whose webhook units have their servers here, each with a secret of its own.
@@ -38,7 +37,6 @@ fn units(secret: Secret) -> anyhow::Result<Keys> {
 struct Seen {
     /// When, by `POST /a`.
     came: BTreeMap<String, Vec<Instant>>,
-    /// Types and subjects of outcomes.
     told: Vec<String>,
     /// Where the last one that was accepted is to call back, and the token for that.
     accepted: Option<(String, String)>,

@@ -23,7 +23,6 @@ const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/deployed/buck
 const SOON: Duration = Duration::from_secs(30);
 /// Within this the schedule has a minute.
 const MINUTES: Duration = Duration::from_secs(130);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// The stack, and who uses it.

@@ -14,7 +14,6 @@ use crate::exit::{Exit, Trouble};
 use crate::output;
 use crate::target::Target;
 
-/// Between two questions, at least.
 const EVERY: Duration = Duration::from_millis(200);
 /// A question that took long is asked again after so many times as long.
 const SPARING: u32 = 3;
@@ -24,9 +23,7 @@ const PATIENCE: u32 = 25;
 /// What has been printed of the logs of a target.
 #[derive(Default)]
 struct Printed {
-    /// By run and unit.
     units: BTreeMap<(String, String), Followed>,
-    /// Whose lines were printed last.
     last: Option<(String, String, u32)>,
     /// How many tries have said something.
     said: usize,

@@ -14,7 +14,6 @@ use crate::interrupt::Interrupts;
 use crate::machine::Machine;
 use crate::output;
 
-/// Between two looks.
 const EVERY: Duration = Duration::from_millis(200);
 /// How long a relay may give no answer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,7 +16,6 @@ const LARGEST: usize = 1000;
 /// A relay: answers `get` by a log with the unit's name, and refuses units with `bad` in their name.
 #[derive(Default)]
 struct Relays {
-    /// Verbs of each batch.
     batches: Mutex<Vec<usize>>,
     /// Batches of more verbs are answered 413.
     most: Option<usize>,

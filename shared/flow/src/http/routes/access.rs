@@ -12,18 +12,14 @@ pub enum Role {
     User,
     /// Publishes and withdraws plugins, beside what a user may read of plugins.
     Author,
-    /// Everything.
     Operator,
 }
 
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// Read plugins, preview plans.
     ReadPlugins,
-    /// Publish and withdraw plugins.
     WritePlugins,
-    /// Read targets, runs and logs.
     ReadTargets,
     /// Retry what has failed, or let it go.
     Operate,

@@ -66,7 +66,6 @@ fn meaning(document: &Document) -> String {
     kept
 }
 
-/// Every fixture that loads.
 const FIXTURES: [&str; 8] = [
     "bucket.yaml",
     "bucket-sandbox.yaml",

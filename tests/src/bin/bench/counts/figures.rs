@@ -49,9 +49,7 @@ pub(crate) struct Row {
     writes: u64,
     reads: u64,
     read_units: f64,
-    /// As the table reports them.
     write_units: f64,
-    /// By our own sizing.
     sized_write_units: u64,
     largest_head: usize,
     messages: usize,

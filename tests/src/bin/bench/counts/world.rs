@@ -37,9 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// What one run cost.
 pub(crate) struct Cost {
     pub(crate) figures: Figures,
-    /// Messages to the queue.
     pub(crate) messages: usize,
-    /// Requests to the units' server.
     pub(crate) webhooks: usize,
     /// From the lifecycle webhook to the closed run.
     pub(crate) took: Duration,

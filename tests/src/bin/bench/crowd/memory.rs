@@ -5,7 +5,6 @@ use anyhow::Context as _;
 /// In bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// What it has now.
     pub(crate) resident: u64,
     /// The most that it had since its start.
     pub(crate) peak: u64,

@@ -15,7 +15,6 @@ pub(crate) struct Parts {
     _dynamo: DynamoDbLocal,
     queue: aws_sdk_sqs::Client,
     queue_url: String,
-    /// What a function is told.
     pub(crate) variables: BTreeMap<&'static str, String>,
 }
 

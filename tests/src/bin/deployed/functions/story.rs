@@ -25,7 +25,6 @@ use crate::steps::{say, step};
 const KIND: &str = "sandbox";
 const NAME: &str = "search-pr-9";
 const UID: &str = "uid-1";
-/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a lifecycle webhook may reach `receive`.
