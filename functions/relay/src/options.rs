@@ -109,7 +109,9 @@ impl Options {
     /// When the list of what is allowed cannot be read.
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let allowed: Allowed = match &self.allowed {
-            Some(file) => serde_saphyr::from_str(&read(file)?).with_context(|| file.display().to_string())?,
+            // Its cause says once more what it says itself.
+            Some(file) => serde_saphyr::from_str(&read(file)?)
+                .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?,
             None => attached::allowed(&self.units),
         };
         Ok(Settings {

@@ -40,18 +40,9 @@ pub(crate) fn all(measurement: Measurement, arguments: Vec<OsString>) -> anyhow:
 /// # Errors
 /// Returns an error if it does not compile or fails.
 pub(crate) fn program(measurement: Measurement, arguments: &[OsString]) -> anyhow::Result<()> {
-    run(cargo().args([
-        "build",
-        "--quiet",
-        "-p",
-        "ebb-tests",
-        "--bin",
-        "bench",
-        "-p",
-        "ebb",
-        "--bin",
-        "ebb",
-    ]))?;
+    // `crowd` and `chains` start `ebb`, which finds the relay beside itself.
+    let programs = ["--bin", "bench", "--bin", "ebb", "--bin", "ebb-relay"];
+    run(cargo().args(["build", "--quiet"]).args(programs))?;
     let name = measurement.to_possible_value();
     let name = name.as_ref().map_or("", |name| name.get_name());
     run(command(folder().join("debug/bench")).arg(name).args(arguments))

@@ -17,10 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn it_ends_with_its_standard_input() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": format!("http://{address}")}});
+    let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "u"}});
     let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "other", "users": [{"name": "u", "user": {}}],
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "other",
+        "users": [{"name": "u", "user": {}}],
         "clusters": [server("other", "127.0.0.1:1".to_owned()), server("silent", silent.local_addr().unwrap().to_string())],
-        "contexts": ["other", "silent"].map(|name| json!({"name": name, "context": {"cluster": name, "user": "u"}})),
+        "contexts": [context("other"), context("silent")],
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
