@@ -239,8 +239,11 @@ pub(crate) async fn versions_are_immutable() {
     let kept: Value = world.get(path).await.is(200).json();
     assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
     assert_eq!(kept["withdrawn"], Value::Null);
-    world.ask(Method::DELETE, path, None).await.is(204);
-    for gone in [path, "/v1/plugins/simple/versions/latest"] {
+    // The answer may have been lost.
+    for _ in 0..2 {
+        world.ask(Method::DELETE, path, None).await.is(204);
+    }
+    for gone in ["/v1/plugins/simple/versions/1.0.1", "/v1/plugins/simple/versions/latest"] {
         world.ask(Method::DELETE, gone, None).await.is_problem(404, "not-found");
     }
     for none in ["/v1/plugins/simple", "/v1/plugins/simple/versions/latest"] {
