@@ -1,7 +1,5 @@
 //! Small sizes of what `cargo xtask bench` measures, and what is promised of it.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
 use std::process::Command;
 
 /// Runs a measurement that has to hold, and returns its output.

@@ -1,11 +1,11 @@
 //! What the repository looks like: its top level, which crate may depend on which, and what no file may have.
 
-mod tree;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+use crate::tree;
 
 /// All that stands at the top level, besides dot files.
 const TOP_LEVEL: [&str; 11] = [
@@ -308,14 +308,10 @@ fn features(selection: &[&str]) -> BTreeSet<String> {
 fn a_dependency_has_one_set_of_features() {
     let all = features(&[]);
     let mut wrong = Vec::new();
-    for (directory, package) in packages() {
-        let is_default = directory.starts_with("shared/")
-            || ["functions/cli", "functions/relay", "functions/runner", "tests", "tests/fuzz"]
-                .contains(&&*directory);
-        if is_default {
-            let other = features(&["--package", package.name.as_str()]);
-            wrong.extend(other.difference(&all).map(|line| format!("{}: {line}", package.name)));
-        }
+    let metadata = MetadataCommand::new().manifest_path(tree::root().join("Cargo.toml")).no_deps().exec();
+    for package in metadata.expect("cargo metadata").workspace_default_packages() {
+        let other = features(&["--package", package.name.as_str()]);
+        wrong.extend(other.difference(&all).map(|line| format!("{}: {line}", package.name)));
     }
     assert!(
         wrong.is_empty(),

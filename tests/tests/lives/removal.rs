@@ -19,7 +19,7 @@ use ebb_wire::id::RunId;
 use ebb_wire::record::Kept;
 use serde_json::json;
 
-use crate::retention::{KEPT, objects, round_at, stored, world};
+use crate::lives::retention::{KEPT, objects, round_at, stored, world};
 use crate::world::{Reply, World, now, run_id, sandbox};
 
 /// So short that a life is due as soon as it is gone. The first round of the stack comes a minute after its start.

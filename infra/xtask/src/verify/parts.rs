@@ -132,7 +132,8 @@ pub(super) const PARTS: &[Part] = &[
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             runner::all()?;
-            cargo_test(&["-p", "ebb-runner", "--test", "it"], &[], &mut this.summary)?;
+            cargo_test(&["-p", "ebb-supervise"], &[], &mut this.summary)?;
+            cargo_test(&["-p", "ebb-runner", "--bins", "--test", "it"], &[], &mut this.summary)?;
             stories(this, &["containers::", "postgres::"])
         },
     },

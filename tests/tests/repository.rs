@@ -1,0 +1,22 @@
+//! What the repository declares against what is there: its layout, the table of threats, `template.yaml`, the figures that
+//! are promised.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod bench;
+#[path = "deployment/functions.rs"]
+mod functions;
+mod layout;
+#[path = "deployment/outside.rs"]
+#[allow(dead_code, reason = "traces have more of it")]
+mod outside;
+#[path = "deployment/policies.rs"]
+mod policies;
+#[path = "deployment/record.rs"]
+mod record;
+#[path = "deployment/run.rs"]
+mod run;
+#[path = "deployment/template.rs"]
+mod template;
+mod threats;
+mod tree;
