@@ -43,7 +43,7 @@ pub(crate) const OF_TESTS: [Package; 7] = [
     },
     Package {
         name: "podman",
-        why: "containers through Docker's API",
+        why: "the command that runs containers",
         present: || works(command("podman").arg("--version")),
     },
     Package { name: "runc", why: "starts containers", present: || works(command("runc").arg("--version")) },

@@ -207,7 +207,7 @@ async fn images_that_never_arrive() {
         let plugin = format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\n\
              runners: {{shell: {{image: \"127.0.0.1:{port}/never:1\"}}}}\n\
-             preStart: {{it: {{timeout: {timeout}, retry: {{attempts: 1}}, pod: {{script: \"true\"}}}}}}\n"
+             preStart: {{it: {{timeout: {timeout}, retry: {{attempts: 1}}, pod: {{script: \"#!/bin/sh\\ntrue\"}}}}}}\n"
         );
         let plugin = place.write("plugin.yaml", &plugin);
         place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();

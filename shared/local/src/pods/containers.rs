@@ -70,8 +70,6 @@ impl Containers {
     pub async fn find(programs: &[&str], url: Option<&str>, runner: PathBuf) -> Result<Self, PodsError> {
         let mut said = Vec::new();
         for program in programs {
-            // The variable of Docker is none of Podman's, which has CONTAINER_HOST.
-            let url = url.filter(|_| *program != "podman" || programs.len() == 1);
             let (url, runner) = (url.map(str::to_owned), runner.clone());
             let found = Self { program: (*program).to_owned(), url, runner };
             match found.answers().await {
