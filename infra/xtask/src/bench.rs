@@ -41,8 +41,9 @@ pub(crate) fn all(measurement: Measurement, arguments: Vec<OsString>) -> anyhow:
 /// Returns an error if it does not compile or fails.
 pub(crate) fn program(measurement: Measurement, arguments: &[OsString]) -> anyhow::Result<()> {
     // `crowd` and `chains` start `ebb`, which finds the relay beside itself.
+    let packages = ["-p", "ebb-tests", "-p", "ebb", "-p", "ebb-relay"];
     let programs = ["--bin", "bench", "--bin", "ebb", "--bin", "ebb-relay"];
-    run(cargo().args(["build", "--quiet"]).args(programs))?;
+    run(cargo().args(["build", "--quiet"]).args(packages).args(programs))?;
     let name = measurement.to_possible_value();
     let name = name.as_ref().map_or("", |name| name.get_name());
     run(command(folder().join("debug/bench")).arg(name).args(arguments))

@@ -24,10 +24,12 @@ pub(super) const PARTS: &[Part] = &[
         covers: "licences, sources and banned crates of all dependencies, by cargo-deny",
         needs: "builds cargo-deny",
         paths: &["Cargo.lock", "Cargo.toml", ".deny.toml"],
-        run: |_| {
+        run: |this| {
             tools::cargo_deny()?;
             // The subcommand's own program: `cargo deny` would need the directory of installed programs in PATH as well.
-            run(command("cargo-deny").args(["check", "bans", "licenses", "sources"]))
+            run(command("cargo-deny").args(["check", "bans", "licenses", "sources"]))?;
+            this.summary.add(true);
+            Ok(())
         },
     },
     Part {
