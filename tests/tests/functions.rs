@@ -47,7 +47,7 @@ macro_rules! tests {
     };
 }
 
-/// Where this program's log goes: that of all stacks, down to the finest line of ours.
+/// Returns the file with the logs of all stacks, at the finest level of this project's crates.
 fn log_file() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("functions-{}.log", std::process::id()))
 }

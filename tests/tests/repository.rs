@@ -1,4 +1,4 @@
-//! What the repository declares against what is there: its layout, the table of threats, `template.yaml`, the figures that
+//! Compares the declarations of the repository with the code: its layout, the table of threats, `template.yaml`, the figures that
 //! are promised.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]

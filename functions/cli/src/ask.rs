@@ -8,10 +8,10 @@ use crate::output;
 /// Asks for a yes; `otherwise` is what is said without one.
 ///
 /// # Errors
-/// Standard input is no terminal, or the answer is another one.
+/// Standard input is not a terminal, or the answer is not `yes`.
 pub(crate) fn yes(question: &str, otherwise: &str) -> Result<(), Trouble> {
     if !stdin().is_terminal() {
-        return Err(Trouble::broken("nobody is there to be asked").next("give --yes"));
+        return Err(Trouble::broken("cannot ask: standard input is not a terminal").next("give --yes"));
     }
     output::tell(&format!("{question} Type yes:"));
     let mut line = String::new();

@@ -53,7 +53,7 @@ impl ClusterArgs {
     /// What they say of a server; without them its units are `containers`, or else processes of this machine.
     ///
     /// # Errors
-    /// When nobody could be told to call back there, or the program of the relay is missing.
+    /// The address cannot receive callbacks, or the program of the relay is missing.
     pub(crate) fn settings(self, containers: Option<Containers>) -> Result<Settings, Trouble> {
         if self.listen.is_unspecified() {
             return Err(Trouble::broken(format!("--listen {} is no address to call back at", self.listen))
@@ -95,7 +95,7 @@ impl ClusterArgs {
 fn relay(given: Option<PathBuf>) -> Result<PathBuf, Trouble> {
     let (places, missing) = match given {
         Some(file) => {
-            let missing = format!("there is no relay at {}", file.display());
+            let missing = format!("the relay {} does not exist", file.display());
             (vec![file], missing)
         }
         None => {

@@ -25,7 +25,7 @@ pub(crate) struct PodsArgs {
     /// What scripts run as without a cluster: processes of this machine, or containers of their image
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
     pods: Pods,
-    /// Where Docker or Podman is; without it where `docker` and `podman` look for it
+    /// The address of Docker or Podman; without it the command's own default
     #[arg(long, value_name = "URL")]
     docker: Option<String>,
     /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-runner` beside this program
@@ -45,7 +45,7 @@ impl PodsArgs {
         let runner = self.runner.or_else(beside).unwrap_or_else(|| "ebb-runner".into());
         let runner = std::path::absolute(&runner).unwrap_or(runner);
         if !runner.is_file() {
-            return Err(Trouble::broken(format!("there is no runner at {}", runner.display()))
+            return Err(Trouble::broken(format!("the runner {} does not exist", runner.display()))
                 .next("build it with `cargo xtask build runner`, and name it by --runner"));
         }
         let url = self.docker.as_deref().filter(|url| !url.is_empty());

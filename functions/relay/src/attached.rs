@@ -12,8 +12,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-/// What a person's own cluster allows if they do not say: what namespaces hold anyway, and nothing that reaches out of
-/// them.
+/// The kinds of objects that a relay allows without `--allowed`: those of a namespace, none that reach out of it.
 const KINDS: [&str; 14] = [
     "ConfigMap",
     "Secret",
@@ -35,7 +34,7 @@ const KINDS: [&str; 14] = [
 /// is doing: the system closes it also for a program that was killed.
 ///
 /// # Errors
-/// When the line is no secret.
+/// Returns an error if the line is not a secret.
 pub(crate) fn keys() -> anyhow::Result<Keys> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("standard input")?;

@@ -39,7 +39,7 @@ fn runnable() -> anyhow::Result<Architecture> {
     Architecture::of_this_machine()
 }
 
-/// Where tools and what they build are. Always in the clone, wherever cargo builds: people look here.
+/// The folder of the tools and their output, always in the clone.
 fn place() -> PathBuf {
     root().join("target/aws")
 }

@@ -6,7 +6,7 @@ use crate::aws::build as functions;
 use crate::cluster::Set;
 use crate::{chart, images, runner};
 
-/// What is built.
+/// A thing to build.
 #[derive(Subcommand)]
 pub(crate) enum Order {
     /// The program that is copied into pods: static, at most 3 MB

@@ -1,4 +1,4 @@
-//! `cargo xtask build chart`: the plain manifests of the relay, rendered from its chart for whoever has no helm.
+//! `cargo xtask build chart`: the plain manifests of the relay, rendered from its chart for clusters without helm.
 
 use std::fs;
 use std::path::PathBuf;

@@ -144,7 +144,7 @@ fn commands(readme: &str) -> anyhow::Result<[&str; 2]> {
     Ok([next()?, next()?])
 }
 
-/// Adds an item to `flow`, one that no compiler has seen.
+/// Adds a new item to `flow`.
 fn change(clone: &Path) -> anyhow::Result<()> {
     let file = clone.join("shared/flow/src/lib.rs");
     let text = fs::read_to_string(&file)?;

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 struct Part {
     name: &'static str,
     covers: &'static str,
-    /// What it installs or builds first, and what has to be there.
+    /// The tools that it installs or builds first, and those that have to exist.
     needs: &'static str,
     /// The files that it depends on, by the beginnings of their paths.
     paths: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What is told of an invocation when it is over: figures and spans, to what takes them ([`FigureSink`], [`SpanSink`]).
+//! Gathers figures and spans of an invocation and hands them to [`FigureSink`] and [`SpanSink`] at its end.
 //!
 //! Everything is gathered in the task of the invocation and nowhere else: invocations beside each other do not see each
 //! other's, and code that runs outside of one (tests of parts, the simulated world) gathers nothing.

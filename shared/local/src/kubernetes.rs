@@ -19,7 +19,7 @@ use tracing::Level;
 /// How long the relay of a process that was just killed may take to end.
 const PORT_WAIT: Duration = Duration::from_secs(3);
 const PORT_INTERVAL: Duration = Duration::from_millis(20);
-/// Between the end of a relay that nobody has asked for and its next start.
+/// The wait between an unexpected end of a relay and its next start.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A cluster in which units run.
@@ -49,7 +49,7 @@ pub(crate) async fn open(
     functions: IpAddr,
     stopped: watch::Receiver<bool>,
 ) -> Result<(Clusters, JoinHandle<()>), Trouble> {
-    // Of this process: nobody else asks this relay.
+    // This process alone sends requests to the relay.
     let secret = Secret::from_bytes(&rand::random::<[u8; 32]>())?;
     let relay = Relay::start(cluster, functions, &secret).await?;
     let clusters = Clusters::only(Cluster {
@@ -176,7 +176,7 @@ impl Relay {
     }
 }
 
-/// Waits until nobody listens there.
+/// Waits until the address is free.
 async fn free(address: SocketAddr) -> io::Result<()> {
     let begun = Instant::now();
     loop {

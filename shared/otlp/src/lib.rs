@@ -41,7 +41,7 @@ impl Collector {
     /// them; `None` without an endpoint. Sends no request.
     ///
     /// # Errors
-    /// [`CollectorError`]. That nobody answers there is no error.
+    /// [`CollectorError`]. A collector that does not answer is not an error.
     pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, CollectorError> {
         if endpoint.is_empty() {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Collector {
         if !url::Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
             return Err(CollectorError::Endpoint);
         }
-        // A function that was frozen in between finds its connections dead; and headers are for nobody else.
+        // A function that was frozen in between finds its connections dead; and headers are for this collector alone.
         let client =
             reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
         let exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_collector_that_hangs_costs_less_than_a_second() {
-        // Connections wait there, and nobody takes them.
+        // Connections wait there and are never accepted.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let collector = Collector::open(&format!("http://{address}"), "").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What crosses a boundary, as it is written.
+//! Golden files of messages.
 
 #[macro_use]
 mod golden;

@@ -49,7 +49,7 @@ impl Engine {
         engine
     }
 
-    /// What makes Podman this one.
+    /// The variables that select this Podman.
     pub(crate) fn variables(&self) -> [(&'static str, PathBuf); 2] {
         [("CONTAINERS_CONF", "containers.conf"), ("CONTAINERS_STORAGE_CONF", "storage.conf")]
             .map(|(name, file)| (name, self.folder.path().join(file)))

@@ -95,7 +95,7 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     assert!(!is_relay(relay));
 }
 
-/// What its relay says is told, and no server is left.
+/// The relay's message is shown, and no server is left.
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked() {
     let place = Place::new();

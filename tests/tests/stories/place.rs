@@ -261,7 +261,7 @@ fn scripts(folder: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process runs, as a relay.
+/// Returns true if the process is a running relay.
 pub(crate) fn is_relay(process: Pid) -> bool {
     fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program.ends_with("ebb-relay"))
 }

@@ -95,5 +95,5 @@ fn a_relay_that_is_missing_is_named() {
     let err = missing(&[]);
     assert!(err.contains("no `ebb-relay` beside") && err.contains("cargo build -p ebb-relay"), "{err}");
     let err = missing(&["--relay", "elsewhere"]);
-    assert!(err.contains("no relay at elsewhere"), "{err}");
+    assert!(err.contains("the relay elsewhere does not exist"), "{err}");
 }

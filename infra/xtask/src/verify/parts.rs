@@ -6,7 +6,7 @@ use crate::cluster::{self, Set};
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, fuzz, images, mutants, packages, python, runner, tools};
 
-/// What decides how a run goes on.
+/// The paths that decide how a run goes on.
 const PROTOCOL: [&str; 7] = [
     "shared/engine",
     "shared/flow",

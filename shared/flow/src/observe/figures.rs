@@ -1,4 +1,4 @@
-//! What an invocation counts and measures.
+//! The figures of an invocation.
 
 use std::time::SystemTime;
 

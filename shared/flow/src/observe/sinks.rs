@@ -1,4 +1,4 @@
-//! What invocations tell, as plain values, and the ports of what takes it.
+//! The figures and spans of invocations as plain values, and the ports that receive them.
 
 use std::time::SystemTime;
 
@@ -53,7 +53,7 @@ pub struct SpanId {
     pub is_remote: bool,
 }
 
-/// What a span stands for, as OpenTelemetry has it.
+/// The kind of a span, as OpenTelemetry defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// Work that no request asks for.

@@ -77,7 +77,7 @@ impl Telemetry {
         Self { figures: Some(Arc::new(sink)), ..self }
     }
 
-    /// Has spans told to `sink`. Without one there are none, and nobody is sent a `traceparent`.
+    /// Sends spans to `sink`. Without a sink, requests have no `traceparent`.
     pub fn with_spans(self, sink: impl SpanSink + 'static) -> Self {
         Self { spans: Some(Box::new(sink)), ..self }
     }

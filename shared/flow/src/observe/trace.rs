@@ -159,7 +159,7 @@ fn of_try(run: &Run, this: Try) -> Vec<(&'static str, Attribute)> {
     all
 }
 
-/// A failure is a class and no words: a message may repeat what somebody has sent.
+/// A failure is a class without a message: a message may repeat a received value.
 fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): (Timestamp, Timestamp)) -> Span {
     Span {
         id,

@@ -303,7 +303,7 @@ impl Container<'_> {
         result
     }
 
-    /// What is known of the end of a container whose runner has said nothing.
+    /// The known end of a container whose runner has reported nothing.
     fn unreported(&self, sight: Sight, is_late: bool) -> Callback {
         let lost = |message: &str| Callback::failed(ReasonCode::Lost, message);
         match sight {

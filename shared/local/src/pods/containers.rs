@@ -30,7 +30,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub struct Containers {
     /// The command, `docker` or `podman`.
     program: String,
-    /// Where the engine is; `None`: where the command looks for it.
+    /// The address of the engine; `None`: the default of the command.
     url: Option<String>,
     /// The runner, a static program (`cargo xtask build runner`) that is copied into every container.
     pub(super) runner: PathBuf,
@@ -42,7 +42,7 @@ pub struct Containers {
 pub(super) struct EngineError(String);
 
 impl EngineError {
-    /// Whether there is no such container.
+    /// Returns true if the container does not exist.
     fn is_missing(&self) -> bool {
         self.0.to_ascii_lowercase().contains("no such container")
     }
@@ -118,7 +118,7 @@ impl Containers {
         }
     }
 
-    /// Whether the image is on this machine.
+    /// Returns true if the image is on this machine.
     pub(super) async fn has(&self, image: &str) -> bool {
         self.run(&["image", "inspect", "--", &self.full(image)], b"").await.is_ok()
     }
@@ -166,7 +166,7 @@ impl Containers {
         }
     }
 
-    /// Removes the containers of `state` whose work is over: what somebody who was killed has left.
+    /// Removes the containers of `state` whose work is over, which a killed process has left.
     pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
         let state_digest = digest(state);
         let filter = format!("label={STATE}={state_digest}");

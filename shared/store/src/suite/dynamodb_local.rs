@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where `cargo xtask verify dynamodb-local` puts it.
+/// The folder into which `cargo xtask verify dynamodb-local` installs it.
 const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dynamodb-local/lib");
 /// It takes about a second; a machine under load a good part of this.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What no input may break, and what no input may take.
+//! Promises about every input, and bounds of its memory and time.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod bounds;

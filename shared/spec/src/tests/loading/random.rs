@@ -1,4 +1,4 @@
-//! What loads can be written and read again.
+//! A document that loads can be written and read again.
 
 use proptest::prelude::*;
 
