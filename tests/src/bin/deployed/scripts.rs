@@ -20,7 +20,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Runs a script with variables, and gives the body of a callback: what it wrote, and its log.
+    /// Runs a script with variables. Returns the body of a callback; a failure has the end of the script's log.
     pub(crate) async fn run(&self, name: &str, variables: &Map<String, Value>) -> anyhow::Result<Value> {
         let (output, file) = match name {
             "provision" => ("bucket", "bucket-name"),
@@ -38,11 +38,11 @@ impl Scripts {
         let ended = shell.env("AWS_ENDPOINT_URL_S3", &self.s3).kill_on_drop(true).output().await?;
         let (written, log) = (String::from_utf8(ended.stdout)?, String::from_utf8_lossy(&ended.stderr));
         if !ended.status.success() {
-            let message = format!("{name} ended with {}", ended.status);
+            let message = format!("{name} ended with {}: {}", ended.status, log.trim_end());
             let reason = json!({"code": "exit", "message": message});
-            return Ok(json!({"status": "failed", "reason": reason, "log": log}));
+            return Ok(json!({"status": "failed", "reason": reason}));
         }
         let outputs = if output.is_empty() { json!({}) } else { json!({ output: written }) };
-        Ok(json!({"status": "succeeded", "outputs": outputs, "log": log}))
+        Ok(json!({"status": "succeeded", "outputs": outputs}))
     }
 }
