@@ -1,15 +1,15 @@
 //! Graphs, and what may go wrong in each.
 
-use super::choice::Budget;
-use super::place::{Graph, Runs, Says};
+use super::choice::FaultBudget;
+use super::simulation::{ModelAction, ModelGraph, OutputMode};
 
 /// A graph with a budget of faults.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct ModelCase {
     pub name: String,
-    pub graph: Graph,
+    pub graph: ModelGraph,
     /// What may go wrong on one path.
-    pub budget: Budget,
+    pub budget: FaultBudget,
     /// How many steps of one path may be others than what comes next if nothing goes wrong and nothing overtakes;
     /// `u32::MAX`: all may.
     pub unusual: u32,
@@ -23,36 +23,42 @@ const FEW: u32 = 2;
 pub(super) const ONE_ITEM: u32 = 256;
 /// The answer of a gateway whose server did not answer in time.
 pub(super) const GATEWAY: u16 = 504;
-const KINDS: [Runs; 3] = [Runs::Pod, Runs::AtOnce, Runs::Later];
+const KINDS: [ModelAction; 3] = [ModelAction::Pod, ModelAction::AtOnce, ModelAction::Later];
 /// Nothing goes wrong, and two invocations are under way at a time at most.
-pub(super) const CALM: Budget = Budget {
+pub(super) const CALM: FaultBudget = FaultBudget {
     deaths: 0,
     losses: 0,
     kills: 0,
     drops: 0,
-    doubles: 0,
+    duplicates: 0,
     contradictions: 0,
     failures: 0,
     sweeps: 0,
     ticks: 0,
     deletions: 0,
-    beside: 1,
+    concurrent: 1,
 };
 
-pub(super) fn case(name: &str, runs: Runs, reads: &[&[usize]], per_item: u32, budget: Budget) -> Case {
+pub(super) fn case(
+    name: &str,
+    runs: ModelAction,
+    reads: &[&[usize]],
+    per_item: u32,
+    budget: FaultBudget,
+) -> ModelCase {
     let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
     let name = format!("{name}, {}", runs.name());
-    Case {
+    ModelCase {
         name,
-        graph: Graph {
+        graph: ModelGraph {
             units,
             per_item,
-            tries: 2,
-            says: Says::Id,
-            places: None,
-            sends: None,
+            attempts: 2,
+            outputs: OutputMode::Id,
+            slots: None,
+            max_dispatches: None,
             gateway: None,
-            silent: None,
+            unreachable: None,
         },
         budget,
         unusual: WHOLE,
@@ -66,7 +72,7 @@ pub(super) const TWO: &[&[usize]] = &[&[], &[]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
 /// What the tests go through: small graphs whole, larger ones by all orders with few unusual steps.
-pub fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<ModelCase> {
     all()
         .into_iter()
         .filter(|(large, _)| !large)
@@ -77,10 +83,10 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-fn with_few() -> impl Iterator<Item = Case> {
+fn with_few() -> impl Iterator<Item = ModelCase> {
     let faults = [
-        ("deleted", Budget { deletions: 1, ..CALM }),
-        ("a death, deleted", Budget { deaths: 1, deletions: 1, ..CALM }),
+        ("deleted", FaultBudget { deletions: 1, ..CALM }),
+        ("a death, deleted", FaultBudget { deaths: 1, deletions: 1, ..CALM }),
     ];
     let shapes = [("fan-in", FAN_IN), ("diamond", DIAMOND)];
     let items = [("", ONE_ITEM), (" over two items", 2)];
@@ -91,102 +97,112 @@ fn with_few() -> impl Iterator<Item = Case> {
     });
     all.map(|(runs, ((shape, reads), (items, per_item)), (what, budget))| {
         let name = format!("{shape}{items}: {what}, {FEW} unusual steps");
-        Case { unusual: FEW, ..case(&name, runs, reads, per_item, budget) }
+        ModelCase { unusual: FEW, ..case(&name, runs, reads, per_item, budget) }
     })
 }
 
 /// What is explored whole among the large cases.
-fn hurried() -> impl Iterator<Item = Case> {
+fn hurried() -> impl Iterator<Item = ModelCase> {
     const UNUSUAL: u32 = 4;
-    [Runs::Pod, Runs::Later].into_iter().map(|runs| {
+    [ModelAction::Pod, ModelAction::Later].into_iter().map(|runs| {
         let name = format!("one: a hurry, a sweep, {UNUSUAL} unusual steps");
-        let budget = Budget { ticks: 1, sweeps: 1, ..CALM };
-        Case { unusual: UNUSUAL, ..case(&name, runs, ONE, ONE_ITEM, budget) }
+        let budget = FaultBudget { ticks: 1, sweeps: 1, ..CALM };
+        ModelCase { unusual: UNUSUAL, ..case(&name, runs, ONE, ONE_ITEM, budget) }
     })
 }
 
 /// Two units that wait for nothing, and surroundings that are short of something.
-fn scarce() -> Vec<Case> {
+fn scarce() -> Vec<ModelCase> {
     let mut cases = Vec::new();
-    let mut add = |name: &str, runs, budget, change: fn(&mut Graph)| {
+    let mut add = |name: &str, runs, budget, change: fn(&mut ModelGraph)| {
         let mut case = case(&format!("two, {name}"), runs, TWO, ONE_ITEM, budget);
         change(&mut case.graph);
-        cases.push(Case { unusual: FEW, ..case });
+        cases.push(ModelCase { unusual: FEW, ..case });
     };
-    let delete = Budget { deletions: 1, ..CALM };
-    let sends_one: fn(&mut Graph) = |graph| graph.sends = Some(1);
-    add("one at a time: deleted", Runs::AtOnce, delete, sends_one);
-    for runs in [Runs::Pod, Runs::AtOnce] {
-        add("one at a time: a lost message", runs, Budget { drops: 1, ..CALM }, sends_one);
+    let delete = FaultBudget { deletions: 1, ..CALM };
+    let sends_one: fn(&mut ModelGraph) = |graph| graph.max_dispatches = Some(1);
+    add("one at a time: deleted", ModelAction::AtOnce, delete, sends_one);
+    for runs in [ModelAction::Pod, ModelAction::AtOnce] {
+        add("one at a time: a lost message", runs, FaultBudget { drops: 1, ..CALM }, sends_one);
     }
-    add("one place: deleted", Runs::Pod, delete, |graph| graph.places = Some(1));
-    add("one of them in a silent cluster", Runs::Pod, CALM, |graph| graph.silent = Some(1));
-    add("one of them in a silent cluster: a sweep", Runs::Pod, Budget { sweeps: 1, ..CALM }, |graph| {
-        graph.silent = Some(1);
-    });
-    add("behind a gateway: a lost answer, deleted", Runs::AtOnce, Budget { losses: 1, ..delete }, |graph| {
-        graph.gateway = Some(GATEWAY);
-    });
+    add("one place: deleted", ModelAction::Pod, delete, |graph| graph.slots = Some(1));
+    add("one of them in a silent cluster", ModelAction::Pod, CALM, |graph| graph.unreachable = Some(1));
+    add(
+        "one of them in a silent cluster: a sweep",
+        ModelAction::Pod,
+        FaultBudget { sweeps: 1, ..CALM },
+        |graph| {
+            graph.unreachable = Some(1);
+        },
+    );
+    add(
+        "behind a gateway: a lost answer, deleted",
+        ModelAction::AtOnce,
+        FaultBudget { losses: 1, ..delete },
+        |graph| {
+            graph.gateway = Some(GATEWAY);
+        },
+    );
     cases
 }
 
 /// What is explored whole beside it: each takes a minute and more.
-pub fn large_cases() -> Vec<Case> {
+pub fn large_cases() -> Vec<ModelCase> {
     all().into_iter().filter(|(large, _)| *large).map(|(_, case)| case).collect()
 }
 
 /// All cases, and whether each is a large one.
-fn all() -> Vec<(bool, Case)> {
+fn all() -> Vec<(bool, ModelCase)> {
     let mut cases = Vec::new();
     for runs in KINDS {
-        let later = runs == Runs::Later;
+        let later = runs == ModelAction::Later;
         let mut one = |large: bool, name: &str, budget| {
             cases.push((large, case(&format!("one: {name}"), runs, ONE, ONE_ITEM, budget)));
         };
         one(false, "calm", CALM);
-        one(false, "deleted", Budget { deletions: 1, ..CALM });
-        one(false, "a death", Budget { deaths: 1, ..CALM });
-        one(false, "a lost answer", Budget { losses: 1, ..CALM });
-        one(false, "a lost message", Budget { drops: 1, ..CALM });
-        one(false, "twice", Budget { doubles: 1, ..CALM });
+        one(false, "deleted", FaultBudget { deletions: 1, ..CALM });
+        one(false, "a death", FaultBudget { deaths: 1, ..CALM });
+        one(false, "a lost answer", FaultBudget { losses: 1, ..CALM });
+        one(false, "a lost message", FaultBudget { drops: 1, ..CALM });
+        one(false, "twice", FaultBudget { duplicates: 1, ..CALM });
         if later {
-            one(true, "two results", Budget { contradictions: 1, ..CALM });
-            one(true, "three results, deleted", Budget { contradictions: 2, deletions: 1, ..CALM });
+            one(true, "two results", FaultBudget { contradictions: 1, ..CALM });
+            one(true, "three results, deleted", FaultBudget { contradictions: 2, deletions: 1, ..CALM });
         }
-        one(false, "a failure", Budget { failures: 1, ..CALM });
-        one(false, "both tries fail", Budget { failures: 2, ..CALM });
-        one(false, "a sweep at any time", Budget { sweeps: 1, ..CALM });
-        one(false, "a hurry", Budget { ticks: 1, ..CALM });
-        one(false, "a failure, a sweep", Budget { failures: 1, sweeps: 1, ..CALM });
-        one(runs != Runs::AtOnce, "a hurry, a sweep", Budget { ticks: 1, sweeps: 1, ..CALM });
+        one(false, "a failure", FaultBudget { failures: 1, ..CALM });
+        one(false, "both tries fail", FaultBudget { failures: 2, ..CALM });
+        one(false, "a sweep at any time", FaultBudget { sweeps: 1, ..CALM });
+        one(false, "a hurry", FaultBudget { ticks: 1, ..CALM });
+        one(false, "a failure, a sweep", FaultBudget { failures: 1, sweeps: 1, ..CALM });
+        one(runs != ModelAction::AtOnce, "a hurry, a sweep", FaultBudget { ticks: 1, sweeps: 1, ..CALM });
     }
-    for runs in [Runs::AtOnce, Runs::Later] {
+    for runs in [ModelAction::AtOnce, ModelAction::Later] {
         // With callbacks, what overtakes what is the outside's alone.
-        let beside = u8::from(runs == Runs::AtOnce);
-        let budget = Budget { losses: 1, deletions: 1, beside, ..CALM };
+        let beside = u8::from(runs == ModelAction::AtOnce);
+        let budget = FaultBudget { losses: 1, deletions: 1, concurrent: beside, ..CALM };
         let mut only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
-        only.graph.tries = 1;
+        only.graph.attempts = 1;
         cases.push((true, only));
     }
     for runs in KINDS {
-        let webhook = runs != Runs::Pod;
+        let webhook = runs != ModelAction::Pod;
         let mut two = |large: bool, name: &str, budget| {
             cases.push((large, case(&format!("chain: {name}"), runs, CHAIN, ONE_ITEM, budget)));
         };
         two(false, "calm", CALM);
-        two(webhook, "deleted", Budget { deletions: 1, ..CALM });
-        two(runs == Runs::Later, "a death", Budget { deaths: 1, ..CALM });
-        two(runs == Runs::Later, "twice", Budget { doubles: 1, ..CALM });
-        two(false, "a failure", Budget { failures: 1, ..CALM });
+        two(webhook, "deleted", FaultBudget { deletions: 1, ..CALM });
+        two(runs == ModelAction::Later, "a death", FaultBudget { deaths: 1, ..CALM });
+        two(runs == ModelAction::Later, "twice", FaultBudget { duplicates: 1, ..CALM });
+        two(false, "a failure", FaultBudget { failures: 1, ..CALM });
     }
     for (name, per_item) in [("", ONE_ITEM), (" over two items", 2)] {
         for runs in KINDS {
-            let calm_is_large = runs == Runs::Later || per_item < ONE_ITEM;
+            let calm_is_large = runs == ModelAction::Later || per_item < ONE_ITEM;
             let mut add = |large: bool, shape: &str, reads, what: &str, budget| {
                 cases.push((large, case(&format!("{shape}{name}: {what}"), runs, reads, per_item, budget)));
             };
             add(calm_is_large, "fan-in", FAN_IN, "calm", CALM);
-            add(true, "fan-in", FAN_IN, "a death", Budget { deaths: 1, ..CALM });
+            add(true, "fan-in", FAN_IN, "a death", FaultBudget { deaths: 1, ..CALM });
             add(true, "diamond", DIAMOND, "calm", CALM);
         }
     }

@@ -1,18 +1,18 @@
 //! What must hold.
 
-use ebb_engine::{Attempt, Moment, RunPhase, Shard, TargetPhase};
+use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase};
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::record::Verdict;
+use ebb_wire::record::AttemptOutcome;
 
-use super::choice::Deletion;
-use super::place::Place;
+use super::choice::DeletionState;
+use super::simulation::ModelSimulation;
 
 /// At every step. `whole`: nothing has gone wrong so far, and nothing was hurried.
-pub(super) fn now(place: &Place, whole: bool) -> Option<String> {
+pub(super) fn now(place: &ModelSimulation, whole: bool) -> Option<String> {
     {
-        let outer = place.outer.state();
+        let outer = place.environment.state();
         let overtaken = outer.overtaken.first().filter(|_| whole);
-        if let Some(wrong) = outer.wrong.first().or(overtaken) {
+        if let Some(wrong) = outer.violations.first().or(overtaken) {
             return Some(wrong.clone());
         }
     }
@@ -22,11 +22,12 @@ pub(super) fn now(place: &Place, whole: bool) -> Option<String> {
 }
 
 /// A recorded success is what the unit comes to, unless the run was cancelled.
-fn passed_over(place: &Place) -> Option<String> {
+fn passed_over(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
     for ((run, unit, attempt), record) in &table.records {
-        let setup = matches!(run.moment(), Moment::BeforeReady | Moment::AfterReady);
-        let success = record.result.as_ref().is_some_and(|result| result.verdict == Verdict::Succeeded);
+        let setup = matches!(run.hook(), Hook::PreStart | Hook::PostStart);
+        let success =
+            record.result.as_ref().is_some_and(|result| result.verdict == AttemptOutcome::Succeeded);
         let (shard, slot) = Shard::of(*unit);
         let Some(head) = table.heads.get(run).and_then(|heads| heads.get(&shard)) else { continue };
         let passed = head.head.attempt(slot) > *attempt || head.head.failed.contains(&slot);
@@ -41,9 +42,9 @@ fn passed_over(place: &Place) -> Option<String> {
 }
 
 /// A try that nobody has got must not have run out of time.
-fn never_sent(place: &Place) -> Option<String> {
+fn never_sent(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
-    let outer = place.outer.state();
+    let outer = place.environment.state();
     for ((run, unit, attempt), record) in &table.records {
         let Some(result) = &record.result else { continue };
         let code = result.reason.as_ref().map(|reason| reason.code);
@@ -51,8 +52,8 @@ fn never_sent(place: &Place) -> Option<String> {
         let begun = record.started.is_some() || record.accepted.is_some() || together;
         let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
         let posted = format!("{run}-{}-{}", unit.0, attempt.0);
-        let known = outer.works.contains_key(&relayed) || outer.works.contains_key(&posted);
-        if result.verdict == Verdict::Failed && code == Some(ReasonCode::Timeout) && !begun && !known {
+        let known = outer.tasks.contains_key(&relayed) || outer.tasks.contains_key(&posted);
+        if result.verdict == AttemptOutcome::Failed && code == Some(ReasonCode::Timeout) && !begun && !known {
             return Some(format!("unit {} of {run} ran out of time, and was never sent", unit.0));
         }
     }
@@ -60,24 +61,24 @@ fn never_sent(place: &Place) -> Option<String> {
 }
 
 /// When nothing moves: what is to move later is due in time.
-fn quiet(place: &Place, whole: bool) -> Option<String> {
+fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
     let table = place.table.state();
-    let outer = place.outer.state();
+    let outer = place.environment.state();
     for (run, heads) in &table.heads {
         let root = &heads[&Shard::ROOT].head;
         if root.phase != RunPhase::Running {
             continue;
         }
         let Some(due) = root.due else { return Some(format!("{run} is open, and never due")) };
-        let (_, graph) = place.loaded.event(run.moment())?;
+        let (_, graph) = place.loaded.hook_plan(run.hook())?;
         let view =
-            ebb_engine::View::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
+            ebb_engine::RunView::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // A target that has moved on, and does not wait for the run to be closed, needs nothing of it any more.
         let awaited =
-            table.targets.values().filter(|target| target.moment == Some(run.moment())).any(|target| {
-                let held = target.tell.as_ref().is_some_and(|tell| tell.held_by == Some(run.moment()));
+            table.targets.values().filter(|target| target.moment == Some(run.hook())).any(|target| {
+                let held = target.tell.as_ref().is_some_and(|tell| tell.held_by == Some(run.hook()));
                 held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
             });
         if awaited && open.is_empty() && wait > SOON_MS {
@@ -102,8 +103,8 @@ fn quiet(place: &Place, whole: bool) -> Option<String> {
             }
             let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
             let posted = format!("{run}-{}-{}", unit.0, attempt.0);
-            let known = outer.works.contains_key(&relayed) || outer.works.contains_key(&posted);
-            let silent = run.moment() == Moment::BeforeReady && place.outer.begins_silent(unit.0);
+            let known = outer.tasks.contains_key(&relayed) || outer.tasks.contains_key(&posted);
+            let silent = run.hook() == Hook::PreStart && place.environment.begins_silent(unit.0);
             if whole && !known && next.is_none() && !silent {
                 return Some(format!(
                     "unit {} of {run} is ready and was not sent, though nothing went wrong",
@@ -134,9 +135,9 @@ const ASKED_AGAIN_MS: u64 = 5_000;
 const SOON_MS: u64 = 60_000;
 
 /// When nothing can happen any more.
-pub(super) fn end(place: &Place, deletion: &Deletion) -> Option<String> {
+pub(super) fn end(place: &ModelSimulation, deletion: &DeletionState) -> Option<String> {
     let table = place.table.state();
-    let outer = place.outer.state();
+    let outer = place.environment.state();
     let phase = table.targets.values().next().map(|target| target.phase);
     if !deletion.answered {
         return Some("the deletion was never answered".to_owned());
@@ -144,14 +145,14 @@ pub(super) fn end(place: &Place, deletion: &Deletion) -> Option<String> {
     if phase != Some(TargetPhase::Gone) {
         return Some(format!("the target is {phase:?} in the end"));
     }
-    if !outer.things.is_empty() {
-        return Some(format!("left behind: {:?}", outer.things));
+    if !outer.objects.is_empty() {
+        return Some(format!("left behind: {:?}", outer.objects));
     }
     let open = table.heads.iter().find(|(_, heads)| heads[&Shard::ROOT].head.phase != RunPhase::Closed);
     if let Some((run, heads)) = open {
         return Some(format!("{run} is {:?} in the end", heads[&Shard::ROOT].head.phase));
     }
-    if !outer.told.contains("dev.ebb.target.gone.v1") {
+    if !outer.notifications.contains("dev.ebb.target.gone.v1") {
         return Some("the platform does not know that it is gone".to_owned());
     }
     None

@@ -1,17 +1,17 @@
 //! What can happen next, and what it does.
 
 use ebb_engine::{RunPhase, TargetPhase};
-use ebb_store::Due;
+use ebb_store::DueItem;
 use ebb_wire::id::RunId;
 
-use super::gates::Kind;
-use super::outer::{Mail, Outer, Stand};
-use super::place::{Ended, Invocation, Place};
-use crate::sim::{Blow, TaskId};
+use super::environment::{ModelEnvironment, ModelTaskState, PendingDelivery};
+use super::gates::GateKind;
+use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
+use crate::sim::{SimTaskId, WriteFate};
 
 /// How much may go wrong on a path, beside the order of things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Budget {
+pub struct FaultBudget {
     /// Invocations that die, at any of their steps.
     pub deaths: u8,
     /// Answers that get lost: of a write, of the relay, of a server, of the platform.
@@ -21,7 +21,7 @@ pub struct Budget {
     /// Messages of the queue that get lost.
     pub drops: u8,
     /// Callbacks and messages that are delivered once more.
-    pub doubles: u8,
+    pub duplicates: u8,
     /// Callbacks that are followed by another one of the same attempt, with another result.
     pub contradictions: u8,
     pub failures: u8,
@@ -32,12 +32,12 @@ pub struct Budget {
     /// Deletions while something else goes on.
     pub deletions: u8,
     /// Invocations at a time that begin while another one is under way.
-    pub beside: u8,
+    pub concurrent: u8,
 }
 
 /// What happens next.
 #[derive(Clone, Debug)]
-pub(super) enum Choice {
+pub(super) enum StepChoice {
     Step {
         number: u64,
     },
@@ -94,10 +94,10 @@ pub(super) enum Choice {
 /// Time that is longer than any token is valid.
 const LONG_MS: u64 = 3 * 3_600_000;
 
-impl Place {
+impl ModelSimulation {
     /// What is over since the last look: mail that was taken is gone, mail whose taker died comes again.
-    pub(super) fn collect(&self, deletion: &mut Deletion) {
-        let ended: Vec<(TaskId, Ended)> =
+    pub(super) fn collect(&self, deletion: &mut DeletionState) {
+        let ended: Vec<(SimTaskId, InvocationEnd)> =
             std::mem::take(&mut *self.ended.lock().expect("no panic while it is held"));
         for (task, how) in ended {
             let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
@@ -105,21 +105,24 @@ impl Place {
             if let Some((run, before)) = looked
                 && self.overdue(&run) == Some(before)
             {
-                self.outer.state().wrong.push(format!("{run} was looked at, and is as due as before"));
+                self.environment
+                    .state()
+                    .violations
+                    .push(format!("{run} was looked at, and is as due as before"));
             }
-            if how == Ended::Answered {
-                self.outer.promised(task);
+            if how == InvocationEnd::Answered {
+                self.environment.promised(task);
             }
             match (invocation, how) {
-                (Some(Invocation::Mail(number)), Ended::Answered) => {
-                    self.outer.state().mail.remove(&number);
+                (Some(ModelInvocation::Deliver(number)), InvocationEnd::Answered) => {
+                    self.environment.state().deliveries.remove(&number);
                 }
-                (Some(Invocation::Delete), Ended::Answered) => {
+                (Some(ModelInvocation::Delete), InvocationEnd::Answered) => {
                     deletion.answered = true;
                     let newest = self.runtime.newest();
-                    self.outer.state().stopped_by.get_or_insert(newest);
+                    self.environment.state().stopped_by.get_or_insert(newest);
                 }
-                (Some(Invocation::Delete), Ended::Again) => deletion.asked = false,
+                (Some(ModelInvocation::Delete), InvocationEnd::Again) => deletion.asked = false,
                 _ => {}
             }
         }
@@ -127,20 +130,20 @@ impl Place {
 
     fn is_delivered(&self, number: u64) -> bool {
         let running = self.running.lock().expect("no panic while it is held");
-        running.values().any(|invocation| *invocation == Invocation::Mail(number))
+        running.values().any(|invocation| *invocation == ModelInvocation::Deliver(number))
     }
 
     /// Whether nothing moves, but for time and what is due.
     pub(super) fn is_quiet(&self) -> bool {
         let now = self.runtime.elapsed();
         let running = self.running.lock().expect("no panic while it is held").is_empty();
-        let state = self.outer.state();
-        let works = state.works.values().any(|work| work.stand == Stand::Running);
-        let mail = state.mail.values().any(|mail| match mail {
-            Mail::Callback { .. } => true,
-            Mail::Message { not_before, .. } => *not_before <= now,
+        let state = self.environment.state();
+        let works = state.tasks.values().any(|work| work.state == ModelTaskState::Running);
+        let mail = state.deliveries.values().any(|mail| match mail {
+            PendingDelivery::Callback { .. } => true,
+            PendingDelivery::Message { not_before, .. } => *not_before <= now,
         });
-        running && state.flights.is_empty() && !works && !mail
+        running && state.in_flight.is_empty() && !works && !mail
     }
 
     /// When the next thing that waits for time happens.
@@ -148,88 +151,89 @@ impl Place {
         let now = self.runtime.elapsed();
         let begin = self.runtime.now().0 - now;
         let due = self.due().into_iter().map(|(at, _)| at.0.saturating_sub(begin));
-        let state = self.outer.state();
-        let mail = state.mail.values().filter_map(|mail| match mail {
-            Mail::Message { not_before, .. } => Some(*not_before),
-            Mail::Callback { .. } => None,
+        let state = self.environment.state();
+        let mail = state.deliveries.values().filter_map(|mail| match mail {
+            PendingDelivery::Message { not_before, .. } => Some(*not_before),
+            PendingDelivery::Callback { .. } => None,
         });
         due.chain(mail.collect::<Vec<_>>()).filter(|at| *at > now).min()
     }
 
     /// Everything that can happen; the first is what happens if nothing goes wrong and nothing overtakes.
     /// Gives how many of them cost nothing, and all.
-    pub(super) fn choices(&self, budget: &Budget, deletion: &Deletion) -> (usize, Vec<Choice>) {
+    pub(super) fn choices(&self, budget: &FaultBudget, deletion: &DeletionState) -> (usize, Vec<StepChoice>) {
         let now = self.runtime.elapsed();
         let mut usual = Vec::new();
         let mut faults = Vec::new();
         for (number, point) in self.gates.waiting() {
-            usual.push(Choice::Step { number });
-            if budget.losses > 0 && point.kind == Kind::Write {
-                faults.push(Choice::Lose { number });
+            usual.push(StepChoice::Step { number });
+            if budget.losses > 0 && point.kind == GateKind::Write {
+                faults.push(StepChoice::Lose { number });
             }
-            if budget.losses > 0 && point.kind == Kind::Send {
-                faults.push(Choice::Miss { number });
+            if budget.losses > 0 && point.kind == GateKind::Send {
+                faults.push(StepChoice::Miss { number });
                 // Other answers are lost on their own way.
                 if point.what.starts_with("cancel") || point.what == "tell" {
-                    faults.push(Choice::Lose { number });
+                    faults.push(StepChoice::Lose { number });
                 }
             }
             if budget.kills > 0 && point.what.starts_with("cancel") {
-                faults.push(Choice::Spare { number });
+                faults.push(StepChoice::Spare { number });
             }
-            if budget.drops > 0 && point.kind == Kind::Queue {
-                faults.push(Choice::Lose { number });
+            if budget.drops > 0 && point.kind == GateKind::Queue {
+                faults.push(StepChoice::Lose { number });
             }
             if budget.deaths > 0 && !self.gates.has_only_read(point.task) {
-                faults.push(Choice::Die { number });
+                faults.push(StepChoice::Die { number });
             }
         }
         let (flights, works, mail) = {
-            let state = self.outer.state();
+            let state = self.environment.state();
             let flights: Vec<_> =
-                state.flights.iter().map(|(number, flight)| (*number, flight.clone())).collect();
-            let running = |work: &&super::outer::Work| work.stand == Stand::Running;
+                state.in_flight.iter().map(|(number, flight)| (*number, flight.clone())).collect();
+            let running = |work: &&super::environment::ModelTask| work.state == ModelTaskState::Running;
             let works: Vec<String> =
-                state.works.values().filter(running).map(|work| work.parcel.name.clone()).collect();
-            let mail: Vec<_> = state.mail.iter().map(|(number, mail)| (*number, mail.clone())).collect();
+                state.tasks.values().filter(running).map(|work| work.request.name.clone()).collect();
+            let mail: Vec<_> =
+                state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect();
             (flights, works, mail)
         };
         for (number, flight) in flights {
-            usual.push(Choice::Arrive { number, well: true });
-            if budget.failures > 0 && !flight.what.later && !flight.what.by_relay {
-                faults.push(Choice::Arrive { number, well: false });
+            usual.push(StepChoice::Arrive { number, well: true });
+            if budget.failures > 0 && !flight.request.later && !flight.request.by_relay {
+                faults.push(StepChoice::Arrive { number, well: false });
             }
-            if budget.losses > 0 && Outer::is_awaited(&flight) {
-                faults.push(Choice::Unanswered { number });
+            if budget.losses > 0 && ModelEnvironment::is_awaited(&flight) {
+                faults.push(StepChoice::Unanswered { number });
             }
         }
         for name in works {
-            usual.push(Choice::Finish { name: name.clone(), well: true });
+            usual.push(StepChoice::Finish { name: name.clone(), well: true });
             if budget.failures > 0 {
-                faults.push(Choice::Finish { name, well: false });
+                faults.push(StepChoice::Finish { name, well: false });
             }
         }
         let under_way = self.running.lock().expect("no panic while it is held").len();
-        let may_begin = under_way <= usize::from(budget.beside);
+        let may_begin = under_way <= usize::from(budget.concurrent);
         for (number, mail) in mail {
             if self.is_delivered(number) {
                 continue;
             }
             let ripe = match &mail {
-                Mail::Callback { .. } => true,
-                Mail::Message { not_before, .. } => *not_before <= now,
+                PendingDelivery::Callback { .. } => true,
+                PendingDelivery::Message { not_before, .. } => *not_before <= now,
             };
             if ripe && may_begin {
-                usual.push(Choice::Deliver { number, twice: false });
-                if budget.doubles > 0 {
-                    faults.push(Choice::Deliver { number, twice: true });
+                usual.push(StepChoice::Deliver { number, twice: false });
+                if budget.duplicates > 0 {
+                    faults.push(StepChoice::Deliver { number, twice: true });
                 }
             }
-            if budget.contradictions > 0 && self.outer.may_contradict(&mail) {
-                faults.push(Choice::Contradict { number });
+            if budget.contradictions > 0 && self.environment.may_contradict(&mail) {
+                faults.push(StepChoice::Contradict { number });
             }
-            if budget.drops > 0 && matches!(mail, Mail::Message { .. }) {
-                faults.push(Choice::Drop { number });
+            if budget.drops > 0 && matches!(mail, PendingDelivery::Message { .. }) {
+                faults.push(StepChoice::Drop { number });
             }
         }
         let quiet = self.is_quiet();
@@ -241,38 +245,38 @@ impl Place {
                     continue;
                 }
                 let sweep = match due {
-                    Due::Run(run) => Choice::Sweep(run),
-                    Due::Target(..) => Choice::SweepTarget,
+                    DueItem::Run(run) => StepChoice::Sweep(run),
+                    DueItem::Target(..) => StepChoice::SweepTarget,
                 };
                 if quiet { usual.push(sweep) } else { faults.push(sweep) }
             }
         }
-        if quiet && usual.is_empty() && !deletion.asked && self.outer.is_hopeless() {
-            usual.push(Choice::Delete);
+        if quiet && usual.is_empty() && !deletion.asked && self.environment.is_hopeless() {
+            usual.push(StepChoice::Delete);
         } else if let Some(at) = self.next_time() {
             if quiet && usual.is_empty() {
-                usual.push(Choice::Tick(at));
+                usual.push(StepChoice::Tick(at));
             } else if budget.ticks > 0 {
-                faults.push(Choice::Tick(at));
+                faults.push(StepChoice::Tick(at));
             }
         }
         if budget.ticks > 0 {
-            faults.push(Choice::Tick(now + LONG_MS));
+            faults.push(StepChoice::Tick(now + LONG_MS));
         }
         if !deletion.asked && may_begin {
             // A life that has come to rest is ended.
             if quiet && usual.is_empty() && !self.is_open() {
-                usual.push(Choice::Delete);
+                usual.push(StepChoice::Delete);
             } else if budget.deletions > 0 || deletion.begun {
-                faults.push(Choice::Delete);
+                faults.push(StepChoice::Delete);
             }
         }
         if deletion.begun && !deletion.asked && usual.is_empty() && may_begin {
-            usual.push(Choice::Delete);
+            usual.push(StepChoice::Delete);
         }
         let stuck = self.table.state().targets.values().any(|target| target.phase == TargetPhase::Stuck);
         if quiet && usual.is_empty() && stuck {
-            usual.push(Choice::Retry);
+            usual.push(StepChoice::Retry);
         }
         // Where nothing is left to happen, nothing can go wrong.
         let free = usual.len();
@@ -292,96 +296,107 @@ impl Place {
     }
 
     /// Makes a choice happen, and pays for it.
-    pub(super) fn happen(&self, choice: &Choice, free: bool, budget: &mut Budget, deletion: &mut Deletion) {
+    pub(super) fn happen(
+        &self,
+        choice: &StepChoice,
+        free: bool,
+        budget: &mut FaultBudget,
+        deletion: &mut DeletionState,
+    ) {
         match choice {
-            Choice::Step { number, .. } => self.gates.release(*number, Blow::Go),
-            Choice::Lose { number, .. } => {
-                let queue =
-                    self.gates.waiting().iter().any(|(at, point)| at == number && point.kind == Kind::Queue);
+            StepChoice::Step { number, .. } => self.gates.release(*number, WriteFate::Proceed),
+            StepChoice::Lose { number, .. } => {
+                let queue = self
+                    .gates
+                    .waiting()
+                    .iter()
+                    .any(|(at, point)| at == number && point.kind == GateKind::Queue);
                 if queue {
                     budget.drops -= 1
                 } else {
                     budget.losses -= 1
                 }
-                self.gates.release(*number, Blow::Lose);
+                self.gates.release(*number, WriteFate::LoseResponse);
             }
-            Choice::Miss { number } => {
+            StepChoice::Miss { number } => {
                 budget.losses -= 1;
-                self.gates.release(*number, Blow::Die);
+                self.gates.release(*number, WriteFate::Die);
             }
-            Choice::Spare { number } => {
+            StepChoice::Spare { number } => {
                 budget.kills -= 1;
-                self.gates.release(*number, Blow::Die);
+                self.gates.release(*number, WriteFate::Die);
             }
-            Choice::Die { number } => {
+            StepChoice::Die { number } => {
                 budget.deaths -= 1;
                 let task = self.point(*number).expect("only who waits dies").task;
                 self.runtime.kill(task);
                 let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
-                if invocation == Some(Invocation::Delete) {
+                if invocation == Some(ModelInvocation::Delete) {
                     deletion.asked = false;
                 }
             }
-            Choice::Arrive { number, well, .. } => {
+            StepChoice::Arrive { number, well, .. } => {
                 if !well {
                     budget.failures -= 1;
                 }
-                self.outer.arrive(*number, *well);
+                self.environment.arrive(*number, *well);
             }
-            Choice::Unanswered { number, .. } => {
+            StepChoice::Unanswered { number, .. } => {
                 budget.losses -= 1;
-                let flight = self.outer.state().flights.get(number).cloned().expect("it is on its way");
-                Outer::answer(&flight, self.outer.no_answer(&flight.what));
+                let flight =
+                    self.environment.state().in_flight.get(number).cloned().expect("it is on its way");
+                ModelEnvironment::answer(&flight, self.environment.no_answer(&flight.request));
             }
-            Choice::Finish { name, well } => {
+            StepChoice::Finish { name, well } => {
                 if !well {
                     budget.failures -= 1;
                 }
-                self.outer.finish(name, *well);
+                self.environment.finish(name, *well);
             }
-            Choice::Deliver { number, twice, .. } => {
+            StepChoice::Deliver { number, twice, .. } => {
                 if *twice {
-                    budget.doubles -= 1;
-                    let mut state = self.outer.state();
-                    let mail = state.mail.get(number).cloned().expect("only mail that is there is delivered");
+                    budget.duplicates -= 1;
+                    let mut state = self.environment.state();
+                    let mail =
+                        state.deliveries.get(number).cloned().expect("only mail that is there is delivered");
                     let next = state.number();
-                    state.mail.insert(next, mail);
+                    state.deliveries.insert(next, mail);
                 }
-                self.invoke(Invocation::Mail(*number));
+                self.invoke(ModelInvocation::Deliver(*number));
             }
-            Choice::Contradict { number } => {
+            StepChoice::Contradict { number } => {
                 budget.contradictions -= 1;
-                self.outer.contradict(*number);
+                self.environment.contradict(*number);
             }
-            Choice::Drop { number, .. } => {
+            StepChoice::Drop { number, .. } => {
                 budget.drops -= 1;
-                self.outer.state().mail.remove(number);
+                self.environment.state().deliveries.remove(number);
             }
-            Choice::Sweep(run) => {
+            StepChoice::Sweep(run) => {
                 if !free {
                     budget.sweeps -= 1;
                 }
-                self.invoke(Invocation::Sweep(run.clone()));
+                self.invoke(ModelInvocation::Sweep(run.clone()));
             }
-            Choice::SweepTarget => {
+            StepChoice::SweepTarget => {
                 if !free {
                     budget.sweeps -= 1;
                 }
-                self.invoke(Invocation::SweepTarget);
+                self.invoke(ModelInvocation::SweepTarget);
             }
-            Choice::Tick(_) => {
+            StepChoice::Tick(_) => {
                 if !free {
                     budget.ticks -= 1;
                 }
             }
-            Choice::Retry => self.invoke(Invocation::Retry),
-            Choice::Delete => {
+            StepChoice::Retry => self.invoke(ModelInvocation::Retry),
+            StepChoice::Delete => {
                 if !free && !deletion.begun {
                     budget.deletions -= 1;
                 }
                 deletion.asked = true;
                 deletion.begun = true;
-                self.invoke(Invocation::Delete);
+                self.invoke(ModelInvocation::Delete);
             }
         }
     }
@@ -389,7 +404,7 @@ impl Place {
 
 /// How far the deletion is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Deletion {
+pub(super) struct DeletionState {
     /// Somebody asks for it, or it is answered.
     pub(super) asked: bool,
     /// It was asked for once at least; who got no answer asks again.

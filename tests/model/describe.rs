@@ -1,45 +1,45 @@
 //! Choices in words.
 
-use super::choice::Choice;
-use super::gates::Point;
-use super::outer::Mail;
-use super::place::{Invocation, Place};
-use crate::sim::TaskId;
+use super::choice::StepChoice;
+use super::environment::PendingDelivery;
+use super::gates::GatePoint;
+use super::simulation::{ModelInvocation, ModelSimulation};
+use crate::sim::SimTaskId;
 
-impl Place {
+impl ModelSimulation {
     /// What a choice is, before it happens.
-    pub(super) fn describe(&self, choice: &Choice) -> String {
+    pub(super) fn describe(&self, choice: &StepChoice) -> String {
         match choice {
-            Choice::Step { number } => self.step(*number),
-            Choice::Lose { number } => format!("{}: THE ANSWER IS LOST", self.step(*number)),
-            Choice::Miss { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
-            Choice::Spare { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
-            Choice::Die { number } => format!("{}: DIES BEFORE IT", self.step(*number)),
-            Choice::Arrive { number, well: true } => {
+            StepChoice::Step { number } => self.step(*number),
+            StepChoice::Lose { number } => format!("{}: THE ANSWER IS LOST", self.step(*number)),
+            StepChoice::Miss { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
+            StepChoice::Spare { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
+            StepChoice::Die { number } => format!("{}: DIES BEFORE IT", self.step(*number)),
+            StepChoice::Arrive { number, well: true } => {
                 format!("the request of {} arrives", self.flight(*number))
             }
-            Choice::Arrive { number, .. } => {
+            StepChoice::Arrive { number, .. } => {
                 format!("the request of {} arrives and FAILS", self.flight(*number))
             }
-            Choice::Unanswered { number } => {
+            StepChoice::Unanswered { number } => {
                 format!("the request of {} is NOT ANSWERED, and on its way", self.flight(*number))
             }
-            Choice::Finish { name, well: true } => format!("{name} succeeds"),
-            Choice::Finish { name, .. } => format!("{name} FAILS"),
-            Choice::Deliver { number, twice: false } => format!("delivery: {}", self.mail(*number)),
-            Choice::Deliver { number, .. } => format!("delivery, ONE OF TWO: {}", self.mail(*number)),
-            Choice::Contradict { number } => format!("ANOTHER RESULT beside: {}", self.mail(*number)),
-            Choice::Drop { number } => format!("LOST: {}", self.mail(*number)),
-            Choice::Sweep(run) => format!("sweep {run}"),
-            Choice::SweepTarget => "sweep target".to_owned(),
-            Choice::Tick(at) => format!("time passes: {at} ms"),
-            Choice::Delete => "DELETE".to_owned(),
-            Choice::Retry => "an operator's retry".to_owned(),
+            StepChoice::Finish { name, well: true } => format!("{name} succeeds"),
+            StepChoice::Finish { name, .. } => format!("{name} FAILS"),
+            StepChoice::Deliver { number, twice: false } => format!("delivery: {}", self.mail(*number)),
+            StepChoice::Deliver { number, .. } => format!("delivery, ONE OF TWO: {}", self.mail(*number)),
+            StepChoice::Contradict { number } => format!("ANOTHER RESULT beside: {}", self.mail(*number)),
+            StepChoice::Drop { number } => format!("LOST: {}", self.mail(*number)),
+            StepChoice::Sweep(run) => format!("sweep {run}"),
+            StepChoice::SweepTarget => "sweep target".to_owned(),
+            StepChoice::Tick(at) => format!("time passes: {at} ms"),
+            StepChoice::Delete => "DELETE".to_owned(),
+            StepChoice::Retry => "an operator's retry".to_owned(),
         }
     }
 
     /// The point at which a task waits.
-    pub(super) fn point(&self, number: u64) -> Option<Point> {
+    pub(super) fn point(&self, number: u64) -> Option<GatePoint> {
         self.gates.waiting().into_iter().find_map(|(at, point)| (at == number).then_some(point))
     }
 
@@ -49,22 +49,22 @@ impl Place {
     }
 
     fn flight(&self, number: u64) -> String {
-        let state = self.outer.state();
-        state.flights.get(&number).map_or_else(String::new, |flight| flight.what.to_string())
+        let state = self.environment.state();
+        state.in_flight.get(&number).map_or_else(String::new, |flight| flight.request.to_string())
     }
 
     fn mail(&self, number: u64) -> String {
-        match self.outer.state().mail.get(&number) {
-            Some(Mail::Callback { of, .. }) => format!("callback of {of}"),
-            Some(Mail::Message { message, .. }) => format!("{message:?}"),
+        match self.environment.state().deliveries.get(&number) {
+            Some(PendingDelivery::Callback { of, .. }) => format!("callback of {of}"),
+            Some(PendingDelivery::Message { message, .. }) => format!("{message:?}"),
             None => "mail".to_owned(),
         }
     }
 
-    fn name(&self, task: TaskId) -> String {
+    fn name(&self, task: SimTaskId) -> String {
         let running = self.running.lock().expect("no panic while it is held").get(&task).cloned();
         match running {
-            Some(Invocation::Mail(number)) => format!("[{} {}]", task.0, self.mail(number)),
+            Some(ModelInvocation::Deliver(number)) => format!("[{} {}]", task.0, self.mail(number)),
             Some(other) => format!("[{} {other:?}]", task.0),
             None => format!("[{}]", task.0),
         }

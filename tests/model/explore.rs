@@ -4,20 +4,20 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use super::cases::{Case, WHOLE};
+use super::cases::{ModelCase, WHOLE};
 use super::check;
-use super::choice::{Budget, Deletion};
-use super::gates::Digest;
-use super::order::Order;
-use super::outer::{Mail, Outer, unanswered};
-use super::place::{Place, plan};
+use super::choice::{DeletionState, FaultBudget};
+use super::environment::{ModelEnvironment, PendingDelivery, unanswered};
+use super::gates::DebugDigest;
+use super::order::ActorOrder;
+use super::simulation::{ModelSimulation, plan};
 
 /// A path that is longer than this does not end.
 const LONGEST: usize = 3_000;
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Explored {
+pub struct ExploreReport {
     pub states: usize,
     /// Paths, each to its end or to a state that was seen.
     pub paths: usize,
@@ -32,7 +32,7 @@ pub struct Explored {
 /// A broken promise, and how it came to it.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    pub what: String,
+    pub promise: String,
     pub schedule: Vec<String>,
     /// Steps that are not what happens if nothing goes wrong and nothing overtakes.
     pub unusual: u32,
@@ -40,38 +40,38 @@ pub struct Violation {
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{} ({} steps, {} of them unusual)", self.what, self.schedule.len(), self.unusual)?;
+        write!(out, "{} ({} steps, {} of them unusual)", self.promise, self.schedule.len(), self.unusual)?;
         self.schedule.iter().try_for_each(|step| write!(out, "\n    {step}"))
     }
 }
 
 /// One position of the path that is being gone.
 #[derive(Clone, Copy, Debug)]
-struct Fork {
+struct ChoicePoint {
     taken: usize,
     choices: usize,
 }
 
-struct Search<'a> {
-    case: &'a Case,
-    loaded: Arc<ebb_flow::env::Loaded>,
+struct PathSearch<'a> {
+    case: &'a ModelCase,
+    loaded: Arc<ebb_flow::env::CompiledPlan>,
     /// States, and with how many unusual steps left each was seen.
     seen: HashMap<u64, u32>,
     /// Most unusual steps of a path.
     most: u32,
-    path: Vec<Fork>,
-    explored: Explored,
+    path: Vec<ChoicePoint>,
+    explored: ExploreReport,
 }
 
 /// Goes through every order of a case's steps that has no more unusual ones than it says, up to `paths` paths. Ends at
 /// the first broken promise.
-pub fn explore(case: &Case, paths: usize) -> Explored {
+pub fn explore(case: &ModelCase, paths: usize) -> ExploreReport {
     search(case, case.unusual, paths)
 }
 
 /// A broken promise with the fewest unusual steps, if there is one with at most `most`.
-pub(super) fn shortest(case: &Case, most: u32, paths: usize) -> Explored {
-    let mut explored = Explored::default();
+pub(super) fn shortest(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
+    let mut explored = ExploreReport::default();
     for unusual in 0..=most {
         explored = search(case, unusual, paths);
         if explored.violation.is_some() {
@@ -81,11 +81,11 @@ pub(super) fn shortest(case: &Case, most: u32, paths: usize) -> Explored {
     explored
 }
 
-fn search(case: &Case, most: u32, paths: usize) -> Explored {
+fn search(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
     ebb_engine::state::set_units_per_item(case.graph.per_item);
     let loaded = plan(&case.graph);
-    let explored = Explored::default();
-    let mut search = Search { case, loaded, seen: HashMap::new(), most, path: Vec::new(), explored };
+    let explored = ExploreReport::default();
+    let mut search = PathSearch { case, loaded, seen: HashMap::new(), most, path: Vec::new(), explored };
     loop {
         search.go(false);
         search.explored.paths += 1;
@@ -106,7 +106,7 @@ fn search(case: &Case, most: u32, paths: usize) -> Explored {
     search.explored
 }
 
-impl Search<'_> {
+impl PathSearch<'_> {
     /// To the next path; false: there is none.
     fn back(&mut self) -> bool {
         while let Some(fork) = self.path.last_mut() {
@@ -121,9 +121,9 @@ impl Search<'_> {
 
     /// Goes the present path, and on from its end by what is usual. `told`: with its words.
     fn go(&mut self, told: bool) {
-        let place = Arc::new(Place::new(&self.loaded, &self.case.graph, &self.case.budget));
+        let place = Arc::new(ModelSimulation::new(&self.loaded, &self.case.graph, &self.case.budget));
         let given = std::mem::take(&mut self.path);
-        let walk = Arc::new(Mutex::new(Walk {
+        let walk = Arc::new(Mutex::new(PathWalk {
             given,
             path: Vec::new(),
             most: self.most,
@@ -144,14 +144,14 @@ impl Search<'_> {
             let unusual = self.path.iter().filter(|fork| fork.taken > 0).count();
             let unusual = u32::try_from(unusual).unwrap_or(u32::MAX);
             self.explored.violation =
-                Some(Violation { what, schedule: walk.schedule.unwrap_or_default(), unusual });
+                Some(Violation { promise: what, schedule: walk.schedule.unwrap_or_default(), unusual });
         }
     }
 }
 
-struct Walk {
-    given: Vec<Fork>,
-    path: Vec<Fork>,
+struct PathWalk {
+    given: Vec<ChoicePoint>,
+    path: Vec<ChoicePoint>,
     most: u32,
     seen: HashMap<u64, u32>,
     /// What happened in words, if they are wanted.
@@ -160,11 +160,11 @@ struct Walk {
     ended: bool,
 }
 
-async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budget) {
+async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut budget: FaultBudget) {
     let full = budget;
-    let mut deletion = Deletion::default();
+    let mut deletion = DeletionState::default();
     let mut unusual = 0;
-    let mut order = Order::default();
+    let mut order = ActorOrder::default();
     loop {
         expire(place);
         place.runtime.idle().await;
@@ -202,7 +202,7 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
                 return;
             }
             let open = if unusual < walk.most { choices.len() } else { 1 };
-            let fork = walk.given.get(depth).copied().unwrap_or(Fork { taken: 0, choices: open });
+            let fork = walk.given.get(depth).copied().unwrap_or(ChoicePoint { taken: 0, choices: open });
             let choice = choices[fork.taken].clone();
             if let Some(schedule) = &mut walk.schedule {
                 schedule.push(place.describe(&choice));
@@ -215,7 +215,7 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
             place.happen(&choice, fork.taken < free, &mut budget, &mut deletion);
             choice
         };
-        if let super::choice::Choice::Tick(at) = next {
+        if let super::choice::StepChoice::Tick(at) = next {
             let now = place.runtime.elapsed();
             place.runtime.sleep(at.saturating_sub(now)).await;
         }
@@ -223,40 +223,45 @@ async fn step_all(place: &Arc<Place>, walk: &Arc<Mutex<Walk>>, mut budget: Budge
 }
 
 /// Requests that will not arrive any more are forgotten.
-fn expire(place: &Place) {
+fn expire(place: &ModelSimulation) {
     let now = place.runtime.elapsed();
     let lost: Vec<_> = {
-        let mut state = place.outer.state();
+        let mut state = place.environment.state();
         let numbers: Vec<u64> = state
-            .flights
+            .in_flight
             .iter()
             .filter(|(_, flight)| flight.until < now)
             .map(|(number, _)| *number)
             .collect();
-        numbers.into_iter().filter_map(|number| state.flights.remove(&number)).collect()
+        numbers.into_iter().filter_map(|number| state.in_flight.remove(&number)).collect()
     };
     for flight in lost {
-        Outer::answer(&flight, unanswered(&flight.what));
+        ModelEnvironment::answer(&flight, unanswered(&flight.request));
     }
 }
 
 /// The state as a number.
-fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Order>) -> u64 {
-    let mut digest = Digest::new();
+fn state(
+    place: &ModelSimulation,
+    budget: &FaultBudget,
+    deletion: &DeletionState,
+    order: Option<&ActorOrder>,
+) -> u64 {
+    let mut digest = DebugDigest::new();
     digest.add(&(place.runtime.elapsed(), budget, deletion));
-    digest.add(&order.map(Order::who));
+    digest.add(&order.map(ActorOrder::who));
     {
         let table = place.table.state();
         digest.add(&(&table.heads, &table.records, &table.accepted, &table.targets, &table.tombstones));
     }
     let points = place.gates.waiting();
     let running = place.running.lock().expect("no panic while it is held").clone();
-    let outer = place.outer.state();
+    let outer = place.environment.state();
     let mut tasks: Vec<u64> = Vec::new();
     for (task, invocation) in &running {
-        let mut one = Digest::new();
+        let mut one = DebugDigest::new();
         match invocation {
-            super::place::Invocation::Mail(number) => one.add(&outer.mail.get(number)),
+            super::simulation::ModelInvocation::Deliver(number) => one.add(&outer.deliveries.get(number)),
             other => one.add(other),
         }
         one.add(&place.gates.seen(*task));
@@ -269,25 +274,26 @@ fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Ord
     }
     tasks.sort_unstable();
     let mut flights: Vec<u64> = outer
-        .flights
+        .in_flight
         .values()
         .map(|flight| {
-            let mut one = Digest::new();
-            let by = Outer::is_awaited(flight).then(|| place.gates.seen(flight.by));
-            one.add(&(&flight.what, flight.until, by));
+            let mut one = DebugDigest::new();
+            let by = ModelEnvironment::is_awaited(flight).then(|| place.gates.seen(flight.by));
+            one.add(&(&flight.request, flight.until, by));
             one.end()
         })
         .collect();
     flights.sort_unstable();
     let mut mail: Vec<u64> = outer
-        .mail
+        .deliveries
         .iter()
         .map(|(number, mail)| {
-            let taken = running.values().any(|one| *one == super::place::Invocation::Mail(*number));
-            let mut one = Digest::new();
+            let taken =
+                running.values().any(|one| *one == super::simulation::ModelInvocation::Deliver(*number));
+            let mut one = DebugDigest::new();
             match mail {
-                Mail::Callback { token, body, of, .. } => one.add(&(token, body, of, taken)),
-                Mail::Message { message, not_before } => {
+                PendingDelivery::Callback { token, body, of, .. } => one.add(&(token, body, of, taken)),
+                PendingDelivery::Message { message, not_before } => {
                     let left = not_before.saturating_sub(place.runtime.elapsed());
                     one.add(&(message, left, taken));
                 }
@@ -298,9 +304,9 @@ fn state(place: &Place, budget: &Budget, deletion: &Deletion, order: Option<&Ord
     mail.sort_unstable();
     digest.add(&(tasks, flights, mail));
     digest.add(&(
-        &outer.works,
-        &outer.things,
-        &outer.told,
+        &outer.tasks,
+        &outer.objects,
+        &outer.notifications,
         &outer.posted,
         outer.stopped_by.is_some(),
         outer.asked_in_vain,

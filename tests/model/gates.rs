@@ -9,11 +9,11 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 
-use crate::sim::{Access, Blow, Gate, Runtime, TaskId};
+use crate::sim::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
 
 /// What a task waits to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum GateKind {
     Read,
     Write,
     /// To send a request to the outside.
@@ -24,38 +24,38 @@ pub(super) enum Kind {
 
 /// A task that waits.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
-    pub(super) task: TaskId,
-    pub(super) kind: Kind,
+pub(super) struct GatePoint {
+    pub(super) task: SimTaskId,
+    pub(super) kind: GateKind,
     pub(super) what: String,
 }
 
-struct Entry {
-    point: Point,
-    fate: Option<Blow>,
+struct GateEntry {
+    point: GatePoint,
+    fate: Option<WriteFate>,
     waker: Option<Waker>,
 }
 
 #[derive(Default)]
-struct State {
-    entries: BTreeMap<u64, Entry>,
+struct GateState {
+    entries: BTreeMap<u64, GateEntry>,
     next: u64,
-    seen: BTreeMap<TaskId, u64>,
-    last: BTreeMap<TaskId, Kind>,
+    seen: BTreeMap<SimTaskId, u64>,
+    last: BTreeMap<SimTaskId, GateKind>,
 }
 
 /// All points.
 #[derive(Clone)]
-pub(super) struct Gates {
-    runtime: Runtime,
-    state: Arc<Mutex<State>>,
+pub(super) struct StepGates {
+    runtime: SimRuntime,
+    state: Arc<Mutex<GateState>>,
 }
 
 /// Values as a number: what they show of themselves, hashed at once, for a hasher takes its time with every piece.
 #[derive(Default)]
-pub(super) struct Digest(String);
+pub(super) struct DebugDigest(String);
 
-impl Digest {
+impl DebugDigest {
     pub(super) fn new() -> Self {
         Self::default()
     }
@@ -71,38 +71,38 @@ impl Digest {
     }
 }
 
-impl Gates {
-    pub(super) fn new(runtime: Runtime) -> Self {
+impl StepGates {
+    pub(super) fn new(runtime: SimRuntime) -> Self {
         Self { runtime, state: Arc::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().expect("no panic while it is held")
     }
 
     /// Waits until the explorer lets the running task go on.
-    pub(super) async fn wait(&self, kind: Kind, what: String) -> Blow {
+    pub(super) async fn wait(&self, kind: GateKind, what: String) -> WriteFate {
         let number = {
             let mut state = self.state();
             state.next += 1;
             let number = state.next;
-            let point = Point { task: self.runtime.current(), kind, what };
-            state.entries.insert(number, Entry { point, fate: None, waker: None });
+            let point = GatePoint { task: self.runtime.current(), kind, what };
+            state.entries.insert(number, GateEntry { point, fate: None, waker: None });
             number
         };
-        Waiting { gates: self, number }.await
+        GateWait { gates: self, number }.await
     }
 
     /// Who waits: the oldest task first, so that it is usual that a task goes on until it is over.
-    pub(super) fn waiting(&self) -> Vec<(u64, Point)> {
-        let mut points: Vec<(u64, Point)> =
+    pub(super) fn waiting(&self) -> Vec<(u64, GatePoint)> {
+        let mut points: Vec<(u64, GatePoint)> =
             self.state().entries.iter().map(|(number, entry)| (*number, entry.point.clone())).collect();
         points.sort_by_key(|(number, point)| (point.task, *number));
         points
     }
 
     /// Lets one go on.
-    pub(super) fn release(&self, number: u64, fate: Blow) {
+    pub(super) fn release(&self, number: u64, fate: WriteFate) {
         let mut state = self.state();
         let entry = state.entries.get_mut(&number).expect("only who waits is let go");
         entry.fate = Some(fate);
@@ -114,8 +114,8 @@ impl Gates {
     }
 
     /// Whether a task's last step was to read: had it died before that step, nothing would be different.
-    pub(super) fn has_only_read(&self, task: TaskId) -> bool {
-        self.state().last.get(&task) == Some(&Kind::Read)
+    pub(super) fn has_only_read(&self, task: SimTaskId) -> bool {
+        self.state().last.get(&task) == Some(&GateKind::Read)
     }
 
     /// What the running task has learnt, which says where it is: tasks do nothing else than follow from that.
@@ -124,27 +124,27 @@ impl Gates {
         let now = self.runtime.elapsed();
         let mut state = self.state();
         let seen = state.seen.entry(task).or_default();
-        let mut digest = Digest::new();
+        let mut digest = DebugDigest::new();
         digest.add(&(*seen, now));
         digest.add(value);
         *seen = digest.end();
     }
 
     /// What a task has learnt so far.
-    pub(super) fn seen(&self, task: TaskId) -> u64 {
+    pub(super) fn seen(&self, task: SimTaskId) -> u64 {
         self.state().seen.get(&task).copied().unwrap_or_default()
     }
 }
 
-struct Waiting<'a> {
-    gates: &'a Gates,
+struct GateWait<'a> {
+    gates: &'a StepGates,
     number: u64,
 }
 
-impl Future for Waiting<'_> {
-    type Output = Blow;
+impl Future for GateWait<'_> {
+    type Output = WriteFate;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Blow> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<WriteFate> {
         let mut state = self.gates.state();
         let entry = state.entries.get_mut(&self.number).expect("it is there until it is dropped");
         if let Some(fate) = entry.fate {
@@ -155,18 +155,18 @@ impl Future for Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for GateWait<'_> {
     fn drop(&mut self) {
         self.gates.state().entries.remove(&self.number);
     }
 }
 
 #[async_trait]
-impl Gate for Gates {
-    async fn pass(&self, access: Access, operation: &'static str) -> Blow {
+impl TableGate for StepGates {
+    async fn pass(&self, access: TableAccess, operation: &'static str) -> WriteFate {
         let kind = match access {
-            Access::Read => Kind::Read,
-            Access::Write => Kind::Write,
+            TableAccess::Read => GateKind::Read,
+            TableAccess::Write => GateKind::Write,
         };
         self.wait(kind, operation.to_owned()).await
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::choice::Choice;
-use super::place::Place;
-use crate::sim::TaskId;
+use super::choice::StepChoice;
+use super::simulation::ModelSimulation;
+use crate::sim::SimTaskId;
 
 /// Who makes a choice happen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Actor {
-    Task(TaskId),
+    Task(SimTaskId),
     Flight(u64),
     Work(String),
     Mail(u64),
@@ -20,24 +20,24 @@ enum Actor {
 /// One unusual step so holds a task back for as long as it takes: most broken promises need few of them. (Delay-bounded
 /// scheduling: Emmi, Qadeer, Rakamarić, POPL 2011.)
 #[derive(Clone, Debug, Default)]
-pub(super) struct Order {
+pub(super) struct ActorOrder {
     late: BTreeMap<Actor, u64>,
     next: u64,
 }
 
-impl Order {
-    fn actor(place: &Place, choice: &Choice) -> Option<Actor> {
+impl ActorOrder {
+    fn actor(place: &ModelSimulation, choice: &StepChoice) -> Option<Actor> {
         match choice {
-            Choice::Step { number } => place.point(*number).map(|point| Actor::Task(point.task)),
-            Choice::Arrive { number, .. } => Some(Actor::Flight(*number)),
-            Choice::Finish { name, .. } => Some(Actor::Work(name.clone())),
-            Choice::Deliver { number, .. } => Some(Actor::Mail(*number)),
+            StepChoice::Step { number } => place.point(*number).map(|point| Actor::Task(point.task)),
+            StepChoice::Arrive { number, .. } => Some(Actor::Flight(*number)),
+            StepChoice::Finish { name, .. } => Some(Actor::Work(name.clone())),
+            StepChoice::Deliver { number, .. } => Some(Actor::Mail(*number)),
             _ => None,
         }
     }
 
     /// Brings choices into the order in which they are usual.
-    pub(super) fn sort(&self, place: &Place, choices: &mut [Choice]) {
+    pub(super) fn sort(&self, place: &ModelSimulation, choices: &mut [StepChoice]) {
         if !self.late.is_empty() {
             choices.sort_by_cached_key(|choice| {
                 Self::actor(place, choice).and_then(|actor| self.late.get(&actor).copied()).unwrap_or(0)
@@ -46,7 +46,7 @@ impl Order {
     }
 
     /// Puts off who would have come before what was chosen.
-    pub(super) fn put_off(&mut self, place: &Place, before: &[Choice]) {
+    pub(super) fn put_off(&mut self, place: &ModelSimulation, before: &[StepChoice]) {
         for choice in before {
             if let Some(actor) = Self::actor(place, choice) {
                 self.next += 1;

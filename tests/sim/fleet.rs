@@ -7,16 +7,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_engine::{Shard, TargetPhase, Timestamp};
 use ebb_flow::ports::RelayError;
-use ebb_flow::{Env, Warm};
-use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_flow::{Env, InstanceCache};
+use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_store::PluginItem;
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::Lifecycle;
-use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::lifecycle::LifecycleData;
+use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
 use ebb_wire::unit::IDEMPOTENCY_KEY;
 
-use super::{Clock, Functions, Ledger, Platform, Queue, QueueFaults, Random, Runtime, Table, settings};
+use super::{
+    Ledger, QueueFaults, ScenarioPlatform, ScenarioQueue, SimClock, SimFunctions, SimRandom, SimRuntime,
+    SimTable, settings,
+};
 
 pub const WELL: &str = "well";
 /// The cluster whose relay gives no answer for as long as it is waited for.
@@ -36,11 +39,11 @@ const BUSY_MS: u64 = 13_000;
 const AGAIN_MS: u64 = 1_000;
 /// Longest time of an operation of the table.
 const LATENCY_MS: u64 = 10;
-const LANDING_MS: u64 = 30_000;
+const MAX_IN_FLIGHT_MS: u64 = 30_000;
 
 /// The documents of the targets, and the behavior of the cluster that answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Design {
+pub struct FleetScenario {
     pub units: usize,
     /// Webhooks of each target. Their server refuses connections.
     pub webhooks: usize,
@@ -57,8 +60,8 @@ pub struct Design {
     pub well_until: u64,
 }
 
-enum Stand {
-    Waiting(Box<Ensure>),
+enum FleetTaskState {
+    Waiting(Box<EnsureTask>),
     Running,
     Ended(Box<Callback>),
     Tombstoned,
@@ -66,9 +69,9 @@ enum Stand {
 
 /// The events in the clusters.
 #[derive(Default)]
-pub struct Works {
-    stands: BTreeMap<WorkName, Stand>,
-    line: VecDeque<WorkName>,
+pub struct FleetTasks {
+    states: BTreeMap<TaskId, FleetTaskState>,
+    queue: VecDeque<TaskId>,
     running: usize,
     pub starts: BTreeMap<(String, u32), u32>,
     /// Scripts that were killed while they ran.
@@ -83,16 +86,16 @@ pub struct Works {
 
 /// The relays of all clusters.
 #[derive(Clone)]
-struct Relays {
-    runtime: Runtime,
-    functions: Arc<Functions>,
-    design: Design,
-    works: Arc<Mutex<Works>>,
+struct FleetRelays {
+    runtime: SimRuntime,
+    functions: Arc<SimFunctions>,
+    design: FleetScenario,
+    tasks: Arc<Mutex<FleetTasks>>,
 }
 
-impl Relays {
-    fn works(&self) -> MutexGuard<'_, Works> {
-        self.works.lock().expect("no panic while it is held")
+impl FleetRelays {
+    fn works(&self) -> MutexGuard<'_, FleetTasks> {
+        self.tasks.lock().expect("no panic while it is held")
     }
 
     async fn arrives(&self, cluster: Option<&str>) -> Result<(), RelayError> {
@@ -119,22 +122,22 @@ impl Relays {
                 if works.running >= self.design.slots {
                     return;
                 }
-                let Some(name) = works.line.pop_front() else { return };
-                let stand = works.stands.remove(&name);
-                let Some(Stand::Waiting(request)) = stand else {
-                    stand.into_iter().for_each(|stand| drop(works.stands.insert(name.clone(), stand)));
+                let Some(name) = works.queue.pop_front() else { return };
+                let stand = works.states.remove(&name);
+                let Some(FleetTaskState::Waiting(request)) = stand else {
+                    stand.into_iter().for_each(|stand| drop(works.states.insert(name.clone(), stand)));
                     continue;
                 };
                 works.running += 1;
                 *works.starts.entry((name.unit.clone(), name.attempt)).or_default() += 1;
-                works.stands.insert(name, Stand::Running);
+                works.states.insert(name, FleetTaskState::Running);
                 request
             };
             self.runtime.spawn(self.clone().work(request));
         }
     }
 
-    async fn work(self, request: Box<Ensure>) {
+    async fn work(self, request: Box<EnsureTask>) {
         self.runtime.sleep(self.design.millis).await;
         let well = request.name.attempt > self.design.fails;
         let callback = match well {
@@ -143,10 +146,10 @@ impl Relays {
         };
         {
             let mut works = self.works();
-            if !matches!(works.stands.get(&request.name), Some(Stand::Running)) {
+            if !matches!(works.states.get(&request.name), Some(FleetTaskState::Running)) {
                 return;
             }
-            works.stands.insert(request.name.clone(), Stand::Ended(Box::new(callback.clone())));
+            works.states.insert(request.name.clone(), FleetTaskState::Ended(Box::new(callback.clone())));
             works.running -= 1;
         }
         self.hand_out();
@@ -160,14 +163,14 @@ impl Relays {
 }
 
 #[async_trait]
-impl ebb_flow::ports::Relay for Relays {
-    async fn ensure(&self, cluster: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
+impl ebb_flow::ports::RelayClient for FleetRelays {
+    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         self.arrives(cluster).await?;
         let name = request.name.clone();
-        if !self.works().stands.contains_key(&name) {
+        if !self.works().states.contains_key(&name) {
             let mut works = self.works();
-            works.stands.insert(name.clone(), Stand::Waiting(Box::new(request)));
-            works.line.push_back(name.clone());
+            works.states.insert(name.clone(), FleetTaskState::Waiting(Box::new(request)));
+            works.queue.push_back(name.clone());
         }
         self.hand_out();
         self.get(cluster, &name).await
@@ -176,40 +179,42 @@ impl ebb_flow::ports::Relay for Relays {
     async fn cancel(
         &self,
         cluster: Option<&str>,
-        name: &WorkName,
+        name: &TaskId,
         _: Duration,
-    ) -> Result<WorkState, RelayError> {
+    ) -> Result<TaskState, RelayError> {
         self.arrives(cluster).await?;
         {
             let mut works = self.works();
-            if let Some(Stand::Ended(callback)) = works.stands.get(name) {
-                return Ok(WorkState::Ended(callback.clone()));
+            if let Some(FleetTaskState::Ended(callback)) = works.states.get(name) {
+                return Ok(TaskState::Ended(callback.clone()));
             }
-            if let Some(Stand::Running) = works.stands.insert(name.clone(), Stand::Tombstoned) {
+            if let Some(FleetTaskState::Running) =
+                works.states.insert(name.clone(), FleetTaskState::Tombstoned)
+            {
                 works.killed += 1;
                 works.running -= 1;
             }
         }
         self.hand_out();
-        Ok(WorkState::Tombstoned)
+        Ok(TaskState::Tombstoned)
     }
 
-    async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.arrives(cluster).await?;
         let mut works = self.works();
-        Ok(match works.stands.get(name) {
-            None => WorkState::Unknown,
-            Some(Stand::Running) => WorkState::running(""),
-            Some(Stand::Ended(callback)) => WorkState::Ended(callback.clone()),
-            Some(Stand::Tombstoned) => WorkState::Tombstoned,
-            Some(Stand::Waiting(_)) => {
+        Ok(match works.states.get(name) {
+            None => TaskState::Unknown,
+            Some(FleetTaskState::Running) => TaskState::running(""),
+            Some(FleetTaskState::Ended(callback)) => TaskState::Ended(callback.clone()),
+            Some(FleetTaskState::Tombstoned) => TaskState::Tombstoned,
+            Some(FleetTaskState::Waiting(_)) => {
                 works.waits += 1;
-                WorkState::Waiting { before: 0 }
+                TaskState::Waiting { before: 0 }
             }
         })
     }
 
-    async fn acknowledge(&self, cluster: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
+    async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
         self.arrives(cluster).await
     }
 
@@ -219,11 +224,11 @@ impl ebb_flow::ports::Relay for Relays {
 }
 
 /// The server of all webhooks, which refuses connections.
-struct Nowhere(Arc<Mutex<Works>>);
+struct RefusingServer(Arc<Mutex<FleetTasks>>);
 
 #[async_trait]
-impl Call for Nowhere {
-    async fn call(&self, request: Request) -> Result<Response, CallError> {
+impl HttpCall for RefusingServer {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let key = request.headers.iter().find(|(name, _)| name == IDEMPOTENCY_KEY);
         let key = key.map(|(_, value)| value.clone()).unwrap_or_default();
         *self.0.lock().expect("no panic while it is held").calls.entry(key).or_default() += 1;
@@ -233,21 +238,21 @@ impl Call for Nowhere {
 
 /// A world with many targets.
 pub struct Fleet {
-    pub runtime: Runtime,
-    pub table: Arc<Table>,
-    functions: Arc<Functions>,
-    works: Arc<Mutex<Works>>,
+    pub runtime: SimRuntime,
+    pub table: Arc<SimTable>,
+    functions: Arc<SimFunctions>,
+    tasks: Arc<Mutex<FleetTasks>>,
     ledger: Arc<Ledger>,
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        self.functions.surround(None);
+        self.functions.set_env(None);
         self.runtime.clear();
     }
 }
 
-fn plugin(design: &Design) -> String {
+fn plugin(design: &FleetScenario) -> String {
     let head = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: fleet@1.0.0\nrunners:\n  shell: {image: \"busybox:1.37\"}\n\
                 defaults: {timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}\npreStart:\n";
     let unit =
@@ -260,31 +265,31 @@ fn plugin(design: &Design) -> String {
 
 impl Fleet {
     /// A world without targets, in which the schedule runs.
-    pub fn new(design: Design) -> Self {
-        let runtime = Runtime::default();
-        let table = Arc::new(Table::new(runtime.clone()));
-        table.be_silent();
-        table.slow_down(1, LATENCY_MS);
+    pub fn new(design: FleetScenario) -> Self {
+        let runtime = SimRuntime::default();
+        let table = Arc::new(SimTable::new(runtime.clone()));
+        table.stop_recording();
+        table.set_latency(1, LATENCY_MS);
         let ledger = Arc::<Ledger>::default();
-        let functions = Arc::new(Functions::new(runtime.clone(), Arc::clone(&table)));
-        let works = Arc::<Mutex<Works>>::default();
-        let relay = Relays {
+        let functions = Arc::new(SimFunctions::new(runtime.clone(), Arc::clone(&table)));
+        let tasks = Arc::<Mutex<FleetTasks>>::default();
+        let relay = FleetRelays {
             runtime: runtime.clone(),
             functions: Arc::clone(&functions),
             design,
-            works: Arc::clone(&works),
+            tasks: Arc::clone(&tasks),
         };
         let faults = QueueFaults { lost: design.lost, ..QueueFaults::default() };
-        functions.surround(Some(Env {
+        functions.set_env(Some(Env {
             store: table.clone(),
-            clock: Arc::new(Clock(runtime.clone())),
-            random: Arc::new(Random::new(1)),
+            clock: Arc::new(SimClock(runtime.clone())),
+            random: Arc::new(SimRandom::new(1)),
             relay: Arc::new(relay),
-            outside: Arc::new(Nowhere(Arc::clone(&works))),
-            platform: Arc::new(Platform::new(runtime.clone(), Arc::clone(&ledger))),
-            queue: Arc::new(Queue::new(runtime.clone(), Arc::clone(&functions), 1, faults)),
-            settings: settings(LANDING_MS),
-            warm: Warm::default(),
+            egress: Arc::new(RefusingServer(Arc::clone(&tasks))),
+            platform: Arc::new(ScenarioPlatform::new(runtime.clone(), Arc::clone(&ledger))),
+            queue: Arc::new(ScenarioQueue::new(runtime.clone(), Arc::clone(&functions), 1, faults)),
+            settings: settings(MAX_IN_FLIGHT_MS),
+            cache: InstanceCache::default(),
         }));
         let document = plugin(&design);
         let item = PluginItem {
@@ -308,12 +313,12 @@ impl Fleet {
                 });
             }
         });
-        Self { runtime, table, functions, works, ledger }
+        Self { runtime, table, functions, tasks, ledger }
     }
 
     /// Returns the events in the clusters so far.
-    pub fn works(&self) -> MutexGuard<'_, Works> {
-        self.works.lock().expect("no panic while it is held")
+    pub fn works(&self) -> MutexGuard<'_, FleetTasks> {
+        self.tasks.lock().expect("no panic while it is held")
     }
 
     /// Asks for `count` targets in a cluster, all at once, to live for so many minutes.
@@ -324,7 +329,7 @@ impl Fleet {
                 "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: {cluster}\nttl: {ttl_minutes}m\n\
                  resources: {{r: {{plugin: fleet@1.0.0}}}}\n"
             );
-            let event = Lifecycle {
+            let event = LifecycleData {
                 kind: "sandbox".to_owned(),
                 uid: format!("uid-{name}"),
                 name,
@@ -334,7 +339,7 @@ impl Fleet {
             };
             let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
             self.runtime.spawn(async move {
-                while functions.lifecycle(Asked::Created, event.clone()).await.is_err() {
+                while functions.lifecycle(LifecycleType::Created, event.clone()).await.is_err() {
                     runtime.sleep(AGAIN_MS).await;
                 }
             });
@@ -342,7 +347,7 @@ impl Fleet {
     }
 
     /// Lets time pass.
-    pub fn pass(&self, millis: u64) {
+    pub fn advance(&self, millis: u64) {
         let runtime = self.runtime.clone();
         self.runtime.run(async move { runtime.sleep(millis).await });
     }
@@ -355,9 +360,9 @@ impl Fleet {
     }
 
     /// When the platform was told an outcome of this type.
-    pub fn told(&self, outcome: &str) -> Vec<u64> {
+    pub fn notifications(&self, outcome: &str) -> Vec<u64> {
         let ledger = self.ledger.state();
-        ledger.told.iter().filter(|(_, told)| told == outcome).map(|(at, _)| *at).collect()
+        ledger.notifications.iter().filter(|(_, told)| told == outcome).map(|(at, _)| *at).collect()
     }
 
     /// For how many milliseconds something has been due: of targets, and of runs outside of `cluster` or in it.

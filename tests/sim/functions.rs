@@ -3,68 +3,68 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_flow::api::waive;
-use ebb_flow::complete::Taken;
-use ebb_flow::ports::Message;
-use ebb_flow::{Env, FlowError, receive};
-use ebb_wire::api::{Abandon, Skip};
-use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_flow::api::overrides;
+use ebb_flow::callback::CallbackOutcome;
+use ebb_flow::ports::QueueMessage;
+use ebb_flow::{Env, FlowError, lifecycle};
+use ebb_wire::api::{ForceCompleteUnit, ForceDeleteTarget};
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::lifecycle::LifecycleData;
 
-use super::{Mishap, Mishaps, Runtime, Table};
+use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
 
 /// An invocation gave no answer, or the answer that it should be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Died;
+pub struct InvocationFailure;
 
 /// When a sweep gives up what still waits for others, in milliseconds after it began.
 const GIVEN_UP_MS: u64 = 25_000;
 
 /// The functions over one table.
-pub struct Functions {
-    runtime: Runtime,
-    table: Arc<Table>,
+pub struct SimFunctions {
+    runtime: SimRuntime,
+    table: Arc<SimTable>,
     env: Mutex<Option<Arc<Env>>>,
-    hardship: Mutex<Option<Hardship>>,
+    faults: Mutex<Option<FunctionFaults>>,
     broken: Mutex<Vec<String>>,
     invocations: AtomicU64,
 }
 
 /// What makes the life of functions hard.
-pub(super) struct Hardship {
+pub(super) struct FunctionFaults {
     /// When an invocation is ended, in milliseconds after it began.
     pub(super) timeout: u64,
     /// Where it may find nothing in its memory.
-    pub(super) mishaps: Arc<Mishaps>,
+    pub(super) faults: Arc<FaultInjector>,
     /// Makes the surroundings of an instance that knows nothing yet.
     pub(super) instance: Box<dyn Fn() -> Env + Send + Sync>,
 }
 
-impl Functions {
+impl SimFunctions {
     /// Without surroundings yet.
-    pub fn new(runtime: Runtime, table: Arc<Table>) -> Self {
+    pub fn new(runtime: SimRuntime, table: Arc<SimTable>) -> Self {
         Self {
             runtime,
             table,
             env: Mutex::default(),
-            hardship: Mutex::default(),
+            faults: Mutex::default(),
             broken: Mutex::default(),
             invocations: AtomicU64::new(0),
         }
     }
 
     /// Gives the surroundings, or takes them away, which ends the circle in which they know each other.
-    pub fn surround(&self, env: Option<Env>) {
+    pub fn set_env(&self, env: Option<Env>) {
         if env.is_none() {
-            *self.hardship.lock().expect("no panic while it is held") = None;
+            *self.faults.lock().expect("no panic while it is held") = None;
         }
         *self.env.lock().expect("no panic while it is held") = env.map(Arc::new);
     }
 
     /// Gives the surroundings, ends what takes too long, and lets invocations begin in new instances.
-    pub(super) fn endure(&self, hardship: Hardship) {
-        self.surround(Some((hardship.instance)()));
-        *self.hardship.lock().expect("no panic while it is held") = Some(hardship);
+    pub(super) fn inject_faults(&self, hardship: FunctionFaults) {
+        self.set_env(Some((hardship.instance)()));
+        *self.faults.lock().expect("no panic while it is held") = Some(hardship);
     }
 
     /// How many invocations there were.
@@ -77,26 +77,26 @@ impl Functions {
         self.broken.lock().expect("no panic while it is held").clone()
     }
 
-    fn env(&self) -> Result<Arc<Env>, Died> {
+    fn env(&self) -> Result<Arc<Env>, InvocationFailure> {
         self.invocations.fetch_add(1, Ordering::Relaxed);
-        let hardship = self.hardship.lock().expect("no panic while it is held");
+        let hardship = self.faults.lock().expect("no panic while it is held");
         if let Some(hardship) = hardship.as_ref()
-            && hardship.mishaps.strikes(Mishap::ColdStart)
+            && hardship.faults.should_inject(FaultKind::ColdStart)
         {
             return Ok(Arc::new((hardship.instance)()));
         }
-        self.env.lock().expect("no panic while it is held").clone().ok_or(Died)
+        self.env.lock().expect("no panic while it is held").clone().ok_or(InvocationFailure)
     }
 
-    async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Result<T, Died>
+    async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Result<T, InvocationFailure>
     where
         T: Send + 'static,
-        F: FnOnce(Arc<Env>, Arc<Table>) -> Fut,
+        F: FnOnce(Arc<Env>, Arc<SimTable>) -> Fut,
         Fut: Future<Output = Result<T, FlowError>> + Send + 'static,
     {
         let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
         let timeout =
-            self.hardship.lock().expect("no panic while it is held").as_ref().map(|hard| hard.timeout);
+            self.faults.lock().expect("no panic while it is held").as_ref().map(|hard| hard.timeout);
         let ended = match timeout {
             Some(timeout) => self.runtime.within(task, timeout).await,
             None => task.await,
@@ -108,9 +108,9 @@ impl Functions {
                     let mut broken = self.broken.lock().expect("no panic while it is held");
                     broken.push(format!("{name}: {error}"));
                 }
-                Err(Died)
+                Err(InvocationFailure)
             }
-            None => Err(Died),
+            None => Err(InvocationFailure),
         }
     }
 
@@ -118,9 +118,13 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn lifecycle(&self, asked: Asked, event: Lifecycle) -> Result<receive::Answer, Died> {
+    pub async fn lifecycle(
+        &self,
+        asked: LifecycleType,
+        event: LifecycleData,
+    ) -> Result<lifecycle::LifecycleOutcome, InvocationFailure> {
         self.invoke("receive", |env, table| async move {
-            receive::receive(&env, table.as_ref(), asked, &event).await
+            lifecycle::receive(&env, table.as_ref(), asked, &event).await
         })
         .await
     }
@@ -129,10 +133,10 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<Taken, Died> {
+    pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
         self.invoke(
             "complete",
-            |env, _| async move { ebb_flow::complete::complete(&env, &token, &body).await },
+            |env, _| async move { ebb_flow::callback::complete(&env, &token, &body).await },
         )
         .await
     }
@@ -141,7 +145,7 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn retry(&self, kind: &str, name: &str) -> Result<(), Died> {
+    pub async fn retry(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("retry", move |env, _| async move {
             ebb_flow::api::retry::retry(&env, &kind, &name).await.map(drop)
@@ -153,12 +157,17 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn skip(&self, kind: &str, name: &str, unit: &str) -> Result<bool, Died> {
+    pub async fn force_complete(
+        &self,
+        kind: &str,
+        name: &str,
+        unit: &str,
+    ) -> Result<bool, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        let asked = Skip { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
+        let asked = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
         self.invoke("skip", move |env, _| async move {
-            let answer = waive::skip(&env, &kind, &name, &asked).await?;
-            Ok(matches!(answer, waive::Answer::Waived(_)))
+            let answer = overrides::force_complete(&env, &kind, &name, &asked).await?;
+            Ok(matches!(answer, overrides::OverrideOutcome::Overridden(_)))
         })
         .await
     }
@@ -167,12 +176,12 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn abandon(&self, kind: &str, name: &str) -> Result<bool, Died> {
+    pub async fn force_delete(&self, kind: &str, name: &str) -> Result<bool, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        let asked = Abandon { reason: "as planned".to_owned(), by: None };
+        let asked = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
         self.invoke("abandon", move |env, _| async move {
-            let answer = waive::abandon(&env, &kind, &name, &asked).await?;
-            Ok(matches!(answer, waive::Answer::Waived(_)))
+            let answer = overrides::force_delete(&env, &kind, &name, &asked).await?;
+            Ok(matches!(answer, overrides::OverrideOutcome::Overridden(_)))
         })
         .await
     }
@@ -181,12 +190,13 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: come again.
-    pub async fn existing(&self, kind: &str, name: &str) -> Result<Vec<String>, Died> {
+    pub async fn existing(&self, kind: &str, name: &str) -> Result<Vec<String>, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("why", move |env, _| async move {
             let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
             let loaded = env.plan_of(&target).await?;
-            let exists = ebb_flow::api::existing::existing(&env, &target, &loaded).await?;
+            let exists =
+                ebb_flow::api::possible_resources::possible_resources(&env, &target, &loaded).await?;
             Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })
         .await
@@ -196,7 +206,7 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: the next one comes anyway.
-    pub async fn sweep(&self) -> Result<(), Died> {
+    pub async fn sweep(&self) -> Result<(), InvocationFailure> {
         let end = self.runtime.sleep(GIVEN_UP_MS);
         self.invoke("sweep", |env, table| async move {
             ebb_flow::sweep::sweep_until(&env, table.as_ref(), end).await.map(drop)
@@ -208,7 +218,7 @@ impl Functions {
     ///
     /// # Errors
     /// [`Died`]: the message is delivered again.
-    pub async fn message(&self, message: Message) -> Result<(), Died> {
+    pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
         self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await })
             .await
     }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-use super::TaskId;
+use super::SimTaskId;
 
 /// A request to start a try of a unit, as its receiver got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct StartEntry {
     pub unit: String,
     pub attempt: u32,
     /// When, in milliseconds of virtual time.
     pub at: u64,
-    pub by: TaskId,
+    pub by: SimTaskId,
     /// What it read, by the name of the unit that made it.
     pub inputs: BTreeMap<String, String>,
     /// Whether it started something, or found it there.
@@ -21,7 +21,7 @@ pub struct Sent {
 
 /// How a try really ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishEntry {
     pub unit: String,
     pub attempt: u32,
     pub at: u64,
@@ -30,31 +30,31 @@ pub struct Finished {
 
 /// All of it.
 #[derive(Default)]
-pub struct State {
+pub struct LedgerState {
     /// What exists: the name of the unit that made it, and its id.
-    pub things: BTreeSet<(String, String)>,
-    pub sent: Vec<Sent>,
-    pub finished: Vec<Finished>,
+    pub objects: BTreeSet<(String, String)>,
+    pub sent: Vec<StartEntry>,
+    pub finished: Vec<FinishEntry>,
     /// Work that runs and callbacks that are not taken yet.
     pub active: usize,
     /// Callbacks that were refused as wrong.
     pub refused: Vec<String>,
     /// What the platform was told, in order, with the time.
-    pub told: Vec<(u64, String)>,
+    pub notifications: Vec<(u64, String)>,
 }
 
 /// Keeps it.
 #[derive(Default)]
-pub struct Ledger(Mutex<State>);
+pub struct Ledger(Mutex<LedgerState>);
 
 impl Ledger {
     /// What happened so far.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, LedgerState> {
         self.0.lock().expect("no panic while it is held")
     }
 
     /// The requests that started the first try of each unit.
-    pub fn starts(&self) -> BTreeMap<String, Sent> {
+    pub fn starts(&self) -> BTreeMap<String, StartEntry> {
         let mut starts = BTreeMap::new();
         for sent in &self.state().sent {
             starts.entry(sent.unit.clone()).or_insert_with(|| sent.clone());
@@ -73,16 +73,16 @@ impl Ledger {
 }
 
 /// Counts something as active for as long as it lives.
-pub(super) struct Active(std::sync::Arc<Ledger>);
+pub(super) struct ActiveGuard(std::sync::Arc<Ledger>);
 
-impl Active {
+impl ActiveGuard {
     pub(super) fn new(ledger: &std::sync::Arc<Ledger>) -> Self {
         ledger.state().active += 1;
         Self(std::sync::Arc::clone(ledger))
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveGuard {
     fn drop(&mut self) {
         self.0.state().active -= 1;
     }

@@ -5,37 +5,39 @@
 //! from the scenario and its seed alone, so that a failing case fails again. Faults are put in by hooks on the numbered
 //! writes of the [`Table`], and by the plans of [`Queue`] and [`Outside`].
 
-pub mod crowd;
+mod executor;
+mod faults;
 pub mod fleet;
 mod functions;
 mod gate;
 mod ledger;
-mod mishaps;
+pub mod many_targets;
 mod operations;
-mod outside;
 mod queue;
 mod random;
 mod relay;
 mod runtime;
 mod scenario;
+mod servers;
 mod settings;
+mod simulation;
 mod table;
 mod turns;
-mod work;
-mod world;
 
-pub use functions::{Died, Functions};
-pub use gate::{Access, Gate};
-pub use ledger::{Finished, Ledger, Sent};
-pub use mishaps::{Mishap, Mishaps, Spared};
-pub use outside::{Outside, Platform};
-pub use queue::{Queue, QueueFaults};
-pub use random::Random;
-pub use relay::Relay;
-pub use runtime::{Clock, Runtime, Task, TaskId};
-pub use scenario::{Fate, Kind, Makes, Scenario, SetupUnit, Stage, UndoUnit, scenarios};
+pub use executor::CallbackFaults;
+pub use faults::{ExcludedFaults, FaultInjector, FaultKind};
+pub use functions::{InvocationFailure, SimFunctions};
+pub use gate::{TableAccess, TableGate};
+pub use ledger::{FinishEntry, Ledger, StartEntry};
+pub use queue::{QueueFaults, ScenarioQueue};
+pub use random::SimRandom;
+pub use relay::ScenarioRelay;
+pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId};
+pub use scenario::{
+    AttemptFate, Scenario, ScenarioAction, ScenarioEffect, SetupHook, SetupUnit, UndoUnit, scenarios,
+};
+pub use servers::{ScenarioPlatform, ScenarioServer};
 pub use settings::settings;
-pub use table::{Blow, Hook, Side, Table};
-pub use turns::Turns;
-pub use work::CallbackFaults;
-pub use world::{End, Faults, World};
+pub use simulation::{ScenarioEnd, ScenarioFaults, ScenarioSimulation};
+pub use table::{SimTable, WriteFate, WriteHook, WriteSide};
+pub use turns::TableTurns;

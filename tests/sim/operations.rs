@@ -4,39 +4,40 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Condition, Epoch, Head, Patch, RunPhase, Shard, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, HeadState, Patch, PatchCondition, RunPhase, Shard, Timestamp, Unit};
 use ebb_store::{
-    Due, Expiry, ListPage, ListTargets, Mark, Marks, MoveTarget, Note, NoteExpiry, NoteRecord, Objects,
-    OpenObject, PatchRun, Patched, Plans, PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords,
-    ReadRun, ReadTarget, RunHead, Stored, TargetHead, TargetList, Tombstone, Transition, WritePlugins,
+    AttemptUpdate, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage, ListTargets, MoveTarget,
+    ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry,
+    PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead,
+    TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
 };
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
+use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 
-use super::Table;
+use super::SimTable;
 
 #[async_trait]
-impl ReadRun for Table {
-    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
+impl ReadRun for SimTable {
+    async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
         self.read(|state| state.heads.get(run).map(|heads| heads.values().cloned().collect()))
             .await
             .map(Option::unwrap_or_default)
     }
 
-    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
+    async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.read(|state| state.heads.get(run)?.get(&Shard::ROOT).cloned()).await
     }
 }
 
 #[async_trait]
-impl PatchRun for Table {
-    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched> {
+impl PatchRun for SimTable {
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         self.write("UpdateItem", |state| {
             let heads = state.heads.entry(run.clone()).or_default();
             let seen = heads.get(&patch.shard).cloned();
             let epoch = patch.conditions.iter().find_map(|condition| match condition {
-                Condition::EpochIs(epoch) => Some(*epoch),
+                PatchCondition::EpochIs(epoch) => Some(*epoch),
                 _ => None,
             });
             // As in the table: no patch makes a root.
@@ -47,12 +48,12 @@ impl PatchRun for Table {
             let refused = if after.is_some() { "" } else { "REFUSED" };
             let what = move || format!("{run} {patch:?} {refused}");
             let patched = match after {
-                None => Patched::Refused(seen),
+                None => PatchResult::ConditionFailed(seen),
                 Some(head) => {
                     let facts = seen.and_then(|seen| seen.facts);
                     let written = RunHead { shard: patch.shard, head, facts };
                     heads.insert(patch.shard, written.clone());
-                    Patched::Written(written)
+                    PatchResult::Written(written)
                 }
             };
             (patched, what)
@@ -62,10 +63,10 @@ impl PatchRun for Table {
 }
 
 fn records_of(
-    state: &super::table::State,
+    state: &super::table::TableState,
     run: &RunId,
     wanted: impl Fn(Unit) -> bool,
-) -> Vec<(Unit, Attempt, Record)> {
+) -> Vec<(Unit, Attempt, AttemptRecord)> {
     let from = (run.clone(), Unit(0), Attempt(0));
     let of_run = state.records.range(from..).take_while(|((of, _, _), _)| of == run);
     let of_run = of_run.filter(|((_, unit, _), _)| wanted(*unit));
@@ -73,17 +74,21 @@ fn records_of(
 }
 
 #[async_trait]
-impl ReadRecords for Table {
-    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+impl ReadRecords for SimTable {
+    async fn read_records(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await
     }
 
-    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.read(|state| {
             let mut records = records_of(state, run, |_| true);
             for (_, _, record) in &mut records {
                 for result in record.result.iter_mut().chain(&mut record.others) {
-                    result.outputs = Kept::Nothing;
+                    result.outputs = OutputStorage::Nothing;
                     result.evidence = None;
                 }
             }
@@ -92,7 +97,11 @@ impl ReadRecords for Table {
         .await
     }
 
-    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
+    async fn read_accepted(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         self.read(|state| {
             let from = (run.clone(), Unit(0), Attempt(0));
             let of_run = state.accepted.range(from..).take_while(|((of, _, _), _)| of == run);
@@ -102,43 +111,49 @@ impl ReadRecords for Table {
         .await
     }
 
-    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.read(|state| records_of(state, run, |_| true)).await
     }
 }
 
 #[async_trait]
-impl NoteRecord for Table {
-    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
+impl UpdateAttemptRecord for SimTable {
+    async fn update_attempt(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        note: &AttemptUpdate,
+    ) -> StoreResult<AttemptRecord> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
             let before = record.clone();
             if record.result.is_none() {
                 match note {
-                    Note::Started(at) => record.started = record.started.or(Some(at.0)),
-                    Note::Accepted(at) => {
+                    AttemptUpdate::Started(at) => record.started = record.started.or(Some(at.0)),
+                    AttemptUpdate::Accepted(at) => {
                         record.accepted = record.accepted.or(Some(at.0));
                         record.again = None;
                         record.leased = None;
                     }
-                    Note::Again(at) => {
+                    AttemptUpdate::DispatchAgain(at) => {
                         record.again = Some(at.0);
                         record.leased = None;
                     }
-                    Note::Posted(at) => record.posted = record.posted.or(Some(at.0)),
-                    Note::Leased(until) => record.leased = Some(until.0),
-                    Note::PutOff(at) => {
+                    AttemptUpdate::Posted(at) => record.posted = record.posted.or(Some(at.0)),
+                    AttemptUpdate::Leased(until) => record.leased = Some(until.0),
+                    AttemptUpdate::Postponed(at) => {
                         record.again = Some(at.0);
                         record.started = None;
                         record.leased = None;
                     }
-                    Note::Beat(at, progress) => {
+                    AttemptUpdate::Heartbeat(at, progress) => {
                         record.beat = Some(at.0);
                         record.progress = progress.clone().or(record.progress.take());
                     }
-                    Note::Refused(reason) => {
+                    AttemptUpdate::Refused(reason) => {
                         let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
-                        record.refused = Some(Refused { count, reason: reason.clone() });
+                        record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
                     }
                 }
             }
@@ -147,13 +162,13 @@ impl NoteRecord for Table {
         .await
     }
 
-    async fn note_accepted(
+    async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
         tries: &[(Unit, Attempt)],
         at: Timestamp,
-    ) -> Stored<()> {
+    ) -> StoreResult<()> {
         self.write("UpdateItem", |state| {
             for &(unit, attempt) in tries {
                 assert_eq!(Shard::of(unit).0, shard, "one write changes one item");
@@ -166,28 +181,34 @@ impl NoteRecord for Table {
 }
 
 #[async_trait]
-impl PutResult for Table {
-    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
+impl PutAttemptResult for SimTable {
+    async fn put_result(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        result: &AttemptResult,
+    ) -> StoreResult<PutOutcome> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
-            let is_success = |result: &&TryResult| result.verdict == Verdict::Succeeded;
+            let is_success = |result: &&AttemptResult| result.verdict == AttemptOutcome::Succeeded;
             let put = match record.result.clone() {
                 None => {
                     record.result = Some(result.clone());
-                    Put::First
+                    PutOutcome::Created
                 }
-                Some(first) if first.digest == result.digest => Put::Repeated(first),
+                Some(first) if first.digest == result.digest => PutOutcome::Duplicate(first),
                 Some(first) => {
                     let known = record.others.iter().any(|other| other.digest == result.digest);
                     let kept = record.others.iter().chain([&first]).filter(is_success).count();
                     if known {
-                        Put::Second(first)
+                        PutOutcome::Conflict(first)
                     } else if is_success(&result) && kept >= limits::DISTINCT_RESULTS {
                         record.excess += 1;
-                        Put::Excess(first)
+                        PutOutcome::Excess(first)
                     } else {
                         record.others.push(result.clone());
-                        Put::Second(first)
+                        PutOutcome::Conflict(first)
                     }
                 }
             };
@@ -197,32 +218,36 @@ impl PutResult for Table {
         .await
     }
 
-    async fn note_outputs(&self, run: &RunId) -> Stored<()> {
+    async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
         // Nothing but a removal reads it.
         self.write("PutItem", |_| ((), || format!("{run} may have outputs in the bucket"))).await
     }
 }
 
 #[async_trait]
-impl ReadTarget for Table {
-    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
+impl ReadTarget for SimTable {
+    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
         let key = (kind.to_owned(), name.to_owned());
         self.read(|state| state.targets.get(&key).cloned()).await
     }
 
-    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>> {
+    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>> {
         self.read(|state| state.tombstones.get(uid).copied()).await
     }
 }
 
-impl Table {
+impl SimTable {
     /// Moves a target, and keeps the plan of a life with it.
-    async fn transact(&self, transition: &Transition, plan: Option<(&str, &[u8])>) -> Stored<bool> {
+    async fn transact(
+        &self,
+        transition: &TargetTransition,
+        plan: Option<(&str, &[u8])>,
+    ) -> StoreResult<bool> {
         self.write("TransactWriteItems", |state| {
             let target = &transition.target;
             let key = (target.kind.clone(), target.name.clone());
             let seen = state.targets.get(&key).map(|target| target.version);
-            let written = seen == transition.seen;
+            let written = seen == transition.expected_version;
             if written {
                 state.targets.insert(key, target.clone());
                 if let Some((life, json)) = plan {
@@ -232,7 +257,7 @@ impl Table {
                     state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
                 }
                 if let Some(new) = &transition.run {
-                    let mut head = Head::new(Epoch::FIRST);
+                    let mut head = HeadState::new(Epoch::FIRST);
                     head.due = Some(new.due);
                     let root = RunHead { shard: Shard::ROOT, head, facts: Some(new.facts.clone()) };
                     state.heads.entry(new.id.clone()).or_default().entry(Shard::ROOT).or_insert(root);
@@ -250,16 +275,21 @@ impl Table {
 }
 
 #[async_trait]
-impl MoveTarget for Table {
-    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+impl MoveTarget for SimTable {
+    async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         self.transact(transition, None).await
     }
 
-    async fn begin_life(&self, transition: &Transition, life: &str, plan: &[u8]) -> Stored<bool> {
+    async fn begin_instance(
+        &self,
+        transition: &TargetTransition,
+        life: &str,
+        plan: &[u8],
+    ) -> StoreResult<bool> {
         self.transact(transition, Some((life, plan))).await
     }
 
-    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
         self.write("PutItem", |state| {
             state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
             ((), move || format!("tombstone {}", tombstone.uid))
@@ -269,8 +299,8 @@ impl MoveTarget for Table {
 }
 
 #[async_trait]
-impl Marks for Table {
-    async fn mark(&self, what: Mark, now: Timestamp) -> Stored<()> {
+impl HealthMarks for SimTable {
+    async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
         self.write("PutItem", |state| {
             state.marks.insert(what, now);
             ((), move || format!("mark {what:?}"))
@@ -278,18 +308,18 @@ impl Marks for Table {
         .await
     }
 
-    async fn marked(&self, what: Mark) -> Stored<Option<Timestamp>> {
+    async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
         self.read(|state| state.marks.get(&what).copied()).await
     }
 }
 
 #[async_trait]
-impl QueryDue for Table {
-    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
+impl QueryDue for SimTable {
+    async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let fresh = self.read(due).await?;
         let indexed = {
             let mut indexed = self.indexed.lock().expect("no panic while it is held");
-            if !self.strikes(super::Mishap::IndexLags) {
+            if !self.should_inject(super::FaultKind::IndexLags) {
                 *indexed = fresh;
             }
             indexed.clone()
@@ -301,23 +331,23 @@ impl QueryDue for Table {
 }
 
 /// All that is due some time, in order.
-fn due(state: &super::table::State) -> Vec<(Timestamp, Due)> {
+fn due(state: &super::table::TableState) -> Vec<(Timestamp, DueItem)> {
     let roots = state.heads.iter().filter_map(|(run, heads)| {
         let due = heads.get(&Shard::ROOT)?.head.due?;
-        Some((due, Due::Run(run.clone())))
+        Some((due, DueItem::Run(run.clone())))
     });
     let targets = state
         .targets
         .values()
-        .filter_map(|target| Some((target.due?, Due::Target(target.kind.clone(), target.name.clone()))));
+        .filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
     let mut found: Vec<_> = roots.chain(targets).collect();
     found.sort();
     found
 }
 
 #[async_trait]
-impl Plans for Table {
-    async fn restore_plan(&self, life: &str, json: &[u8]) -> Stored<()> {
+impl PlanStore for SimTable {
+    async fn restore_plan(&self, life: &str, json: &[u8]) -> StoreResult<()> {
         self.write("PutItem", |state| {
             state.plans.insert(life.to_owned(), json.to_vec());
             ((), || "plan".to_owned())
@@ -325,34 +355,34 @@ impl Plans for Table {
         .await
     }
 
-    async fn get_plan(&self, life: &str) -> Stored<Option<Vec<u8>>> {
+    async fn get_plan(&self, life: &str) -> StoreResult<Option<Vec<u8>>> {
         self.read(|state| state.plans.get(life).cloned()).await
     }
 }
 
 #[async_trait]
-impl ReadPlugins for Table {
-    async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>> {
+impl ReadPlugins for SimTable {
+    async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
         let key = (name.to_owned(), version.to_owned());
         self.read(|state| state.plugins.get(&key).cloned()).await
     }
 
-    async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>> {
+    async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
         let named = |plugin: &&PluginItem| plugin.name == name;
         self.read(|state| state.plugins.values().filter(named).cloned().collect()).await
     }
 
-    async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
+    async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
         let listed = |plugin: &&PluginItem| plugin.withdrawn.is_none();
         self.read(|state| state.plugins.values().filter(listed).cloned().collect()).await
     }
 }
 
 #[async_trait]
-impl NoteExpiry for Table {
-    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
+impl PutExpiry for SimTable {
+    async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.write("PutItem", |state| {
-            let life = ebb_wire::id::life(&expiry.kind, &expiry.name, &expiry.uid);
+            let life = ebb_wire::id::instance_key(&expiry.kind, &expiry.name, &expiry.uid);
             let what = format!("{life} expires {:?}", expiry.due);
             state.expiries.insert(life, expiry.clone());
             ((), || what)
@@ -362,8 +392,8 @@ impl NoteExpiry for Table {
 }
 
 #[async_trait]
-impl WritePlugins for Table {
-    async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool> {
+impl WritePlugins for SimTable {
+    async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
         self.write("PutItem", |state| {
             let key = (plugin.name.clone(), plugin.version.clone());
             let same = |known: &PluginItem| known.withdrawn.is_some() && known.digest == plugin.digest;
@@ -376,7 +406,7 @@ impl WritePlugins for Table {
         .await
     }
 
-    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool> {
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
         let key = (name.to_owned(), version.to_owned());
         self.write("UpdateItem", |state| {
             let known = state.plugins.get_mut(&key);
@@ -388,14 +418,14 @@ impl WritePlugins for Table {
 }
 
 #[async_trait]
-impl ListTargets for Table {
+impl ListTargets for SimTable {
     async fn list_page(
         &self,
         list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<ListPage> {
+    ) -> StoreResult<ListPage> {
         self.read(|state| {
             let later = |key: &(String, String)| {
                 after.is_none_or(|(kind, name)| (key.0.as_str(), key.1.as_str()) > (kind, name))
@@ -413,8 +443,8 @@ impl ListTargets for Table {
 }
 
 #[async_trait]
-impl Objects for Table {
-    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+impl ObjectStore for SimTable {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         self.write("PutObject", |state| {
             state.objects.insert(key.to_owned(), bytes.clone());
             ((), move || key.to_owned())
@@ -422,13 +452,13 @@ impl Objects for Table {
         .await
     }
 
-    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
         let found = self.read(|state| state.objects.get(key).cloned()).await?;
         Ok(found.map(|bytes| OpenObject::new(Some(bytes.len()), async move { Ok(bytes) })))
     }
 }
 
-impl Table {
+impl SimTable {
     /// For how many milliseconds the most urgent thing is due.
     pub fn overdue(&self) -> u64 {
         let first = due(&self.state()).first().map(|(at, _)| *at);
@@ -436,7 +466,7 @@ impl Table {
     }
 
     /// Returns what has been due since `at` or longer, with since when, and whether the index named it when it was asked last.
-    pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, Due), bool> {
+    pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, DueItem), bool> {
         let indexed = self.indexed.lock().expect("no panic while it is held").clone();
         let due = due(&self.state()).into_iter().filter(|(due, _)| *due <= at);
         due.map(|one| (one.clone(), indexed.contains(&one))).collect()

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_flow::ports::Message;
+use ebb_flow::ports::QueueMessage;
 
-use super::{Functions, Random, Runtime};
+use super::{SimFunctions, SimRandom, SimRuntime};
 
 /// What goes wrong with messages, in percent of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,10 +19,10 @@ pub struct QueueFaults {
 }
 
 /// A queue.
-pub struct Queue {
-    runtime: Runtime,
-    functions: Arc<Functions>,
-    random: Random,
+pub struct ScenarioQueue {
+    runtime: SimRuntime,
+    functions: Arc<SimFunctions>,
+    random: SimRandom,
     faults: QueueFaults,
     sent: Mutex<Vec<(u64, String)>>,
 }
@@ -33,10 +33,10 @@ const LONGEST: Duration = Duration::from_secs(900);
 const AGAIN_MS: u64 = 30_000;
 const DELIVERIES: usize = 3;
 
-impl Queue {
+impl ScenarioQueue {
     /// A queue that delivers to `functions`.
-    pub fn new(runtime: Runtime, functions: Arc<Functions>, seed: u64, faults: QueueFaults) -> Self {
-        Self { runtime, functions, random: Random::new(seed), faults, sent: Mutex::default() }
+    pub fn new(runtime: SimRuntime, functions: Arc<SimFunctions>, seed: u64, faults: QueueFaults) -> Self {
+        Self { runtime, functions, random: SimRandom::new(seed), faults, sent: Mutex::default() }
     }
 
     /// What was sent, with the time.
@@ -44,7 +44,7 @@ impl Queue {
         self.sent.lock().expect("no panic while it is held").clone()
     }
 
-    fn deliver(&self, message: Message, millis: u64) {
+    fn deliver(&self, message: QueueMessage, millis: u64) {
         let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
         self.runtime.spawn(async move {
             runtime.sleep(millis).await;
@@ -59,8 +59,8 @@ impl Queue {
 }
 
 #[async_trait]
-impl ebb_flow::ports::Queue for Queue {
-    async fn send(&self, message: Message, delay: Duration) {
+impl ebb_flow::ports::MessageQueue for ScenarioQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
         assert!(delay <= LONGEST, "the queue takes delays up to 15 minutes: {delay:?} for {message:?}");
         let millis = u64::try_from(delay.as_millis()).expect("at most 15 minutes");
         {
@@ -76,7 +76,7 @@ impl ebb_flow::ports::Queue for Queue {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.send(Message::Mark, Duration::ZERO).await;
+        self.send(QueueMessage::Mark, Duration::ZERO).await;
         Ok(())
     }
 }

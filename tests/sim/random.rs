@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 
 /// A stream of numbers that is the same for the same seed (SplitMix64).
-pub struct Random(Mutex<u64>);
+pub struct SimRandom(Mutex<u64>);
 
-impl Random {
+impl SimRandom {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-impl ebb_flow::ports::Random for Random {
+impl ebb_flow::ports::RandomSource for SimRandom {
     fn next(&self) -> u64 {
         self.bits()
     }

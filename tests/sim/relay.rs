@@ -8,48 +8,53 @@ use async_trait::async_trait;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::ports::RelayError;
 use ebb_wire::callback::Callback;
-use ebb_wire::relay::{Destination, Ensure, WorkName, WorkState};
-use ebb_wire::value::Value;
+use ebb_wire::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
+use ebb_wire::value::UnitValue;
 
-use super::work::{Work, callback_of};
-use super::{Random, TaskId};
+use super::executor::{ScenarioExecutor, callback_of};
+use super::{SimRandom, SimTaskId};
 
 /// A cluster whose relay gives no answer.
-pub(super) const SILENT: &str = "silent";
+pub(super) const UNREACHABLE: &str = "silent";
 /// How long an answer of that one is waited for.
 const HANGS_MS: u64 = 15_000;
 
-enum Stand {
+enum ScenarioTaskState {
     /// And when its turn comes.
-    Running(TaskId, Timestamp),
-    Waiting(Box<Ensure>),
-    Ended(Box<Callback>, Destination),
+    Running(SimTaskId, Timestamp),
+    Waiting(Box<EnsureTask>),
+    Ended(Box<Callback>, CallbackEndpoint),
     Tombstoned,
 }
 
 /// A relay. Clones are the same one.
 #[derive(Clone)]
-pub struct Relay {
-    work: Arc<Work>,
-    known: Arc<Mutex<Known>>,
-    random: Arc<Random>,
+pub struct ScenarioRelay {
+    executor: Arc<ScenarioExecutor>,
+    known: Arc<Mutex<ScenarioRelayState>>,
+    random: Arc<SimRandom>,
     unreachable: u8,
-    turn_ms: u64,
+    slot_wait_ms: u64,
     slots: usize,
 }
 
 #[derive(Default)]
-struct Known {
-    stands: BTreeMap<WorkName, Stand>,
-    queue: VecDeque<WorkName>,
+struct ScenarioRelayState {
+    tasks: BTreeMap<TaskId, ScenarioTaskState>,
+    queue: VecDeque<TaskId>,
     running: usize,
 }
 
-impl Relay {
+impl ScenarioRelay {
     /// `unreachable` percent of requests get no answer; work waits for its turn for `turn_ms`, and for one of `slots`.
-    pub(super) fn new(work: Arc<Work>, unreachable: u8, turn_ms: u64, slots: usize) -> Self {
-        let random = Arc::new(Random::new(work.scenario.seed ^ 0x4e1a));
-        Self { work, known: Arc::default(), random, unreachable, turn_ms, slots }
+    pub(super) fn new(
+        executor: Arc<ScenarioExecutor>,
+        unreachable: u8,
+        slot_wait_ms: u64,
+        slots: usize,
+    ) -> Self {
+        let random = Arc::new(SimRandom::new(executor.scenario.seed ^ 0x4e1a));
+        Self { executor, known: Arc::default(), random, unreachable, slot_wait_ms, slots }
     }
 
     /// How many works wait for a slot.
@@ -57,20 +62,20 @@ impl Relay {
         self.known().queue.len()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, ScenarioRelayState> {
         self.known.lock().expect("no panic while it is held")
     }
 
-    fn running(&self, turn: Timestamp) -> WorkState {
-        match self.work.runtime.now() < turn {
-            true => WorkState::Waiting { before: 0 },
-            false => WorkState::running(""),
+    fn running(&self, turn: Timestamp) -> TaskState {
+        match self.executor.runtime.now() < turn {
+            true => TaskState::Waiting { before: 0 },
+            false => TaskState::running(""),
         }
     }
 
     async fn answers(&self, cluster: Option<&str>) -> Result<(), RelayError> {
-        if cluster == Some(SILENT) {
-            self.work.runtime.sleep(HANGS_MS).await;
+        if cluster == Some(UNREACHABLE) {
+            self.executor.runtime.sleep(HANGS_MS).await;
             return Err(RelayError::Unreachable("it is silent".to_owned()));
         }
         if self.random.in_percent(self.unreachable) {
@@ -80,141 +85,141 @@ impl Relay {
     }
 
     /// Begins the works at the front of the queue, as many as there are slots.
-    fn hand_out(&self, known: &mut Known) {
+    fn hand_out(&self, known: &mut ScenarioRelayState) {
         while known.running < self.slots
             && let Some(name) = known.queue.pop_front()
         {
-            if let Some(Stand::Waiting(request)) = known.stands.remove(&name) {
+            if let Some(ScenarioTaskState::Waiting(request)) = known.tasks.remove(&name) {
                 known.running += 1;
                 let task = self.begin(&request);
-                let turn = self.work.runtime.now().plus(Millis(self.turn_ms));
-                known.stands.insert(name, Stand::Running(task, turn));
+                let turn = self.executor.runtime.now().plus(Millis(self.slot_wait_ms));
+                known.tasks.insert(name, ScenarioTaskState::Running(task, turn));
             }
         }
     }
 
-    fn begin(&self, request: &Ensure) -> TaskId {
+    fn begin(&self, request: &EnsureTask) -> SimTaskId {
         let (inputs, unit) = (inputs(request), unit(request));
         let attempt = request.name.attempt;
-        self.work.note_sent(&unit, attempt, &inputs, true);
+        self.executor.note_sent(&unit, attempt, &inputs, true);
         let own = self.clone();
         let (name, to) = (request.name.clone(), request.callback.clone());
-        let task = self.work.runtime.spawn(async move {
-            if own.turn_ms > 0 {
-                own.work.runtime.sleep(own.turn_ms).await;
+        let task = self.executor.runtime.spawn(async move {
+            if own.slot_wait_ms > 0 {
+                own.executor.runtime.sleep(own.slot_wait_ms).await;
             }
-            let result = own.work.perform(unit, attempt, inputs).await;
+            let result = own.executor.execute(unit, attempt, inputs).await;
             let callback = callback_of(&result);
             {
                 let mut known = own.known();
-                known.stands.insert(name, Stand::Ended(Box::new(callback.clone()), to.clone()));
+                known.tasks.insert(name, ScenarioTaskState::Ended(Box::new(callback.clone()), to.clone()));
                 known.running -= 1;
                 own.hand_out(&mut known);
             }
-            own.work.call_back(to.token, callback).await;
+            own.executor.call_back(to.token, callback).await;
         });
         task.id
     }
 
     /// Kills what runs of `name`, and keeps it from ever running.
-    fn tombstone(&self, known: &mut Known, name: &WorkName) {
+    fn tombstone(&self, known: &mut ScenarioRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
-        let before = known.stands.insert(name.clone(), Stand::Tombstoned);
-        if let Some(Stand::Running(task, _)) = before {
-            self.work.runtime.kill(task);
+        let before = known.tasks.insert(name.clone(), ScenarioTaskState::Tombstoned);
+        if let Some(ScenarioTaskState::Running(task, _)) = before {
+            self.executor.runtime.kill(task);
             known.running -= 1;
             self.hand_out(known);
         }
     }
 
-    fn state(&self, known: &Known, name: &WorkName) -> WorkState {
-        match known.stands.get(name) {
-            None => WorkState::Unknown,
-            Some(Stand::Running(_, turn)) => self.running(*turn),
-            Some(Stand::Waiting(_)) => {
+    fn state(&self, known: &ScenarioRelayState, name: &TaskId) -> TaskState {
+        match known.tasks.get(name) {
+            None => TaskState::Unknown,
+            Some(ScenarioTaskState::Running(_, turn)) => self.running(*turn),
+            Some(ScenarioTaskState::Waiting(_)) => {
                 let before = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
-                WorkState::Waiting { before }
+                TaskState::Waiting { before }
             }
-            Some(Stand::Ended(callback, _)) => WorkState::Ended(callback.clone()),
-            Some(Stand::Tombstoned) => WorkState::Tombstoned,
+            Some(ScenarioTaskState::Ended(callback, _)) => TaskState::Ended(callback.clone()),
+            Some(ScenarioTaskState::Tombstoned) => TaskState::Tombstoned,
         }
     }
 }
 
-fn unit(request: &Ensure) -> String {
+fn unit(request: &EnsureTask) -> String {
     let script = request.script().expect("only scripts are sent here");
     let unit = script.env.iter().find(|(name, _)| name == "EBB_UNIT");
     unit.map(|(_, unit)| unit.clone()).unwrap_or_default()
 }
 
-fn inputs(request: &Ensure) -> BTreeMap<String, String> {
+fn inputs(request: &EnsureTask) -> BTreeMap<String, String> {
     let script = request.script().expect("only scripts are sent here");
     let values = script.inputs.iter().filter_map(|input| match &input.value {
-        Some(Value::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
+        Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
         _ => None,
     });
     values.collect()
 }
 
 #[async_trait]
-impl ebb_flow::ports::Relay for Relay {
-    async fn ensure(&self, cluster: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
+impl ebb_flow::ports::RelayClient for ScenarioRelay {
+    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         self.answers(cluster).await?;
         let mut known = self.known();
         for attempt in 1..request.name.attempt {
-            let name = WorkName { unit: request.name.unit.clone(), attempt };
-            if !matches!(known.stands.get(&name), Some(Stand::Ended(..))) {
+            let name = TaskId { unit: request.name.unit.clone(), attempt };
+            if !matches!(known.tasks.get(&name), Some(ScenarioTaskState::Ended(..))) {
                 self.tombstone(&mut known, &name);
             }
         }
         let name = request.name.clone();
-        if !known.stands.contains_key(&name) {
-            known.stands.insert(name.clone(), Stand::Waiting(Box::new(request)));
+        if !known.tasks.contains_key(&name) {
+            known.tasks.insert(name.clone(), ScenarioTaskState::Waiting(Box::new(request)));
             known.queue.push_back(name.clone());
             self.hand_out(&mut known);
             // It is told that it waits for its time when it is asked for again.
             return Ok(match self.state(&known, &name) {
-                WorkState::Waiting { .. } if self.turn_ms > 0 => WorkState::running(""),
+                TaskState::Waiting { .. } if self.slot_wait_ms > 0 => TaskState::running(""),
                 state => state,
             });
         }
-        if let Some(Stand::Ended(callback, to)) = known.stands.get(&name) {
-            let work = Arc::clone(&self.work);
-            self.work.runtime.spawn(work.call_back(to.token.clone(), callback.as_ref().clone()));
+        if let Some(ScenarioTaskState::Ended(callback, to)) = known.tasks.get(&name) {
+            let work = Arc::clone(&self.executor);
+            self.executor.runtime.spawn(work.call_back(to.token.clone(), callback.as_ref().clone()));
         }
-        self.work.note_sent(&unit(&request), request.name.attempt, &inputs(&request), false);
+        self.executor.note_sent(&unit(&request), request.name.attempt, &inputs(&request), false);
         Ok(self.state(&known, &name))
     }
 
     async fn cancel(
         &self,
         cluster: Option<&str>,
-        name: &WorkName,
+        name: &TaskId,
         _: Duration,
-    ) -> Result<WorkState, RelayError> {
+    ) -> Result<TaskState, RelayError> {
         self.answers(cluster).await?;
         let mut known = self.known();
-        if !matches!(known.stands.get(name), Some(Stand::Ended(..))) {
+        if !matches!(known.tasks.get(name), Some(ScenarioTaskState::Ended(..))) {
             self.tombstone(&mut known, name);
         }
         Ok(self.state(&known, name))
     }
 
-    async fn dequeue(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+    async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.answers(cluster).await?;
         let mut known = self.known();
-        if matches!(known.stands.get(name), None | Some(Stand::Waiting(_))) {
+        if matches!(known.tasks.get(name), None | Some(ScenarioTaskState::Waiting(_))) {
             self.tombstone(&mut known, name);
         }
         Ok(self.state(&known, name))
     }
 
-    async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.answers(cluster).await?;
         Ok(self.state(&self.known(), name))
     }
 
-    async fn acknowledge(&self, cluster: Option<&str>, _: &WorkName) -> Result<(), RelayError> {
+    async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
         self.answers(cluster).await
     }
 

@@ -14,32 +14,32 @@ const BEGIN: u64 = 1_700_000_000_000;
 
 /// Names a task; later ones have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TaskId(pub u64);
+pub struct SimTaskId(pub u64);
 
-type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+type SimFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Default)]
-struct Inner {
+struct RuntimeState {
     now: AtomicU64,
     current: AtomicU64,
     next: AtomicU64,
     steps: AtomicU64,
-    jobs: Mutex<BTreeMap<TaskId, Job>>,
-    killed: Mutex<Vec<TaskId>>,
-    ready: Mutex<VecDeque<TaskId>>,
+    jobs: Mutex<BTreeMap<SimTaskId, SimFuture>>,
+    killed: Mutex<Vec<SimTaskId>>,
+    ready: Mutex<VecDeque<SimTaskId>>,
     timers: Mutex<BTreeMap<(u64, u64), Waker>>,
 }
 
 /// The tasks and the time of a world.
 #[derive(Clone, Default)]
-pub struct Runtime(Arc<Inner>);
+pub struct SimRuntime(Arc<RuntimeState>);
 
-struct Alarm {
-    inner: Arc<Inner>,
-    task: TaskId,
+struct TaskWaker {
+    inner: Arc<RuntimeState>,
+    task: SimTaskId,
 }
 
-impl Wake for Alarm {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         lock(&self.inner.ready).push_back(self.task);
     }
@@ -50,7 +50,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic while it is held")
 }
 
-impl Runtime {
+impl SimRuntime {
     /// Milliseconds since the world began.
     pub fn elapsed(&self) -> u64 {
         self.0.now.load(Ordering::Relaxed)
@@ -62,13 +62,13 @@ impl Runtime {
     }
 
     /// The task that runs.
-    pub fn current(&self) -> TaskId {
-        TaskId(self.0.current.load(Ordering::Relaxed))
+    pub fn current(&self) -> SimTaskId {
+        SimTaskId(self.0.current.load(Ordering::Relaxed))
     }
 
     /// The task that was begun last.
-    pub fn newest(&self) -> TaskId {
-        TaskId(self.0.next.load(Ordering::Relaxed))
+    pub fn newest(&self) -> SimTaskId {
+        SimTaskId(self.0.next.load(Ordering::Relaxed))
     }
 
     /// Waits until one of both is over; the other one is dropped.
@@ -82,7 +82,7 @@ impl Runtime {
     }
 
     /// Waits for a task; kills it if it takes longer than `millis`.
-    pub async fn within<T>(&self, task: Task<T>, millis: u64) -> Option<T> {
+    pub async fn within<T>(&self, task: SimTask<T>, millis: u64) -> Option<T> {
         let (mut task, mut sleep) = (task, self.sleep(millis));
         let over = std::future::poll_fn(|context| {
             if let Poll::Ready(value) = Pin::new(&mut task).poll(context) {
@@ -98,10 +98,10 @@ impl Runtime {
     }
 
     /// Begins a task.
-    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Task<T> {
-        let id = TaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);
-        let result = Arc::new(Mutex::new(Outcome { value: None, over: false, waiting: None }));
-        let end = End(Arc::clone(&result));
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> SimTask<T> {
+        let id = SimTaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let result = Arc::new(Mutex::new(TaskCell { value: None, over: false, waiting: None }));
+        let end = CompletionGuard(Arc::clone(&result));
         let job = Box::pin(async move {
             let value = work.await;
             lock(&end.0).value = Some(value);
@@ -109,11 +109,11 @@ impl Runtime {
         });
         lock(&self.0.jobs).insert(id, job);
         lock(&self.0.ready).push_back(id);
-        Task { id, result }
+        SimTask { id, result }
     }
 
     /// Ends a task where it stands, as a crash does. The task that runs is ended at its next wait.
-    pub fn kill(&self, task: TaskId) {
+    pub fn kill(&self, task: SimTaskId) {
         // Dropped outside of the lock: its end wakes others.
         let job = lock(&self.0.jobs).remove(&task);
         if job.is_none() {
@@ -130,8 +130,8 @@ impl Runtime {
     }
 
     /// Waits.
-    pub fn sleep(&self, millis: u64) -> Sleep {
-        Sleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
+    pub fn sleep(&self, millis: u64) -> SimSleep {
+        SimSleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
     }
 
     /// Waits until no other task can move without time or somebody else's doing.
@@ -177,10 +177,10 @@ impl Runtime {
         lock(&self.0.timers).clear();
     }
 
-    fn poll(&self, task: TaskId) {
+    fn poll(&self, task: SimTaskId) {
         let Some(mut job) = lock(&self.0.jobs).remove(&task) else { return };
         self.0.current.store(task.0, Ordering::Relaxed);
-        let waker = Waker::from(Arc::new(Alarm { inner: Arc::clone(&self.0), task }));
+        let waker = Waker::from(Arc::new(TaskWaker { inner: Arc::clone(&self.0), task }));
         let polled = job.as_mut().poll(&mut Context::from_waker(&waker));
         let killed = {
             let mut killed = lock(&self.0.killed);
@@ -202,15 +202,15 @@ impl Runtime {
     }
 }
 
-struct Outcome<T> {
+struct TaskCell<T> {
     value: Option<T>,
     over: bool,
     waiting: Option<Waker>,
 }
 
-struct End<T>(Arc<Mutex<Outcome<T>>>);
+struct CompletionGuard<T>(Arc<Mutex<TaskCell<T>>>);
 
-impl<T> Drop for End<T> {
+impl<T> Drop for CompletionGuard<T> {
     fn drop(&mut self) {
         let mut outcome = lock(&self.0);
         outcome.over = true;
@@ -222,12 +222,12 @@ impl<T> Drop for End<T> {
 
 /// A task that was begun; waiting for it gives its value, or `None` if it was killed. It goes on without being waited
 /// for.
-pub struct Task<T> {
-    pub id: TaskId,
-    result: Arc<Mutex<Outcome<T>>>,
+pub struct SimTask<T> {
+    pub id: SimTaskId,
+    result: Arc<Mutex<TaskCell<T>>>,
 }
 
-impl<T> Future for Task<T> {
+impl<T> Future for SimTask<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
@@ -241,13 +241,13 @@ impl<T> Future for Task<T> {
 }
 
 /// Waits until a point in virtual time.
-pub struct Sleep {
-    inner: Arc<Inner>,
+pub struct SimSleep {
+    inner: Arc<RuntimeState>,
     until: u64,
     timer: Option<(u64, u64)>,
 }
 
-impl Future for Sleep {
+impl Future for SimSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -264,7 +264,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SimSleep {
     fn drop(&mut self) {
         if let Some(key) = self.timer {
             lock(&self.inner.timers).remove(&key);
@@ -273,9 +273,9 @@ impl Drop for Sleep {
 }
 
 /// The virtual clock as the functions see it.
-pub struct Clock(pub Runtime);
+pub struct SimClock(pub SimRuntime);
 
-impl ebb_flow::ports::Clock for Clock {
+impl ebb_flow::ports::Clock for SimClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 /// How a unit runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScenarioAction {
     Pod,
     /// A webhook that answers with its result.
     AtOnce,
@@ -16,7 +16,7 @@ pub enum Kind {
 
 /// In which event a setup unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum SetupHook {
     /// `preStart`.
     Pre,
     /// `postStart`.
@@ -25,7 +25,7 @@ pub enum Stage {
 
 /// How its tries end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum AttemptFate {
     /// The first so many fail, the others succeed.
     Fails(u32),
     Never,
@@ -35,35 +35,35 @@ pub enum Fate {
 
 /// What its tries make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Makes {
+pub enum ScenarioEffect {
     /// The same thing, half way through, whether the try then fails or not.
     Once,
     /// A new thing with each success.
-    PerTry,
+    PerAttempt,
 }
 
 /// A unit that takes away what another one made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoUnit {
-    pub kind: Kind,
+    pub kind: ScenarioAction,
     /// How long, in milliseconds.
     pub millis: u64,
-    pub fate: Fate,
+    pub fate: AttemptFate,
 }
 
 /// A unit of `preStart` or `postStart`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupUnit {
-    pub stage: Stage,
-    pub kind: Kind,
+    pub stage: SetupHook,
+    pub kind: ScenarioAction,
     /// How long a try takes, in milliseconds.
     pub millis: u64,
     /// Units whose output it reads; lower positions only.
     pub reads: Vec<usize>,
     /// Units of its event that it comes after without reading them; lower positions only.
     pub after: Vec<usize>,
-    pub fate: Fate,
-    pub makes: Makes,
+    pub fate: AttemptFate,
+    pub makes: ScenarioEffect,
     pub undo: UndoUnit,
 }
 
@@ -76,36 +76,37 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-pub(super) const TRIES: u32 = 3;
+pub(super) const ATTEMPTS: u32 = 3;
 
 /// A part of a scenario by its name.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum ScenarioUnit<'a> {
     Setup(&'a SetupUnit),
     Undo(usize, &'a UndoUnit),
 }
 
-impl Part<'_> {
-    pub(super) fn kind(self) -> Kind {
+impl ScenarioUnit<'_> {
+    pub(super) fn kind(self) -> ScenarioAction {
         match self {
-            Part::Setup(unit) => unit.kind,
-            Part::Undo(_, undo) => undo.kind,
+            ScenarioUnit::Setup(unit) => unit.kind,
+            ScenarioUnit::Undo(_, undo) => undo.kind,
         }
     }
 
     pub(super) fn millis(self) -> u64 {
         match self {
-            Part::Setup(unit) => unit.millis,
-            Part::Undo(_, undo) => undo.millis,
+            ScenarioUnit::Setup(unit) => unit.millis,
+            ScenarioUnit::Undo(_, undo) => undo.millis,
         }
     }
 
     pub(super) fn fails(self, attempt: u32) -> bool {
-        let (Part::Setup(SetupUnit { fate, .. }) | Part::Undo(_, UndoUnit { fate, .. })) = self;
+        let (ScenarioUnit::Setup(SetupUnit { fate, .. }) | ScenarioUnit::Undo(_, UndoUnit { fate, .. })) =
+            self;
         match fate {
-            Fate::Fails(first) => attempt <= *first,
-            Fate::Never => true,
-            Fate::Skipped => false,
+            AttemptFate::Fails(first) => attempt <= *first,
+            AttemptFate::Never => true,
+            AttemptFate::Skipped => false,
         }
     }
 }
@@ -113,16 +114,16 @@ impl Part<'_> {
 impl SetupUnit {
     /// A unit of `preStart` of this kind that succeeds after `millis`, reads `reads`, and whose undo is of the same
     /// kind.
-    pub fn plain(kind: Kind, millis: u64, reads: &[usize]) -> Self {
+    pub fn plain(kind: ScenarioAction, millis: u64, reads: &[usize]) -> Self {
         Self {
-            stage: Stage::Pre,
+            stage: SetupHook::Pre,
             kind,
             millis,
             reads: reads.to_vec(),
             after: vec![],
-            fate: Fate::Fails(0),
-            makes: Makes::Once,
-            undo: UndoUnit { kind, millis, fate: Fate::Fails(0) },
+            fate: AttemptFate::Fails(0),
+            makes: ScenarioEffect::Once,
+            undo: UndoUnit { kind, millis, fate: AttemptFate::Fails(0) },
         }
     }
 }
@@ -133,20 +134,20 @@ impl Scenario {
         Self { units, seed: 1 }
     }
 
-    pub(super) fn part(&self, name: &str) -> Option<Part<'_>> {
+    pub(super) fn unit(&self, name: &str) -> Option<ScenarioUnit<'_>> {
         let (letter, position) = name.split_at_checked(1)?;
         let position: usize = position.parse().ok()?;
         let unit = self.units.get(position)?;
         match letter {
-            "u" => Some(Part::Setup(unit)),
-            "x" => Some(Part::Undo(position, &unit.undo)),
+            "u" => Some(ScenarioUnit::Setup(unit)),
+            "x" => Some(ScenarioUnit::Undo(position, &unit.undo)),
             _ => None,
         }
     }
 
     /// How the unit of this name runs; `None`: there is none.
-    pub fn kind_of(&self, name: &str) -> Option<Kind> {
-        self.part(name).map(Part::kind)
+    pub fn kind_of(&self, name: &str) -> Option<ScenarioAction> {
+        self.unit(name).map(ScenarioUnit::kind)
     }
 
     /// What a unit waits for within its own event.
@@ -169,15 +170,15 @@ impl Scenario {
     /// Whether a unit is skipped: by itself, or because it reads one that is.
     pub fn is_skipped(&self, unit: usize) -> bool {
         let own = &self.units[unit];
-        own.fate == Fate::Skipped || own.reads.iter().any(|&read| self.is_skipped(read))
+        own.fate == AttemptFate::Skipped || own.reads.iter().any(|&read| self.is_skipped(read))
     }
 
     /// Whether a unit that is not skipped succeeds at last.
     pub fn succeeds(&self, unit: usize) -> bool {
         match self.units[unit].fate {
-            Fate::Fails(first) => first < TRIES,
-            Fate::Never => false,
-            Fate::Skipped => true,
+            AttemptFate::Fails(first) => first < ATTEMPTS,
+            AttemptFate::Never => false,
+            AttemptFate::Skipped => true,
         }
     }
 
@@ -186,9 +187,9 @@ impl Scenario {
         let mut text = format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: world@1.0.0\nparams:\n  off: {{type: boolean, default: false}}\n\
              runners:\n  shell: {{image: \"busybox:1.37\"}}\n\
-             defaults: {{timeout: 5m, retry: {{attempts: {TRIES}, backoff: 1s, maxBackoff: 4s}}}}\n"
+             defaults: {{timeout: 5m, retry: {{attempts: {ATTEMPTS}, backoff: 1s, maxBackoff: 4s}}}}\n"
         );
-        for (stage, name) in [(Stage::Pre, "preStart"), (Stage::Post, "postStart")] {
+        for (stage, name) in [(SetupHook::Pre, "preStart"), (SetupHook::Post, "postStart")] {
             let units: Vec<usize> =
                 (0..self.units.len()).filter(|&unit| self.units[unit].stage == stage).collect();
             if !units.is_empty() {
@@ -208,21 +209,21 @@ impl Scenario {
     fn setup(&self, unit: usize) -> String {
         let own = &self.units[unit];
         let mut text = format!("  u{unit}:\n");
-        if own.fate == Fate::Skipped {
+        if own.fate == AttemptFate::Skipped {
             text.push_str("    when: ${params.off}\n");
         }
         text.push_str(&after(&own.after, 'u'));
         let value = |read: &usize| format!("      u{read}: ${{units.u{read}.outputs.id}}\n");
         let values: String = own.reads.iter().map(value).collect();
         match own.kind {
-            Kind::Pod => {
+            ScenarioAction::Pod => {
                 text.push_str("    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n");
                 if !values.is_empty() {
                     write!(text, "    inputs:\n{values}").expect("strings take everything");
                 }
                 text.push_str("    outputs: {id: {file: /out/id}}\n");
             }
-            Kind::AtOnce | Kind::Later => {
+            ScenarioAction::AtOnce | ScenarioAction::Later => {
                 let pairs =
                     own.reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
                 let pairs: Vec<String> = pairs.collect();
@@ -241,13 +242,13 @@ impl Scenario {
         let mut text = format!("  x{unit}:\n    undoes: u{unit}\n{}", after(&self.undo_waits_for(unit), 'x'));
         let id = format!("${{units.u{unit}.outputs.id}}");
         match self.units[unit].undo.kind {
-            Kind::Pod => {
+            ScenarioAction::Pod => {
                 write!(
                     text,
                     "    pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n    inputs:\n      u{unit}: {id}\n"
                 )
             }
-            Kind::AtOnce | Kind::Later => writeln!(
+            ScenarioAction::AtOnce | ScenarioAction::Later => writeln!(
                 text,
                 "    webhook: {{url: \"https://outside.test/x{unit}\", body: {{u{unit}: \"{id}\"}}}}"
             ),
@@ -279,7 +280,7 @@ pub fn scenarios(most: usize, faults: u32) -> impl Strategy<Value = Scenario> {
         let first_post = if post == 0 { count.div_ceil(2).max(1) } else { count };
         let mut units: Vec<SetupUnit> = Vec::new();
         for (position, (mut unit, edges)) in raw.into_iter().enumerate() {
-            unit.stage = if position < first_post { Stage::Pre } else { Stage::Post };
+            unit.stage = if position < first_post { SetupHook::Pre } else { SetupHook::Post };
             for (other, edge) in edges.into_iter().take(position).enumerate() {
                 match edge {
                     0 | 1 => unit.reads.push(other),
@@ -293,25 +294,25 @@ pub fn scenarios(most: usize, faults: u32) -> impl Strategy<Value = Scenario> {
     })
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Pod), Just(Kind::AtOnce), Just(Kind::Later)]
+fn kind() -> impl Strategy<Value = ScenarioAction> {
+    prop_oneof![Just(ScenarioAction::Pod), Just(ScenarioAction::AtOnce), Just(ScenarioAction::Later)]
 }
 
 fn raw(faults: u32) -> impl Strategy<Value = (SetupUnit, Vec<u8>)> {
-    let makes = prop_oneof![Just(Makes::Once), Just(Makes::PerTry)];
+    let makes = prop_oneof![Just(ScenarioEffect::Once), Just(ScenarioEffect::PerAttempt)];
     let fate = prop_oneof![
-        400 - 4 * faults + 1 => Just(Fate::Fails(0)),
-        2 * faults => (1..TRIES).prop_map(Fate::Fails),
-        faults => Just(Fate::Never),
-        faults => Just(Fate::Skipped),
+        400 - 4 * faults + 1 => Just(AttemptFate::Fails(0)),
+        2 * faults => (1..ATTEMPTS).prop_map(AttemptFate::Fails),
+        faults => Just(AttemptFate::Never),
+        faults => Just(AttemptFate::Skipped),
     ];
-    let undo = (kind(), 1..8_000_u64, prop_oneof![3 => Just(0_u32), 1 => 1..TRIES]);
+    let undo = (kind(), 1..8_000_u64, prop_oneof![3 => Just(0_u32), 1 => 1..ATTEMPTS]);
     let millis = prop_oneof![1..50_u64, 1..15_000_u64];
     (kind(), millis, fate, makes, undo, prop::collection::vec(0..6_u8, 12)).prop_map(
         |(kind, millis, fate, makes, undo, edges)| {
-            let undo = UndoUnit { kind: undo.0, millis: undo.1, fate: Fate::Fails(undo.2) };
+            let undo = UndoUnit { kind: undo.0, millis: undo.1, fate: AttemptFate::Fails(undo.2) };
             let unit = SetupUnit {
-                stage: Stage::Pre,
+                stage: SetupHook::Pre,
                 kind,
                 millis,
                 reads: vec![],

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_store::{Due, Expiry, Mark, PluginItem, RunHead, StoreError, TargetHead};
+use ebb_store::{DueItem, HealthMark, InstanceExpiry, PluginItem, RunHead, StoreError, TargetHead};
 use ebb_wire::id::RunId;
-use ebb_wire::record::Record;
+use ebb_wire::record::AttemptRecord;
 
-use super::gate::{Access, Gate};
-use super::{Mishap, Mishaps, Random, Runtime};
+use super::gate::{TableAccess, TableGate};
+use super::{FaultInjector, FaultKind, SimRandom, SimRuntime};
 
 /// On which side of a write a hook is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
+pub enum WriteSide {
     Before,
     /// It is written; the writer does not know it yet.
     After,
@@ -25,54 +25,55 @@ pub enum Side {
 
 /// What a hook does to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Blow {
-    Go,
+pub enum WriteFate {
+    Proceed,
     Die,
     /// The answer is lost: the writer is told that it may be written or not.
-    Lose,
+    LoseResponse,
 }
 
 /// Called on both sides of every write, with the write's number, counted from 1 over all writers.
-pub type Hook = Arc<dyn Fn(u64, Side) -> Pin<Box<dyn Future<Output = Blow> + Send>> + Send + Sync>;
+pub type WriteHook =
+    Arc<dyn Fn(u64, WriteSide) -> Pin<Box<dyn Future<Output = WriteFate> + Send>> + Send + Sync>;
 
 /// What the table and the bucket hold.
 #[derive(Clone, Default)]
-pub struct State {
+pub struct TableState {
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
-    pub records: BTreeMap<(RunId, Unit, Attempt), Record>,
+    pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
     /// When tries were accepted whose acceptances one write has noted together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
     pub targets: BTreeMap<(String, String), TargetHead>,
     pub tombstones: BTreeMap<String, Timestamp>,
-    pub marks: BTreeMap<Mark, Timestamp>,
+    pub marks: BTreeMap<HealthMark, Timestamp>,
     pub plans: BTreeMap<String, Vec<u8>>,
     pub plugins: BTreeMap<(String, String), PluginItem>,
     /// The removal times of the stored data of lives.
-    pub expiries: BTreeMap<String, Expiry>,
+    pub expiries: BTreeMap<String, InstanceExpiry>,
     pub objects: BTreeMap<String, Vec<u8>>,
     /// What was written, in order: when and what.
     pub writes: Vec<(u64, String)>,
 }
 
 /// Table and bucket.
-pub struct Table {
-    runtime: Runtime,
-    state: Mutex<State>,
+pub struct SimTable {
+    runtime: SimRuntime,
+    state: Mutex<TableState>,
     begun: AtomicU64,
-    hook: Mutex<Option<Hook>>,
-    latency: Mutex<Option<(Random, u64)>>,
-    gate: Mutex<Option<Arc<dyn Gate>>>,
-    mishaps: Mutex<Option<Arc<Mishaps>>>,
-    silent: AtomicBool,
-    pub(super) indexed: Mutex<Vec<(Timestamp, Due)>>,
+    hook: Mutex<Option<WriteHook>>,
+    latency: Mutex<Option<(SimRandom, u64)>>,
+    gate: Mutex<Option<Arc<dyn TableGate>>>,
+    faults: Mutex<Option<Arc<FaultInjector>>>,
+    is_unrecorded: AtomicBool,
+    pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
 }
 
 /// Longest time of a slow operation, in milliseconds.
 const SLOW_MS: u64 = 10_000;
 
-impl Table {
+impl SimTable {
     /// An empty table that answers at once.
-    pub fn new(runtime: Runtime) -> Self {
+    pub fn new(runtime: SimRuntime) -> Self {
         Self {
             runtime,
             state: Mutex::default(),
@@ -80,49 +81,49 @@ impl Table {
             hook: Mutex::default(),
             latency: Mutex::default(),
             gate: Mutex::default(),
-            mishaps: Mutex::default(),
-            silent: AtomicBool::new(false),
+            faults: Mutex::default(),
+            is_unrecorded: AtomicBool::new(false),
             indexed: Mutex::default(),
         }
     }
 
     /// Has `hook` called on both sides of every write from now on.
-    pub fn on_write(&self, hook: Hook) {
+    pub fn on_write(&self, hook: WriteHook) {
         *self.hook.lock().expect("no panic while it is held") = Some(hook);
     }
 
     /// Every operation takes up to `millis` from now on, so that invocations overtake each other.
-    pub fn slow_down(&self, seed: u64, millis: u64) {
-        *self.latency.lock().expect("no panic while it is held") = Some((Random::new(seed), millis));
+    pub fn set_latency(&self, seed: u64, millis: u64) {
+        *self.latency.lock().expect("no panic while it is held") = Some((SimRandom::new(seed), millis));
     }
 
     /// Has every operation go through `gate` from now on.
-    pub fn guard(&self, gate: Arc<dyn Gate>) {
+    pub fn set_gate(&self, gate: Arc<dyn TableGate>) {
         *self.gate.lock().expect("no panic while it is held") = Some(gate);
     }
 
-    fn gate(&self) -> Option<Arc<dyn Gate>> {
+    fn gate(&self) -> Option<Arc<dyn TableGate>> {
         self.gate.lock().expect("no panic while it is held").clone()
     }
 
     /// Has things go wrong from now on.
-    pub fn suffer(&self, mishaps: Arc<Mishaps>) {
-        *self.mishaps.lock().expect("no panic while it is held") = Some(mishaps);
+    pub fn inject_faults(&self, mishaps: Arc<FaultInjector>) {
+        *self.faults.lock().expect("no panic while it is held") = Some(mishaps);
     }
 
     /// Keeps no account of what is written from now on.
-    pub fn be_silent(&self) {
-        self.silent.store(true, Ordering::Relaxed);
+    pub fn stop_recording(&self) {
+        self.is_unrecorded.store(true, Ordering::Relaxed);
     }
 
     /// Whether a mishap happens now.
-    pub(super) fn strikes(&self, kind: Mishap) -> bool {
-        let mishaps = self.mishaps.lock().expect("no panic while it is held");
-        mishaps.as_ref().is_some_and(|mishaps| mishaps.strikes(kind))
+    pub(super) fn should_inject(&self, kind: FaultKind) -> bool {
+        let mishaps = self.faults.lock().expect("no panic while it is held");
+        mishaps.as_ref().is_some_and(|mishaps| mishaps.should_inject(kind))
     }
 
     /// What is in it.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, TableState> {
         self.state.lock().expect("no panic while it is held")
     }
 
@@ -136,9 +137,9 @@ impl Table {
             let latency = self.latency.lock().expect("no panic while it is held");
             latency.as_ref().map(|(random, most)| random.below(*most + 1))
         };
-        let slow = self.strikes(Mishap::SlowOperation).then(|| {
-            let mishaps = self.mishaps.lock().expect("no panic while it is held");
-            mishaps.as_ref().map_or(0, |mishaps| mishaps.below(Mishap::SlowOperation, SLOW_MS))
+        let slow = self.should_inject(FaultKind::SlowOperation).then(|| {
+            let mishaps = self.faults.lock().expect("no panic while it is held");
+            mishaps.as_ref().map_or(0, |mishaps| mishaps.random_below(FaultKind::SlowOperation, SLOW_MS))
         });
         if let Some(millis) = millis.max(slow) {
             self.runtime.sleep(millis).await;
@@ -148,18 +149,18 @@ impl Table {
     /// Reads.
     pub(super) async fn read<T: Debug + Send>(
         &self,
-        read: impl FnOnce(&State) -> T + Send,
+        read: impl FnOnce(&TableState) -> T + Send,
     ) -> Result<T, StoreError> {
         self.wait().await;
-        if self.strikes(Mishap::DeathBeforeRead) {
+        if self.should_inject(FaultKind::DeathBeforeRead) {
             self.runtime.die().await;
         }
-        if self.strikes(Mishap::ReadFails) {
+        if self.should_inject(FaultKind::ReadFails) {
             return Err(StoreError::Retryable { operation: "GetItem", reason: "as planned".to_owned() });
         }
         let Some(gate) = self.gate() else { return Ok(read(&self.state())) };
         // What is read cannot get lost: whoever asks, asks again.
-        gate.pass(Access::Read, "read").await;
+        gate.pass(TableAccess::Read, "read").await;
         let value = read(&self.state());
         gate.saw(&value);
         Ok(value)
@@ -169,7 +170,7 @@ impl Table {
     pub(super) async fn write<T, W>(
         &self,
         operation: &'static str,
-        mut write: impl FnMut(&mut State) -> (T, W) + Send,
+        mut write: impl FnMut(&mut TableState) -> (T, W) + Send,
     ) -> Result<T, StoreError>
     where
         T: Debug + Send,
@@ -177,28 +178,28 @@ impl Table {
     {
         self.wait().await;
         let gate = self.gate();
-        let mut fate = Blow::Go;
+        let mut fate = WriteFate::Proceed;
         if let Some(gate) = &gate {
-            fate = gate.pass(Access::Write, operation).await;
+            fate = gate.pass(TableAccess::Write, operation).await;
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        self.blow(operation, number, Side::Before).await?;
-        if self.strikes(Mishap::DeathBeforeWrite) {
+        self.run_hook(operation, number, WriteSide::Before).await?;
+        if self.should_inject(FaultKind::DeathBeforeWrite) {
             self.runtime.die().await;
         }
-        if self.strikes(Mishap::WriteFails) {
+        if self.should_inject(FaultKind::WriteFails) {
             return Err(StoreError::Retryable { operation, reason: "as planned".to_owned() });
         }
         let mut value = self.write_once(number, operation, &mut write);
-        if self.strikes(Mishap::WrittenTwice) {
+        if self.should_inject(FaultKind::WrittenTwice) {
             value = self.write_once(number, operation, &mut write);
         }
-        self.fall(operation, fate).await?;
-        self.blow(operation, number, Side::After).await?;
-        if self.strikes(Mishap::DeathAfterWrite) {
+        self.apply_fate(operation, fate).await?;
+        self.run_hook(operation, number, WriteSide::After).await?;
+        if self.should_inject(FaultKind::DeathAfterWrite) {
             self.runtime.die().await;
         }
-        if self.strikes(Mishap::WriteAnswerLost) {
+        if self.should_inject(FaultKind::WriteAnswerLost) {
             return Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() });
         }
         if let Some(gate) = gate {
@@ -211,29 +212,36 @@ impl Table {
         &self,
         number: u64,
         operation: &'static str,
-        write: &mut impl FnMut(&mut State) -> (T, W),
+        write: &mut impl FnMut(&mut TableState) -> (T, W),
     ) -> T {
         let mut state = self.state();
         let (value, what) = write(&mut state);
-        if !self.silent.load(Ordering::Relaxed) {
+        if !self.is_unrecorded.load(Ordering::Relaxed) {
             let line = format!("{number} {operation} {}", what());
             state.writes.push((self.runtime.elapsed(), line));
         }
         value
     }
 
-    async fn blow(&self, operation: &'static str, number: u64, side: Side) -> Result<(), StoreError> {
+    async fn run_hook(
+        &self,
+        operation: &'static str,
+        number: u64,
+        side: WriteSide,
+    ) -> Result<(), StoreError> {
         let hook = self.hook.lock().expect("no panic while it is held").clone();
         let Some(hook) = hook else { return Ok(()) };
         let blow = hook(number, side).await;
-        self.fall(operation, blow).await
+        self.apply_fate(operation, blow).await
     }
 
-    async fn fall(&self, operation: &'static str, blow: Blow) -> Result<(), StoreError> {
+    async fn apply_fate(&self, operation: &'static str, blow: WriteFate) -> Result<(), StoreError> {
         match blow {
-            Blow::Go => Ok(()),
-            Blow::Die => self.runtime.die().await,
-            Blow::Lose => Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() }),
+            WriteFate::Proceed => Ok(()),
+            WriteFate::Die => self.runtime.die().await,
+            WriteFate::LoseResponse => {
+                Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() })
+            }
         }
     }
 

@@ -7,30 +7,30 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use super::{Access, Blow, Gate, Runtime, TaskId};
+use super::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
 
 /// A task waits this many milliseconds for another one's turn; after that the other one has nothing to do there.
 const PATIENCE: u32 = 3;
 
 /// Turns of the first tasks that come to the table, numbered as they come. Later ones come when they like.
-pub struct Turns {
-    runtime: Runtime,
-    state: Mutex<State>,
+pub struct TableTurns {
+    runtime: SimRuntime,
+    state: Mutex<TurnState>,
 }
 
-struct State {
+struct TurnState {
     order: VecDeque<usize>,
-    known: Vec<TaskId>,
+    known: Vec<SimTaskId>,
     most: usize,
     waited: u32,
     taken: usize,
 }
 
-impl Turns {
+impl TableTurns {
     /// One operation of the task named per entry of `order`, in this order, for the first `tasks` tasks.
-    pub fn new(runtime: Runtime, tasks: usize, order: impl IntoIterator<Item = usize>) -> Self {
+    pub fn new(runtime: SimRuntime, tasks: usize, order: impl IntoIterator<Item = usize>) -> Self {
         let order = order.into_iter().collect();
-        let state = Mutex::new(State { order, known: Vec::new(), most: tasks, waited: 0, taken: 0 });
+        let state = Mutex::new(TurnState { order, known: Vec::new(), most: tasks, waited: 0, taken: 0 });
         Self { runtime, state }
     }
 
@@ -39,14 +39,14 @@ impl Turns {
         self.state().taken
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().expect("no panic while it is held")
     }
 }
 
 #[async_trait]
-impl Gate for Turns {
-    async fn pass(&self, _: Access, _: &'static str) -> Blow {
+impl TableGate for TableTurns {
+    async fn pass(&self, _: TableAccess, _: &'static str) -> WriteFate {
         let task = self.runtime.current();
         loop {
             {
@@ -57,15 +57,15 @@ impl Gate for Turns {
                         state.known.push(task);
                         state.known.len() - 1
                     }
-                    None => return Blow::Go,
+                    None => return WriteFate::Proceed,
                 };
                 match state.order.front() {
-                    None => return Blow::Go,
+                    None => return WriteFate::Proceed,
                     Some(next) if *next == me => {
                         state.order.pop_front();
                         state.waited = 0;
                         state.taken += 1;
-                        return Blow::Go;
+                        return WriteFate::Proceed;
                     }
                     Some(_) if state.waited >= PATIENCE => {
                         state.order.pop_front();

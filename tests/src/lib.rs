@@ -3,9 +3,9 @@
 #[path = "../sim/mod.rs"]
 pub mod sim;
 
-pub mod lines;
-pub mod still;
-pub mod surroundings;
+pub mod fakes;
+pub mod log_buffer;
+pub mod virtual_clock;
 
 #[cfg(feature = "switches")]
 #[path = "../model/mod.rs"]

@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_wire::api::{
-    Abandon, CheckList, ClusterInfo, ClusterList, DeleteOrphans, OrphanList, OrphansDeleted, PlanPreview,
-    PluginDetail, PluginInfo, PreviewPlan, Problem, PublishPlugin, Retried, RunDetail, SigningSecrets, Skip,
-    TargetDetail, TargetInfo, TargetPage, Waived, Why,
+    CheckList, ClusterInfo, ClusterList, DeleteOrphans, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
+    OrphansDeleted, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
+    PublishPlugin, RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis, TargetInfo,
+    TargetPage,
 };
-use ebb_wire::cloudevents::{self, Asked};
+use ebb_wire::cloudevents::{self, LifecycleType};
 use ebb_wire::engine::Timestamp;
-use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
-use ebb_wire::sign::{self, MessageId, Secret};
+use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_wire::sign::{self, MessageId, WebhookSecret};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use url::{Host, Url};
 
-use crate::exit::Trouble;
-use crate::server::{Origin, Server};
-use crate::target::Target;
+use crate::exit::CliError;
+use crate::server::{AddressOrigin, ServerAccess};
+use crate::target::TargetRef;
 use crate::why::printable;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,14 +32,14 @@ const SOURCE: &str = "ebb-cli";
 
 /// A connection to a server.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct ApiClient {
     http: reqwest::Client,
-    server: Server,
+    server: ServerAccess,
 }
 
 /// How a published version came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Publication {
+pub(crate) enum PublicationStatus {
     Created,
     /// The same document was published before.
     Unchanged,
@@ -46,12 +47,12 @@ pub(crate) enum Publication {
 
 /// Why a request has no answer that helps.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
+pub(crate) enum ApiClientError {
     #[error("no server answers at {url}")]
-    Unreachable { url: Url, origin: Origin, source: reqwest::Error },
+    Unreachable { url: Url, origin: AddressOrigin, source: reqwest::Error },
     /// It says no.
     #[error("{}", .0.detail)]
-    Refused(Problem),
+    Refused(ProblemDetails),
     /// It answers what the api does not.
     #[error("the server answered {status}: {text}")]
     Unexpected {
@@ -64,9 +65,9 @@ pub(crate) enum ClientError {
     Secret(#[from] sign::SecretError),
 }
 
-impl ClientError {
+impl ApiClientError {
     /// The problem's code, if the server said no.
-    pub(crate) fn refusal(&self) -> Option<&Problem> {
+    pub(crate) fn refusal(&self) -> Option<&ProblemDetails> {
         match self {
             Self::Refused(problem) => Some(problem),
             _ => None,
@@ -74,29 +75,29 @@ impl ClientError {
     }
 }
 
-impl From<ClientError> for Trouble {
-    fn from(error: ClientError) -> Self {
+impl From<ApiClientError> for CliError {
+    fn from(error: ApiClientError) -> Self {
         match &error {
-            ClientError::Unreachable { url, origin, source } => {
-                let trouble = Self::broken(format!("no server answers at {url}")).because(source);
+            ApiClientError::Unreachable { url, origin, source } => {
+                let trouble = Self::broken(format!("no server answers at {url}")).with_causes(source);
                 match origin {
-                    Origin::Given => trouble.next("check --server or EBB_URL"),
-                    Origin::File(file) => trouble.next(format!(
+                    AddressOrigin::Given => trouble.with_hint("check --server or EBB_URL"),
+                    AddressOrigin::File(file) => trouble.with_hint(format!(
                         "start `ebb dev`: {} is of a server that has ended, or set EBB_URL",
                         file.display()
                     )),
-                    Origin::Own => trouble,
+                    AddressOrigin::Own => trouble,
                 }
             }
-            ClientError::Refused(problem) => refused(problem),
-            ClientError::Unexpected { .. } => Self::broken(error.to_string())
-                .next("check that the address is an Ebb server's, and that both have the same version"),
-            ClientError::Secret(_) => Self::broken(error.to_string()).next("set EBB_WEBHOOK_SECRET"),
+            ApiClientError::Refused(problem) => refused(problem),
+            ApiClientError::Unexpected { .. } => Self::broken(error.to_string())
+                .with_hint("check that the address is an Ebb server's, and that both have the same version"),
+            ApiClientError::Secret(_) => Self::broken(error.to_string()).with_hint("set EBB_WEBHOOK_SECRET"),
         }
     }
 }
 
-fn refused(problem: &Problem) -> Trouble {
+fn refused(problem: &ProblemDetails) -> CliError {
     let mut text = problem.detail.clone();
     for error in &problem.errors {
         let place = match (error.line, error.column) {
@@ -114,24 +115,24 @@ fn refused(problem: &Problem) -> Trouble {
     }
     let trouble = match problem.status {
         401 | 403 => {
-            Trouble::broken(text).next("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
+            CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
         }
         // Damaged state stays damaged; the text names the command that restores it.
-        500.. if problem.code == "damaged" => Trouble::broken(text),
-        500.. => Trouble::broken(text).next("try again; the server's log says more"),
-        _ => Trouble::failed(text),
+        500.. if problem.code == "damaged" => CliError::broken(text),
+        500.. => CliError::broken(text).with_hint("try again; the server's log says more"),
+        _ => CliError::failed(text),
     };
     trouble.of(problem)
 }
 
 #[derive(Deserialize)]
-struct Plugins {
+struct PluginsBody {
     plugins: Vec<PluginInfo>,
 }
 
-impl Client {
+impl ApiClient {
     /// A connection to `server`.
-    pub(crate) fn new(server: Server) -> Result<Self, Trouble> {
+    pub(crate) fn new(server: ServerAccess) -> Result<Self, CliError> {
         let mut http = reqwest::Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT);
         let loopback = match server.url.host() {
             Some(Host::Domain(name)) => name == "localhost",
@@ -142,19 +143,20 @@ impl Client {
         if loopback {
             http = http.no_proxy();
         }
-        let http = http.build().map_err(|e| Trouble::broken("no HTTP client can be made").because(&e))?;
+        let http =
+            http.build().map_err(|e| CliError::broken("no HTTP client can be made").with_causes(&e))?;
         Ok(Self { http, server })
     }
 
     /// All published versions of all plugins.
-    pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, ClientError> {
-        let answer: Plugins = self.read(self.get(&["plugins"])).await?;
+    pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, ApiClientError> {
+        let answer: PluginsBody = self.read(self.get(&["plugins"])).await?;
         Ok(answer.plugins)
     }
 
     /// The versions of one plugin, highest first; `None` if it was never published.
-    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, ClientError> {
-        let answer: Option<Plugins> = found(self.read(self.get(&["plugins", name])).await)?;
+    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, ApiClientError> {
+        let answer: Option<PluginsBody> = found(self.read(self.get(&["plugins", name])).await)?;
         Ok(answer.map(|answer| answer.plugins))
     }
 
@@ -163,28 +165,31 @@ impl Client {
         &self,
         name: &str,
         version: &str,
-    ) -> Result<Option<PluginDetail>, ClientError> {
+    ) -> Result<Option<PluginDetail>, ApiClientError> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
     /// The secrets of a plugin's receivers; `None` if it was never published.
-    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, ClientError> {
+    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, ApiClientError> {
         found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
     }
 
     /// Publishes a document.
-    pub(crate) async fn publish(&self, document: &str) -> Result<(Publication, PluginInfo), ClientError> {
+    pub(crate) async fn publish(
+        &self,
+        document: &str,
+    ) -> Result<(PublicationStatus, PluginInfo), ApiClientError> {
         let body = PublishPlugin { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
         let publication = match response.status() {
-            StatusCode::OK => Publication::Unchanged,
-            _ => Publication::Created,
+            StatusCode::OK => PublicationStatus::Unchanged,
+            _ => PublicationStatus::Created,
         };
         Ok((publication, self.parse(response).await?))
     }
 
     /// Withdraws one version.
-    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), ClientError> {
+    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), ApiClientError> {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
@@ -194,7 +199,7 @@ impl Client {
         &self,
         kind: Option<&str>,
         gone: bool,
-    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), ClientError> {
+    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), ApiClientError> {
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         let mut after: Option<String> = None;
         loop {
@@ -219,7 +224,7 @@ impl Client {
     }
 
     /// A target, if the server knows it, with all units of its runs.
-    pub(crate) async fn target(&self, target: &Target) -> Result<Option<TargetDetail>, ClientError> {
+    pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, ApiClientError> {
         let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
         let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
         for run in &mut detail.runs {
@@ -235,46 +240,50 @@ impl Client {
     }
 
     /// Why a target is not where it should be.
-    pub(crate) async fn why(&self, target: &Target) -> Result<Option<Why>, ClientError> {
+    pub(crate) async fn why(&self, target: &TargetRef) -> Result<Option<TargetDiagnosis>, ApiClientError> {
         found(self.read(self.get(&["targets", &target.kind, &target.name, "why"])).await)
     }
 
     /// Tries again what has failed.
-    pub(crate) async fn retry(&self, target: &Target) -> Result<Option<Retried>, ClientError> {
+    pub(crate) async fn retry(&self, target: &TargetRef) -> Result<Option<RetryResponse>, ApiClientError> {
         found(self.read(self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await)
     }
 
     /// Lets a failed unit of a teardown count as over.
-    pub(crate) async fn skip(&self, target: &Target, asked: &Skip) -> Result<Option<Waived>, ClientError> {
+    pub(crate) async fn force_complete(
+        &self,
+        target: &TargetRef,
+        asked: &ForceCompleteUnit,
+    ) -> Result<Option<OverrideResponse>, ApiClientError> {
         let path = ["targets", &target.kind, &target.name, "skip"];
         found(self.read(self.request(Method::POST, &path).json(asked)).await)
     }
 
     /// Ends the life of a target that is stuck.
-    pub(crate) async fn abandon(
+    pub(crate) async fn force_delete(
         &self,
-        target: &Target,
-        asked: &Abandon,
-    ) -> Result<Option<Waived>, ClientError> {
+        target: &TargetRef,
+        asked: &ForceDeleteTarget,
+    ) -> Result<Option<OverrideResponse>, ApiClientError> {
         let path = ["targets", &target.kind, &target.name, "abandon"];
         found(self.read(self.request(Method::POST, &path).json(asked)).await)
     }
 
     /// The clusters that are connected.
-    pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, ClientError> {
+    pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, ApiClientError> {
         let answer: ClusterList = self.read(self.get(&["clusters"])).await?;
         Ok(answer.clusters)
     }
 
     /// What the server says of its parts.
-    pub(crate) async fn checks(&self) -> Result<CheckList, ClientError> {
+    pub(crate) async fn checks(&self) -> Result<CheckList, ApiClientError> {
         self.read(self.get(&["checks"])).await
     }
 
     /// Posts an event that asks for nothing, signed. Gives what the server has against it; `None`: nothing, which would be
     /// wrong.
-    pub(crate) async fn signed_nothing(&self) -> Result<Option<Problem>, ClientError> {
-        let secret = Secret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
+    pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>, ApiClientError> {
+        let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
         let id = MessageId::parse("msg_check").expect("letters and an underscore");
         let body = br#"{"specversion":"1.0","id":"check","source":"ebb-cli","type":"dev.ebb.check"}"#;
         let mut request = self.request(Method::POST, &["events"]);
@@ -291,17 +300,17 @@ impl Client {
     }
 
     /// Posts a callback of nobody to `url`. Gives what the server has against it; `None`: nothing, which would be wrong.
-    pub(crate) async fn callback_of_nobody(&self, url: Url) -> Result<Option<Problem>, ClientError> {
+    pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>, ApiClientError> {
         refusal(self.send(self.http.post(url)).await)
     }
 
     /// What is left in clusters.
-    pub(crate) async fn orphans(&self) -> Result<OrphanList, ClientError> {
+    pub(crate) async fn orphans(&self) -> Result<OrphanList, ApiClientError> {
         self.read(self.get(&["orphans"])).await
     }
 
     /// Deletes those of these orphans that are proven ours.
-    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<OrphansDeleted, ClientError> {
+    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<OrphansDeleted, ApiClientError> {
         let body = DeleteOrphans { uids };
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
@@ -312,7 +321,7 @@ impl Client {
         run: &str,
         unit: &str,
         attempt: Option<u32>,
-    ) -> Result<Option<(Option<u32>, String)>, ClientError> {
+    ) -> Result<Option<(Option<u32>, String)>, ApiClientError> {
         let mut url = self.url(&["runs", run, "logs"]);
         url.query_pairs_mut().append_pair("unit", unit);
         if let Some(attempt) = attempt {
@@ -326,7 +335,7 @@ impl Client {
     }
 
     /// The plan of a document, without doing anything.
-    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, ClientError> {
+    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, ApiClientError> {
         let body = PreviewPlan { document: document.to_owned() };
         self.read(self.request(Method::POST, &["plans"]).json(&body)).await
     }
@@ -334,10 +343,10 @@ impl Client {
     /// Posts a lifecycle webhook, signed. The same target, uid and generation always makes the same event.
     pub(crate) async fn lifecycle(
         &self,
-        asked: Asked,
-        data: &Lifecycle,
-    ) -> Result<LifecycleAnswer, ClientError> {
-        let secret = Secret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
+        asked: LifecycleType,
+        data: &LifecycleData,
+    ) -> Result<LifecycleResponse, ApiClientError> {
+        let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
         let generation = data.generation.to_string();
         let parts = [SOURCE, asked.as_type(), &data.kind, &data.name, &data.uid, &generation];
         let id = format!("msg_{}", ebb_wire::id::short_digest(&parts, 26));
@@ -374,58 +383,58 @@ impl Client {
         }
     }
 
-    fn unreachable(&self, source: reqwest::Error) -> ClientError {
+    fn unreachable(&self, source: reqwest::Error) -> ApiClientError {
         let server = &self.server;
-        ClientError::Unreachable {
+        ApiClientError::Unreachable {
             url: server.url.clone(),
             origin: server.origin.clone(),
             source: source.without_url(),
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ApiClientError> {
         let response = self.send(request).await?;
         self.parse(response).await
     }
 
-    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, ClientError> {
+    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, ApiClientError> {
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        serde_json::from_slice(&body).map_err(|error| ClientError::Unexpected {
+        serde_json::from_slice(&body).map_err(|error| ApiClientError::Unexpected {
             status,
             text: format!("an answer that is not the api's: {error}"),
         })
     }
 
     /// The response, if its status is a success.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ApiClientError> {
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        Err(match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => ClientError::Refused(problem),
-            Err(_) => ClientError::Unexpected { status: status.as_u16(), text: start_of(&body) },
+        Err(match serde_json::from_slice::<ProblemDetails>(&body) {
+            Ok(problem) => ApiClientError::Refused(problem),
+            Err(_) => ApiClientError::Unexpected { status: status.as_u16(), text: start_of(&body) },
         })
     }
 }
 
 /// `None` where the server says that there is no such thing.
-fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+fn found<T>(answer: Result<T, ApiClientError>) -> Result<Option<T>, ApiClientError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(ClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Ok(None),
+        Err(ApiClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// What the server says against a request.
-fn refusal(answer: Result<Response, ClientError>) -> Result<Option<Problem>, ClientError> {
+fn refusal(answer: Result<Response, ApiClientError>) -> Result<Option<ProblemDetails>, ApiClientError> {
     match answer {
         Ok(_) => Ok(None),
-        Err(ClientError::Refused(problem)) => Ok(Some(problem)),
+        Err(ApiClientError::Refused(problem)) => Ok(Some(problem)),
         Err(error) => Err(error),
     }
 }

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ebb_flow::observe::Telemetry;
-use ebb_local::{Containers, Kubernetes, Relays, Settings, Units};
+use ebb_flow::telemetry::Telemetry;
+use ebb_local::{ContainerEngine, KubernetesOptions, RemoteRelays, StackSettings, UnitBackend};
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 
 /// Options of real clusters. Without them scripts are processes of this machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -54,45 +54,44 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// The address cannot receive callbacks, or the program of the relay is missing.
-    pub(crate) fn settings(self, containers: Option<Containers>) -> Result<Settings, Trouble> {
+    pub(crate) fn settings(self, containers: Option<ContainerEngine>) -> Result<StackSettings, CliError> {
         if self.listen.is_unspecified() {
-            return Err(Trouble::broken(format!("--listen {} is no address to call back at", self.listen))
-                .next("give one address of this machine"));
+            return Err(CliError::broken(format!("--listen {} is no address to call back at", self.listen))
+                .with_hint("give one address of this machine"));
         }
-        let relays = self
-            .clusters
-            .clone()
-            .map(|clusters| Units::Relays(Relays { clusters, networks: self.relay_networks.clone() }));
+        let relays = self.clusters.clone().map(|clusters| {
+            UnitBackend::RemoteRelays(RemoteRelays { clusters, networks: self.relay_networks.clone() })
+        });
         let listen = Some(self.listen);
         let units = match relays {
-            None => self.kubernetes()?.map(Units::Cluster),
+            None => self.kubernetes()?.map(UnitBackend::Cluster),
             relays => relays,
         };
-        let units = units.or(containers.map(Units::Containers)).unwrap_or_default();
-        Ok(Settings { listen, units, telemetry: Arc::new(telemetry()?), ..Settings::default() })
+        let units = units.or(containers.map(UnitBackend::Containers)).unwrap_or_default();
+        Ok(StackSettings { listen, units, telemetry: Arc::new(telemetry()?), ..StackSettings::default() })
     }
 
     /// The cluster, if one is given.
-    fn kubernetes(self) -> Result<Option<Kubernetes>, Trouble> {
+    fn kubernetes(self) -> Result<Option<KubernetesOptions>, CliError> {
         let (Some(kubeconfig), Some(reach), Some(runner_image)) =
             (self.kubeconfig, self.reach, self.runner_image)
         else {
             return Ok(None);
         };
-        Ok(Some(Kubernetes {
+        Ok(Some(KubernetesOptions {
             relay: relay(self.relay)?,
             kubeconfig,
             context: self.context,
-            reach: SocketAddr::from((reach, self.reach_port)),
+            advertise_address: SocketAddr::from((reach, self.reach_port)),
             runner_image,
-            units: self.units,
-            allowed: self.allowed,
+            unit_namespace: self.units,
+            policy: self.allowed,
         }))
     }
 }
 
 /// The program of a relay: this one, or else the first that is there.
-fn relay(given: Option<PathBuf>) -> Result<PathBuf, Trouble> {
+fn relay(given: Option<PathBuf>) -> Result<PathBuf, CliError> {
     let (places, missing) = match given {
         Some(file) => {
             let missing = format!("the relay {} does not exist", file.display());
@@ -109,9 +108,9 @@ fn relay(given: Option<PathBuf>) -> Result<PathBuf, Trouble> {
     let found =
         places.into_iter().filter_map(|place| std::path::absolute(place).ok()).find(|place| place.is_file());
     found.ok_or_else(|| {
-        Trouble::broken(missing)
-            .next("build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`")
-            .next("name it by --relay, if it is elsewhere")
+        CliError::broken(missing)
+            .with_hint("build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`")
+            .with_hint("name it by --relay, if it is elsewhere")
     })
 }
 
@@ -120,10 +119,11 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Spans go to the collector that the environment names.
 #[cfg(feature = "otlp")]
-fn telemetry() -> Result<Telemetry, Trouble> {
+fn telemetry() -> Result<Telemetry, CliError> {
     let variable = |name| std::env::var(name).unwrap_or_default();
-    let collector = ebb_otlp::Collector::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
-        .map_err(|error| Trouble::broken(error.to_string()))?;
+    let collector =
+        ebb_otlp::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
+            .map_err(|error| CliError::broken(error.to_string()))?;
     let telemetry = Telemetry::default();
     Ok(match collector {
         Some(collector) => telemetry.with_spans(collector),
@@ -133,9 +133,9 @@ fn telemetry() -> Result<Telemetry, Trouble> {
 
 /// Spans go nowhere. A collector that the environment names will wait for them, so that is said.
 #[cfg(not(feature = "otlp"))]
-fn telemetry() -> Result<Telemetry, Trouble> {
+fn telemetry() -> Result<Telemetry, CliError> {
     if std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
-        crate::output::tell(&format!(
+        crate::output::status_line(&format!(
             "warning: {ENDPOINT} is set, but this `ebb` was built without the exporter of traces: build it with \
              `--features otlp` to have them"
         ));

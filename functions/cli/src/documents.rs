@@ -5,12 +5,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use ebb_spec::diagnostic::Diagnostics;
-use ebb_spec::load::{self, Document, Folder, MAX_DOCUMENT, Vars};
-use ebb_spec::model::{Plugin, RouteGroup, Sandbox};
+use ebb_spec::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
+use ebb_spec::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 use crate::output;
-use crate::target::Target;
+use crate::target::TargetRef;
 
 /// `--set`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -22,9 +22,9 @@ pub(crate) struct SetArgs {
 
 impl SetArgs {
     /// The values.
-    pub(crate) fn vars(&self) -> Result<Vars, Trouble> {
-        Vars::parse(&self.sets).map_err(|error| {
-            Trouble::broken(error.to_string()).next("write --set NAME=VALUE, each name once")
+    pub(crate) fn vars(&self) -> Result<DocumentVars, CliError> {
+        DocumentVars::parse(&self.sets).map_err(|error| {
+            CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once")
         })
     }
 
@@ -36,27 +36,27 @@ impl SetArgs {
 
 /// A text, what to call it, and where what it embeds is.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct DocumentSource {
     /// The path as it was given, or `<stdin>`.
     pub(crate) name: String,
     /// What was read.
     pub(crate) text: String,
     /// Its directory; the working directory for standard input.
-    pub(crate) folder: Folder,
+    pub(crate) folder: FolderFiles,
 }
 
-impl Source {
+impl DocumentSource {
     /// Reads a file; `-` is standard input.
-    pub(crate) fn read(path: &Path) -> Result<Self, Trouble> {
+    pub(crate) fn read(path: &Path) -> Result<Self, CliError> {
         if path == Path::new("-") {
             let bytes = bounded("<stdin>", std::io::stdin())?
-                .map_err(|error| Trouble::broken("standard input cannot be read").because(&error))?;
+                .map_err(|error| CliError::broken("standard input cannot be read").with_causes(&error))?;
             return Self::new("<stdin>".to_owned(), bytes, PathBuf::from("."));
         }
         let unreadable = |error: std::io::Error| {
-            Trouble::broken(format!("{} cannot be read", path.display()))
-                .because(&error)
-                .next("check the path")
+            CliError::broken(format!("{} cannot be read", path.display()))
+                .with_causes(&error)
+                .with_hint("check the path")
         };
         let file = fs::File::open(path).map_err(unreadable)?;
         let bytes = bounded(&path.display().to_string(), file)?.map_err(unreadable)?;
@@ -67,19 +67,19 @@ impl Source {
         Self::new(path.display().to_string(), bytes, folder)
     }
 
-    fn new(name: String, bytes: Vec<u8>, folder: PathBuf) -> Result<Self, Trouble> {
+    fn new(name: String, bytes: Vec<u8>, folder: PathBuf) -> Result<Self, CliError> {
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Self { name, text, folder: Folder::new(folder) }),
+            Ok(text) => Ok(Self { name, text, folder: FolderFiles::new(folder) }),
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
-                Err(Trouble::failed(format!("{name} is not UTF-8: byte {at} begins no character"))
-                    .next("save it as UTF-8"))
+                Err(CliError::failed(format!("{name} is not UTF-8: byte {at} begins no character"))
+                    .with_hint("save it as UTF-8"))
             }
         }
     }
 
     /// Everything in it, of any kind. Warnings are told.
-    pub(crate) fn documents(&self, vars: &Vars) -> Result<Vec<Document>, Diagnostics> {
+    pub(crate) fn documents(&self, vars: &DocumentVars) -> Result<Vec<Document>, Diagnostics> {
         let loaded = load::documents(&self.name, &self.text, &self.folder, vars)?;
         warn(&loaded.warnings);
         Ok(loaded.documents)
@@ -87,12 +87,12 @@ impl Source {
 }
 
 /// Reads all of a file that can be a document. A device may have no end.
-fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>, Trouble> {
+fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>, CliError> {
     let mut bytes = Vec::new();
     let read = file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes);
     if bytes.len() > MAX_DOCUMENT {
-        return Err(Trouble::failed(format!("{name} has more than {MAX_DOCUMENT} bytes"))
-            .next("load large data in a script instead of embedding it"));
+        return Err(CliError::failed(format!("{name} has more than {MAX_DOCUMENT} bytes"))
+            .with_hint("load large data in a script instead of embedding it"));
     }
     Ok(read.map(|_| bytes))
 }
@@ -100,32 +100,32 @@ fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u
 /// Tells warnings.
 pub(crate) fn warn(warnings: &Diagnostics) {
     if !warnings.is_empty() {
-        output::tell(warnings.drawn(output::drawing()).trim_end_matches('\n'));
+        output::status_line(warnings.drawn(output::drawing()).trim_end_matches('\n'));
     }
 }
 
 /// The plugins of a file.
-pub(crate) fn plugins(path: &Path, vars: &Vars) -> Result<Vec<Plugin>, Trouble> {
-    let source = Source::read(path)?;
+pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
+    let source = DocumentSource::read(path)?;
     let mut plugins = Vec::new();
     for document in source.documents(vars)? {
         match document {
             Document::Plugin(plugin) => plugins.push(plugin),
             Document::Sandbox(_) | Document::RouteGroup(_) => {
-                return Err(Trouble::failed(format!("{} holds a document that is no plugin", source.name))
-                    .next("give plugins only; a sandbox is applied with `ebb sandbox apply -f FILE`"));
+                return Err(CliError::failed(format!("{} holds a document that is no plugin", source.name))
+                    .with_hint("give plugins only; a sandbox is applied with `ebb sandbox apply -f FILE`"));
             }
         }
     }
     if plugins.is_empty() {
-        Err(Trouble::failed(format!("{} holds no document", source.name)))
+        Err(CliError::failed(format!("{} holds no document", source.name)))
     } else {
         Ok(plugins)
     }
 }
 
 /// The plugins of several files.
-pub(crate) fn all_plugins(paths: &[PathBuf], vars: &Vars) -> Result<Vec<Plugin>, Trouble> {
+pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
     let mut all = Vec::new();
     for path in paths {
         all.extend(plugins(path, vars)?);
@@ -137,25 +137,25 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &Vars) -> Result<Vec<Plugin>,
 #[derive(Clone, Debug)]
 pub(crate) enum TargetDocument {
     /// A sandbox.
-    Sandbox(Box<Sandbox>),
+    Sandbox(Box<SandboxDoc>),
     /// A route group.
-    RouteGroup(Box<RouteGroup>),
+    RouteGroup(Box<RouteGroupDoc>),
 }
 
 impl TargetDocument {
     /// The only document of a file.
-    pub(crate) fn read(path: &Path, vars: &Vars) -> Result<Self, Trouble> {
-        let source = Source::read(path)?;
+    pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self, CliError> {
+        let source = DocumentSource::read(path)?;
         let mut documents = source.documents(vars)?;
         match (documents.pop(), documents.len()) {
             (Some(Document::Sandbox(sandbox)), 0) => Ok(Self::Sandbox(Box::new(sandbox))),
             (Some(Document::RouteGroup(group)), 0) => Ok(Self::RouteGroup(Box::new(group))),
             (Some(Document::Plugin(_)), 0) => {
-                Err(Trouble::failed(format!("{} is a plugin, where a sandbox is wanted", source.name))
-                    .next("publish it with `ebb plugin apply -f FILE`"))
+                Err(CliError::failed(format!("{} is a plugin, where a sandbox is wanted", source.name))
+                    .with_hint("publish it with `ebb plugin apply -f FILE`"))
             }
-            (None, _) => Err(Trouble::failed(format!("{} holds no document", source.name))),
-            (Some(_), more) => Err(Trouble::failed(format!(
+            (None, _) => Err(CliError::failed(format!("{} holds no document", source.name))),
+            (Some(_), more) => Err(CliError::failed(format!(
                 "{} holds {} documents, where one sandbox is wanted",
                 source.name,
                 more + 1
@@ -164,11 +164,11 @@ impl TargetDocument {
     }
 
     /// Which target it asks for. `kind` replaces the kind that goes without saying for a sandbox.
-    pub(crate) fn target(&self, kind: &str) -> Target {
+    pub(crate) fn target(&self, kind: &str) -> TargetRef {
         match self {
-            Self::Sandbox(sandbox) => Target { kind: kind.to_owned(), name: sandbox.name.value.clone() },
+            Self::Sandbox(sandbox) => TargetRef { kind: kind.to_owned(), name: sandbox.name.value.clone() },
             Self::RouteGroup(group) => {
-                Target { kind: "routegroup".to_owned(), name: group.name.value.clone() }
+                TargetRef { kind: "routegroup".to_owned(), name: group.name.value.clone() }
             }
         }
     }
@@ -183,11 +183,11 @@ impl TargetDocument {
 }
 
 /// The only sandbox of a file.
-pub(crate) fn sandbox(path: &Path, vars: &Vars) -> Result<Sandbox, Trouble> {
+pub(crate) fn sandbox(path: &Path, vars: &DocumentVars) -> Result<SandboxDoc, CliError> {
     match TargetDocument::read(path, vars)? {
         TargetDocument::Sandbox(sandbox) => Ok(*sandbox),
         TargetDocument::RouteGroup(_) => {
-            Err(Trouble::failed(format!("{} is a route group, which has no resources", path.display())))
+            Err(CliError::failed(format!("{} is a route group, which has no resources", path.display())))
         }
     }
 }

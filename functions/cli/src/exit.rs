@@ -6,11 +6,11 @@ use std::io;
 use std::process::ExitCode;
 
 use ebb_flow::http::HttpProblem;
-use ebb_spec::diagnostic::{Diagnostics, Drawing};
-use ebb_wire::api::{DocumentError, Problem};
+use ebb_spec::diagnostic::{DiagnosticStyle, Diagnostics};
+use ebb_wire::api::{DocumentError, ProblemDetails};
 use serde::Serialize;
 
-use crate::output::{self, Format};
+use crate::output::{self, OutputFormat};
 
 /// The exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,41 +37,47 @@ impl From<Exit> for ExitCode {
 
 /// Why a command ended early.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    Told(Box<Told>),
+pub(crate) enum CliError {
+    Report(Box<ErrorReport>),
     Documents(Diagnostics),
     Output(io::Error),
 }
 
 /// What went wrong, why, and what to try.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ErrorReport {
     exit: Exit,
     message: String,
     causes: Vec<String>,
-    next: Vec<String>,
-    problem: Option<Problem>,
+    hints: Vec<String>,
+    problem: Option<ProblemDetails>,
 }
 
-impl Trouble {
+impl CliError {
     /// The run failed, or what was asked for cannot be had. Exit code 1.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self::told(Exit::Failed, message.into())
+        Self::report_with(Exit::Failed, message.into())
     }
 
     /// The program was used wrongly, or cannot do its work. Exit code 2.
     pub(crate) fn broken(message: impl Into<String>) -> Self {
-        Self::told(Exit::Broken, message.into())
+        Self::report_with(Exit::Broken, message.into())
     }
 
-    fn told(exit: Exit, message: String) -> Self {
-        Self::Told(Box::new(Told { exit, message, causes: Vec::new(), next: Vec::new(), problem: None }))
+    fn report_with(exit: Exit, message: String) -> Self {
+        Self::Report(Box::new(ErrorReport {
+            exit,
+            message,
+            causes: Vec::new(),
+            hints: Vec::new(),
+            problem: None,
+        }))
     }
 
     /// Adds an error and what caused it, in turn.
     #[must_use]
-    pub(crate) fn because(mut self, error: &(dyn Error + 'static)) -> Self {
-        if let Self::Told(told) = &mut self {
+    pub(crate) fn with_causes(mut self, error: &(dyn Error + 'static)) -> Self {
+        if let Self::Report(told) = &mut self {
             let mut cause = Some(error);
             while let Some(error) = cause {
                 let text = error.to_string();
@@ -86,17 +92,17 @@ impl Trouble {
 
     /// Adds something to try.
     #[must_use]
-    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
-        if let Self::Told(told) = &mut self {
-            told.next.push(next.into());
+    pub(crate) fn with_hint(mut self, next: impl Into<String>) -> Self {
+        if let Self::Report(told) = &mut self {
+            told.hints.push(next.into());
         }
         self
     }
 
     /// Adds the answer of the server, for programs.
     #[must_use]
-    pub(crate) fn of(mut self, problem: &Problem) -> Self {
-        if let Self::Told(told) = &mut self {
+    pub(crate) fn of(mut self, problem: &ProblemDetails) -> Self {
+        if let Self::Report(told) = &mut self {
             told.problem = Some(problem.clone());
         }
         self
@@ -105,7 +111,7 @@ impl Trouble {
     /// The code to exit with. A reader that went away is none of our troubles.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Told(told) => told.exit,
+            Self::Report(told) => told.exit,
             Self::Documents(_) => Exit::Failed,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Self::Output(_) => Exit::Broken,
@@ -113,9 +119,9 @@ impl Trouble {
     }
 
     /// What goes to standard error, with a line end.
-    pub(crate) fn text(&self, drawing: Drawing) -> String {
+    pub(crate) fn text(&self, drawing: DiagnosticStyle) -> String {
         match self {
-            Self::Told(told) => told.text(),
+            Self::Report(told) => told.text(),
             Self::Documents(diagnostics) => diagnostics.drawn(drawing),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
             Self::Output(error) => format!("error: standard output cannot be written: {error}\n"),
@@ -126,7 +132,7 @@ impl Trouble {
     pub(crate) fn report(&self) -> Exit {
         let text = self.text(output::drawing());
         if !text.is_empty() {
-            output::tell(text.trim_end_matches('\n'));
+            output::status_line(text.trim_end_matches('\n'));
         }
         self.exit()
     }
@@ -134,13 +140,13 @@ impl Trouble {
 
 /// A failure for programs: one object, as commands write their data.
 #[derive(Debug, Serialize)]
-struct Failure {
-    error: FailureDetail,
+struct ErrorBody {
+    error: ErrorDetail,
 }
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FailureDetail {
+struct ErrorDetail {
     message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
@@ -148,55 +154,55 @@ struct FailureDetail {
     next: Vec<String>,
     /// The server's problem: its stable code, the errors of a document and the changes of an update.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<Problem>,
+    problem: Option<ProblemDetails>,
     /// Errors of documents that were found without a server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<DocumentError>,
 }
 
-impl Trouble {
+impl CliError {
     /// Says it on standard error, and on standard output too if programs are to read it.
-    pub(crate) fn report_as(&self, format: Option<Format>) -> Exit {
+    pub(crate) fn report_as(&self, format: Option<OutputFormat>) -> Exit {
         if let (Some(format), Some(error)) = (format, self.detail()) {
             // A reader that went away is none of our troubles.
-            let _ = output::write_failure(format, &Failure { error });
+            let _ = output::write_failure(format, &ErrorBody { error });
         }
         self.report()
     }
 
-    fn detail(&self) -> Option<FailureDetail> {
+    fn detail(&self) -> Option<ErrorDetail> {
         match self {
-            Self::Told(told) => Some(FailureDetail {
+            Self::Report(told) => Some(ErrorDetail {
                 message: told.message.clone(),
                 causes: told.causes.clone(),
-                next: told.next.clone(),
+                next: told.hints.clone(),
                 problem: told.problem.clone(),
                 errors: Vec::new(),
             }),
             Self::Documents(diagnostics) => {
                 let errors: Vec<_> = diagnostics.iter().map(HttpProblem::document_error).collect();
                 let message = errors.first().map(|error| error.message.clone()).unwrap_or_default();
-                Some(FailureDetail { message, errors, ..FailureDetail::default() })
+                Some(ErrorDetail { message, errors, ..ErrorDetail::default() })
             }
             Self::Output(_) => None,
         }
     }
 }
 
-impl Told {
+impl ErrorReport {
     fn text(&self) -> String {
         let mut text = format!("error: {}\n", self.message);
         for cause in &self.causes {
             let _ = writeln!(text, "  caused by: {}", cause.replace('\n', "\n             "));
         }
-        for next in &self.next {
+        for next in &self.hints {
             let _ = writeln!(text, "  try: {next}");
         }
         text
     }
 }
 
-impl From<Diagnostics> for Trouble {
+impl From<Diagnostics> for CliError {
     fn from(diagnostics: Diagnostics) -> Self {
         Self::Documents(diagnostics)
     }
@@ -209,9 +215,10 @@ mod tests {
     #[test]
     fn an_error_tells_its_causes_and_what_to_try() {
         let cause = io::Error::other("the disk is gone");
-        let trouble =
-            Trouble::broken("the state cannot be opened").because(&cause).next("give another --state");
-        insta::assert_snapshot!(trouble.text(Drawing::Plain), @r"
+        let trouble = CliError::broken("the state cannot be opened")
+            .with_causes(&cause)
+            .with_hint("give another --state");
+        insta::assert_snapshot!(trouble.text(DiagnosticStyle::Plain), @r"
         error: the state cannot be opened
           caused by: the disk is gone
           try: give another --state
@@ -221,8 +228,8 @@ mod tests {
 
     #[test]
     fn a_reader_that_went_away_is_success() {
-        let trouble = Trouble::Output(io::ErrorKind::BrokenPipe.into());
+        let trouble = CliError::Output(io::ErrorKind::BrokenPipe.into());
         assert_eq!(trouble.exit(), Exit::Done);
-        assert_eq!(trouble.text(Drawing::Plain), "");
+        assert_eq!(trouble.text(DiagnosticStyle::Plain), "");
     }
 }

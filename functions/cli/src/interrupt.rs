@@ -3,18 +3,18 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 
 /// How often the person, or the system, has asked the program to end.
 #[derive(Clone)]
-pub(crate) struct Interrupts {
+pub(crate) struct InterruptCount {
     count: watch::Receiver<u32>,
 }
 
-impl Interrupts {
+impl InterruptCount {
     /// Listens to SIGINT, SIGTERM and SIGHUP (the terminal is closed) from now on; none ends the program by itself any more.
-    pub(crate) fn listen() -> Result<Self, Trouble> {
-        let broken = |error| Trouble::broken("signals cannot be listened to").because(&error);
+    pub(crate) fn listen() -> Result<Self, CliError> {
+        let broken = |error| CliError::broken("signals cannot be listened to").with_causes(&error);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
         let mut hangup = signal(SignalKind::hangup()).map_err(broken)?;

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{Phase, TargetDetail};
-use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
+use ebb_wire::api::{TargetDetail, TargetState};
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse};
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::interrupt::Interrupts;
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::interrupt::InterruptCount;
 use crate::output;
-use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
-use crate::progress::screen::Screen;
-use crate::progress::words;
-use crate::target::Target;
+use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
+use crate::progress::labels;
+use crate::progress::screen::ProgressScreen;
+use crate::target::TargetRef;
 use crate::timing;
 use crate::why;
 
 /// `--wait` and how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
+pub(crate) enum WaitLimit {
     /// Return as soon as the server has taken it.
     No,
     /// Wait so long at most.
@@ -32,13 +32,13 @@ pub(crate) fn fresh_uid() -> String {
 }
 
 /// The webhook that asks for a life.
-pub(crate) async fn ask(
-    client: &Client,
-    asked: Asked,
-    life: &Life,
+pub(crate) async fn request(
+    client: &ApiClient,
+    asked: LifecycleType,
+    life: &WatchedInstance,
     document: Option<&str>,
-) -> Result<LifecycleAnswer, Trouble> {
-    let data = Lifecycle {
+) -> Result<LifecycleResponse, CliError> {
+    let data = LifecycleData {
         kind: life.target.kind.clone(),
         name: life.target.name.clone(),
         uid: life.uid.clone(),
@@ -50,49 +50,52 @@ pub(crate) async fn ask(
 }
 
 /// Whether a target lives, so that its uid is to be used again.
-pub(crate) fn lives(seen: &TargetDetail) -> bool {
-    !matches!(seen.info.phase, Phase::Stopping | Phase::Stuck | Phase::Gone)
+pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
+    !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
 }
 
 /// Waits for a life to get to its goal, and tells what stands in the way if it does not.
 pub(crate) async fn wait(
-    client: &Client,
-    life: &Life,
-    goal: Goal,
+    client: &ApiClient,
+    life: &WatchedInstance,
+    goal: FollowGoal,
     timeout: Duration,
-) -> Result<Exit, Trouble> {
-    let interrupts = Interrupts::listen()?;
-    let limits = Limits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
+) -> Result<Exit, CliError> {
+    let interrupts = InterruptCount::listen()?;
+    let limits = FollowLimits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
     let target = &life.target;
-    match follow(client, None, life, goal, limits, &mut Screen::new()).await? {
-        Ended::Reached(_) => Ok(Exit::Done),
-        Ended::Failed(_) => {
+    match follow(client, None, life, goal, limits, &mut ProgressScreen::new()).await? {
+        FollowEnd::Reached(_) => Ok(Exit::Done),
+        FollowEnd::Failed(_) => {
             explain(client, target).await;
             Ok(Exit::Failed)
         }
-        Ended::TakenAway => Err(Trouble::failed(format!("{target} was taken away by somebody else"))),
-        Ended::TimedOut(seen) => {
+        FollowEnd::Deleted => Err(CliError::failed(format!("{target} was taken away by somebody else"))),
+        FollowEnd::TimedOut(seen) => {
             explain(client, target).await;
-            let stands = seen.map_or("unknown to the server", |seen| words::phase(seen.info.phase));
-            Err(Trouble::failed(format!("{target} is {stands} after {}", timing::length(timeout)))
-                .next(format!("wait longer with --wait-timeout; it goes on: `ebb why {}`", named(target))))
+            let stands = seen.map_or("unknown to the server", |seen| labels::phase(seen.info.phase));
+            Err(CliError::failed(format!("{target} is {stands} after {}", timing::length(timeout)))
+                .with_hint(format!(
+                    "wait longer with --wait-timeout; it goes on: `ebb why {}`",
+                    named(target)
+                )))
         }
-        Ended::Interrupted(_) => {
-            output::tell(&format!("{target} goes on; see `ebb why {}`", named(target)));
+        FollowEnd::Interrupted(_) => {
+            output::status_line(&format!("{target} goes on; see `ebb why {}`", named(target)));
             Ok(Exit::Interrupted)
         }
     }
 }
 
 /// Tells why a target is not where it should be, if the server says.
-pub(crate) async fn explain(client: &Client, target: &Target) {
+pub(crate) async fn explain(client: &ApiClient, target: &TargetRef) {
     if let Ok(Some(why)) = client.why(target).await {
-        output::tell(why::text(&why).trim_end_matches('\n'));
+        output::status_line(why::text(&why).trim_end_matches('\n'));
     }
 }
 
 /// A target as an argument of a command.
-pub(crate) fn named(target: &Target) -> String {
+pub(crate) fn named(target: &TargetRef) -> String {
     match target.kind.as_str() {
         "sandbox" => target.name.clone(),
         kind => format!("{} --kind {kind}", target.name),

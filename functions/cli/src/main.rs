@@ -9,7 +9,7 @@ mod drawing;
 mod exit;
 mod interrupt;
 mod lifecycle;
-mod machine;
+mod local_server;
 mod offline;
 mod output;
 mod pods;
@@ -28,14 +28,14 @@ use crate::exit::Exit;
 fn main() -> ExitCode {
     // The supervisor of a unit is this program once more: it forks, which only a single thread may.
     ebb_local::pods::supervise_if_asked();
-    let arguments = commands::Ebb::command().get_matches();
+    let arguments = commands::EbbCli::command().get_matches();
     let format = output::asked_format(&arguments);
-    let ebb = commands::Ebb::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    let ebb = commands::EbbCli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return exit::Trouble::broken("the program cannot start its threads")
-                .because(&error)
+            return exit::CliError::broken("the program cannot start its threads")
+                .with_causes(&error)
                 .report()
                 .into();
         }

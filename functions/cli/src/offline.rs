@@ -2,40 +2,40 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::compile::{self, Bound, Why};
+use ebb_spec::compile::{self, BoundPlugin, EdgeReason};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_spec::model::{At, Dialect, Plugin, ResourceDoc, Sandbox};
+use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
+use ebb_spec::model::{At, Dialect, PluginDoc, ResourceDoc, SandboxDoc};
 use ebb_spec::plan::Plan;
 use ebb_wire::api::PlanPreview;
 use semver::Version;
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 
 /// A plan and what looks wrong with its documents.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct LocalPlan {
     pub(crate) plan: Plan,
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// The version of a plugin; a bare name is `0.0.0`.
-pub(crate) fn version(plugin: &Plugin) -> Version {
+pub(crate) fn version(plugin: &PluginDoc) -> Version {
     plugin.version.clone().unwrap_or(Version::new(0, 0, 0))
 }
 
 /// `name@version`.
-pub(crate) fn full_name(plugin: &Plugin) -> String {
+pub(crate) fn full_name(plugin: &PluginDoc) -> String {
     format!("{}@{}", plugin.name.value, version(plugin))
 }
 
 /// Whether every resource's plugin is among these.
-pub(crate) fn complete(sandbox: &Sandbox, plugins: &[Plugin]) -> bool {
+pub(crate) fn complete(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> bool {
     let known = |resource| candidate(resource, plugins).is_some() || compile::is_built_in(resource);
     sandbox.resources.iter().all(known)
 }
 
-fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [Plugin]) -> Option<&'a Plugin> {
+fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [PluginDoc]) -> Option<&'a PluginDoc> {
     let named = || plugins.iter().filter(|plugin| plugin.name.value == resource.plugin.value);
     let published: Vec<Version> = named().map(version).collect();
     let chosen = compile::resolve_version(resource.version.as_ref(), &published)?;
@@ -43,7 +43,7 @@ fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [Plugin]) -> Option<&'a Pl
 }
 
 /// Compiles a sandbox with plugins from files.
-pub(crate) fn plan(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Planned, Trouble> {
+pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalPlan, CliError> {
     let mut missing = Diagnostics::new();
     let mut chosen = Vec::new();
     for resource in &sandbox.resources {
@@ -76,21 +76,21 @@ pub(crate) fn plan(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Planned, Tro
     }
     let bound = chosen
         .iter()
-        .map(|(name, plugin, version, digest)| (name.clone(), Bound { plugin, version, digest }))
+        .map(|(name, plugin, version, digest)| (name.clone(), BoundPlugin { plugin, version, digest }))
         .collect::<BTreeMap<_, _>>();
     let (plan, warnings) = compile::plan(sandbox, &bound)?;
-    Ok(Planned { plan, warnings })
+    Ok(LocalPlan { plan, warnings })
 }
 
 /// The plan of one plugin by itself: a sandbox with one resource, named like the plugin, that gives no params.
-pub(crate) fn plan_alone(plugin: &Plugin) -> Result<Planned, Trouble> {
+pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan, CliError> {
     let mut plugin = plugin.clone();
     for (_, param) in &mut plugin.params {
         // The plugin's shape is wanted, whatever the values are.
         param.optional = param.default.is_none();
     }
     let name = At { value: resource_name(&plugin), at: plugin.name.at };
-    let sandbox = Sandbox {
+    let sandbox = SandboxDoc {
         source: plugin.source.clone(),
         dialect: Dialect::Ebb,
         name: At { value: "alone".to_owned(), at: plugin.name.at },
@@ -112,40 +112,40 @@ pub(crate) fn plan_alone(plugin: &Plugin) -> Result<Planned, Trouble> {
 }
 
 /// What the only resource of a plugin alone is called.
-fn resource_name(plugin: &Plugin) -> String {
+fn resource_name(plugin: &PluginDoc) -> String {
     plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect()
 }
 
 /// The same plan as the server would make it of published documents: places are those of the expanded ones, so that
 /// its digest is the server's.
-pub(crate) fn as_published(sandbox: &Sandbox, plugins: &[Plugin]) -> Result<Plan, Trouble> {
-    let again = |name: &str, text: &str| load::documents(name, text, &NoFiles, &Vars::none());
+pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<Plan, CliError> {
+    let again = |name: &str, text: &str| load::documents(name, text, &NoFiles, &DocumentVars::none());
     let mut published = Vec::new();
     for plugin in plugins {
         published.extend(again(&full_name(plugin), &plugin.expanded)?.documents);
     }
-    let published: Vec<Plugin> = published
+    let published: Vec<PluginDoc> = published
         .into_iter()
         .filter_map(|document| match document {
             Document::Plugin(plugin) => Some(plugin),
             Document::Sandbox(_) | Document::RouteGroup(_) => None,
         })
         .collect();
-    let sandbox = load::sandbox(&sandbox.name.value, &sandbox.expanded, &NoFiles, &Vars::none())?;
+    let sandbox = load::sandbox(&sandbox.name.value, &sandbox.expanded, &NoFiles, &DocumentVars::none())?;
     Ok(plan(&sandbox, &published)?.plan)
 }
 
 /// The preview of a plan, as the server would give it.
-pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, Trouble> {
+pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, CliError> {
     ebb_flow::api::plans::show(target, plan)
-        .map_err(|error| Trouble::broken("the plan cannot be shown").because(&error))
+        .map_err(|error| CliError::broken("the plan cannot be shown").with_causes(&error))
 }
 
 /// Why one unit waits for another.
-pub(crate) fn reason(why: &Why) -> String {
+pub(crate) fn reason(why: &EdgeReason) -> String {
     match why {
-        Why::Reads(output) => format!("reads {output}"),
-        Why::After => "after".to_owned(),
-        Why::TeardownOrder => "teardown order".to_owned(),
+        EdgeReason::Reads(output) => format!("reads {output}"),
+        EdgeReason::After => "after".to_owned(),
+        EdgeReason::TeardownOrder => "teardown order".to_owned(),
     }
 }

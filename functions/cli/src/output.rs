@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{ArgMatches, ValueEnum};
 use comfy_table::Table;
-use ebb_spec::diagnostic::Drawing;
+use ebb_spec::diagnostic::DiagnosticStyle;
 use serde::Serialize;
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 
 /// How data is written for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// JSON.
     Json,
     /// YAML.
@@ -21,24 +21,24 @@ pub(crate) enum Format {
 
 /// `-o` of every command that reads.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(crate) struct Output {
+pub(crate) struct OutputArgs {
     /// Write data for programs instead of text for people
     #[arg(short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
-    format: Option<Format>,
+    format: Option<OutputFormat>,
 }
 
 /// The id of `-o` among the arguments of every command that has it.
 const OUTPUT: &str = "format";
 
 /// The format that a command line asks for.
-pub(crate) fn asked_format(arguments: &ArgMatches) -> Option<Format> {
-    let own = arguments.try_get_one::<Format>(OUTPUT).ok().flatten().copied();
+pub(crate) fn asked_format(arguments: &ArgMatches) -> Option<OutputFormat> {
+    let own = arguments.try_get_one::<OutputFormat>(OUTPUT).ok().flatten().copied();
     own.or_else(|| arguments.subcommand().and_then(|(_, arguments)| asked_format(arguments)))
 }
 
-impl Output {
+impl OutputArgs {
     /// The format that was asked for, if any.
-    pub(crate) fn format(self) -> Option<Format> {
+    pub(crate) fn format(self) -> Option<OutputFormat> {
         self.format
     }
 
@@ -47,7 +47,7 @@ impl Output {
         self,
         data: &T,
         text: impl FnOnce(&T) -> String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CliError> {
         match self.format {
             Some(format) => {
                 WRITTEN.store(true, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Output {
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Writes the failure of a command for programs, unless the command has written an object already.
-pub(crate) fn write_failure(format: Format, failure: &impl Serialize) -> Result<(), Trouble> {
+pub(crate) fn write_failure(format: OutputFormat, failure: &impl Serialize) -> Result<(), CliError> {
     match WRITTEN.load(Ordering::Relaxed) {
         true => Ok(()),
         false => print(&encoded(format, failure)?),
@@ -70,33 +70,35 @@ pub(crate) fn write_failure(format: Format, failure: &impl Serialize) -> Result<
 }
 
 /// `data` as JSON or YAML, with a line end.
-fn encoded<T: Serialize>(format: Format, data: &T) -> Result<String, Trouble> {
+fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliError> {
     let broken = |error: &(dyn std::error::Error + 'static)| {
-        Trouble::broken("the answer cannot be written in this format").because(error)
+        CliError::broken("the answer cannot be written in this format").with_causes(error)
     };
     match format {
-        Format::Json => serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e)),
-        Format::Yaml => serde_saphyr::to_string(data).map_err(|e| broken(&e)),
+        OutputFormat::Json => {
+            serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e))
+        }
+        OutputFormat::Yaml => serde_saphyr::to_string(data).map_err(|e| broken(&e)),
     }
 }
 
 /// Writes data to standard output and adds the line end if there is none.
-pub(crate) fn print(text: &str) -> Result<(), Trouble> {
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
-    written.and_then(|()| out.flush()).map_err(Trouble::Output)
+    written.and_then(|()| out.flush()).map_err(CliError::Output)
 }
 
 /// Says a line to the person. A standard error that is closed is no reason to stop.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn status_line(line: &str) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(line.as_bytes()).and_then(|()| err.write_all(b"\n")).and_then(|()| err.flush());
 }
 
 /// How diagnostics are drawn on standard error.
-pub(crate) fn drawing() -> Drawing {
-    if console::colors_enabled_stderr() { Drawing::Coloured } else { Drawing::Plain }
+pub(crate) fn drawing() -> DiagnosticStyle {
+    if console::colors_enabled_stderr() { DiagnosticStyle::Coloured } else { DiagnosticStyle::Plain }
 }
 
 /// Columns without lines around them, the header in capitals.
@@ -140,7 +142,10 @@ mod tests {
     #[test]
     fn formats() {
         let data = serde_json::json!({"b": 1, "a": ["x"]});
-        assert_eq!(encoded(Format::Json, &data).unwrap(), "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n");
-        assert_eq!(encoded(Format::Yaml, &data).unwrap(), "b: 1\na:\n- x\n");
+        assert_eq!(
+            encoded(OutputFormat::Json, &data).unwrap(),
+            "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n"
+        );
+        assert_eq!(encoded(OutputFormat::Yaml, &data).unwrap(), "b: 1\na:\n- x\n");
     }
 }

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use ebb_local::Containers;
+use ebb_local::ContainerEngine;
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 
 /// What a script runs as. Not documented for clap, which would write the whole help of a command at length for that: a
 /// process of this machine, whatever image its plugin names, or a container of its image, by Docker (Podman if Docker
 /// does not answer) or by Podman.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Pods {
+enum PodRuntime {
     #[default]
     Process,
     Docker,
@@ -24,7 +24,7 @@ enum Pods {
 pub(crate) struct PodsArgs {
     /// What scripts run as without a cluster: processes of this machine, or containers of their image
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
-    pods: Pods,
+    pods: PodRuntime,
     /// The address of Docker or Podman; without it the command's own default
     #[arg(long, value_name = "URL")]
     docker: Option<String>,
@@ -35,25 +35,25 @@ pub(crate) struct PodsArgs {
 
 impl PodsArgs {
     /// What runs scripts as containers, if that is wanted.
-    pub(crate) async fn containers(self) -> Result<Option<Containers>, Trouble> {
+    pub(crate) async fn containers(self) -> Result<Option<ContainerEngine>, CliError> {
         let programs: &[&str] = match self.pods {
-            Pods::Process => return Ok(None),
-            Pods::Docker => &["docker", "podman"],
-            Pods::Podman => &["podman"],
+            PodRuntime::Process => return Ok(None),
+            PodRuntime::Docker => &["docker", "podman"],
+            PodRuntime::Podman => &["podman"],
         };
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("ebb-runner"));
         let runner = self.runner.or_else(beside).unwrap_or_else(|| "ebb-runner".into());
         let runner = std::path::absolute(&runner).unwrap_or(runner);
         if !runner.is_file() {
-            return Err(Trouble::broken(format!("the runner {} does not exist", runner.display()))
-                .next("build it with `cargo xtask build runner`, and name it by --runner"));
+            return Err(CliError::broken(format!("the runner {} does not exist", runner.display()))
+                .with_hint("build it with `cargo xtask build runner`, and name it by --runner"));
         }
         let url = self.docker.as_deref().filter(|url| !url.is_empty());
-        let found = Containers::find(programs, url, runner).await;
+        let found = ContainerEngine::find(programs, url, runner).await;
         found.map(Some).map_err(|error| {
-            Trouble::broken("scripts cannot run as containers")
-                .because(&error)
-                .next("start Docker, or install Podman")
+            CliError::broken("scripts cannot run as containers")
+                .with_causes(&error)
+                .with_hint("start Docker, or install Podman")
         })
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use url::Url;
 
-use crate::exit::Trouble;
+use crate::exit::CliError;
 
 /// The folder of a state in a project.
 pub(crate) const STATE: &str = ".ebb";
@@ -21,7 +21,7 @@ pub(crate) const FILE: &str = "server.json";
 pub(crate) struct ServerArgs {
     /// The server's address; without it the one that `ebb dev` has written to `.ebb/server.json` here or above
     #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = given, global = true)]
-    server: Option<Given>,
+    server: Option<OptionalUrl>,
     /// Its bearer token
     #[arg(long, env = "EBB_TOKEN", value_name = "TOKEN", hide = true, hide_env_values = true, global = true)]
     token: Option<String>,
@@ -38,15 +38,15 @@ pub(crate) struct ServerArgs {
 }
 
 /// An address; an empty one is as good as none.
-type Given = Option<Url>;
+type OptionalUrl = Option<Url>;
 
-fn given(text: &str) -> Result<Given, url::ParseError> {
+fn given(text: &str) -> Result<OptionalUrl, url::ParseError> {
     if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
 }
 
 /// A server, and what it wants to see of its callers.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct ServerAccess {
     /// Its address.
     pub(crate) url: Url,
     /// The bearer token.
@@ -54,12 +54,12 @@ pub(crate) struct Server {
     /// The secret for lifecycle webhooks, `whsec_…`.
     pub(crate) webhook_secret: Option<String>,
     /// Where its address is from.
-    pub(crate) origin: Origin,
+    pub(crate) origin: AddressOrigin,
 }
 
 /// Where a server's address is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum AddressOrigin {
     /// `--server` or `EBB_URL`.
     Given,
     /// A file that a local server has left.
@@ -70,7 +70,7 @@ pub(crate) enum Origin {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Left {
+struct ServerFile {
     url: Url,
     token: String,
     webhook_secret: String,
@@ -78,38 +78,38 @@ struct Left {
 
 impl ServerArgs {
     /// The server that is meant.
-    pub(crate) fn find(&self) -> Result<Server, Trouble> {
+    pub(crate) fn find(&self) -> Result<ServerAccess, CliError> {
         let here = std::env::current_dir()
-            .map_err(|error| Trouble::broken("the working directory cannot be found").because(&error))?;
+            .map_err(|error| CliError::broken("the working directory cannot be found").with_causes(&error))?;
         self.find_from(&here)
     }
 
-    fn find_from(&self, here: &Path) -> Result<Server, Trouble> {
+    fn find_from(&self, here: &Path) -> Result<ServerAccess, CliError> {
         if let Some(url) = self.server.iter().flatten().next() {
-            return Ok(Server {
+            return Ok(ServerAccess {
                 url: url.clone(),
                 token: self.token.clone(),
                 webhook_secret: self.webhook_secret.clone(),
-                origin: Origin::Given,
+                origin: AddressOrigin::Given,
             });
         }
         let file = here.ancestors().map(|folder| folder.join(STATE).join(FILE)).find(|file| file.is_file());
         let Some(file) = file else {
-            return Err(Trouble::broken("no server is known: there is no .ebb/server.json here or above")
-                .next("start `ebb dev`, or set EBB_URL"));
+            return Err(CliError::broken("no server is known: there is no .ebb/server.json here or above")
+                .with_hint("start `ebb dev`, or set EBB_URL"));
         };
         let unreadable = |error: &(dyn std::error::Error + 'static)| {
-            Trouble::broken(format!("{} cannot be read", file.display()))
-                .because(error)
-                .next("start `ebb dev` again, or set EBB_URL")
+            CliError::broken(format!("{} cannot be read", file.display()))
+                .with_causes(error)
+                .with_hint("start `ebb dev` again, or set EBB_URL")
         };
         let text = fs::read(&file).map_err(|error| unreadable(&error))?;
-        let left: Left = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
-        Ok(Server {
+        let left: ServerFile = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        Ok(ServerAccess {
             url: left.url,
             token: Some(self.token.clone().unwrap_or(left.token)),
             webhook_secret: Some(self.webhook_secret.clone().unwrap_or(left.webhook_secret)),
-            origin: Origin::File(file),
+            origin: AddressOrigin::File(file),
         })
     }
 }
@@ -132,7 +132,7 @@ mod tests {
         fs::write(&file, text).unwrap();
         let server = ServerArgs::default().find_from(&below).unwrap();
         assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));
-        assert_eq!(server.origin, Origin::File(file));
+        assert_eq!(server.origin, AddressOrigin::File(file));
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             ServerArgs { server: Some(given("https://ebb.example.org").unwrap()), ..Default::default() };
         assert_eq!(super::given("").unwrap(), None);
         let server = args.find_from(Path::new("/")).unwrap();
-        assert_eq!(server.origin, Origin::Given);
+        assert_eq!(server.origin, AddressOrigin::Given);
         assert_eq!(server.token, None);
     }
 }

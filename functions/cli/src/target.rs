@@ -4,14 +4,14 @@ use std::fmt;
 
 /// A target by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct TargetRef {
     /// `sandbox`, …
     pub(crate) kind: String,
     /// Its name.
     pub(crate) name: String,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind, self.name)
     }
@@ -37,8 +37,8 @@ pub(crate) struct KindArgs {
 
 impl TargetArgs {
     /// The target.
-    pub(crate) fn target(&self) -> Target {
-        Target { kind: self.kind.kind.clone(), name: self.name.clone() }
+    pub(crate) fn target(&self) -> TargetRef {
+        TargetRef { kind: self.kind.kind.clone(), name: self.name.clone() }
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_wire::api::{Cause, Certainty, Phase, Why};
+use ebb_wire::api::{Certainty, RootCause, TargetDiagnosis, TargetState};
 use ebb_wire::evidence::Evidence;
 use ebb_wire::lifecycle::OutputValue;
 
-use crate::progress::words;
+use crate::progress::labels;
 
 /// The text, with a line end.
-pub(crate) fn text(why: &Why) -> String {
-    let stands = if why.phase == Phase::Failed { "has" } else { "is" };
-    let mut text = format!("{} {stands} {}: {}\n", why.target, words::phase(why.phase), why.summary.trim());
+pub(crate) fn text(why: &TargetDiagnosis) -> String {
+    let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
+    let mut text = format!("{} {stands} {}: {}\n", why.target, labels::phase(why.phase), why.summary.trim());
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }
@@ -23,7 +23,7 @@ pub(crate) fn text(why: &Why) -> String {
             text.push_str("\nfailed too\n");
         }
         let _ =
-            writeln!(text, "  {}, try {}: {}", failed.unit, failed.attempt, words::reason(&failed.reason));
+            writeln!(text, "  {}, try {}: {}", failed.unit, failed.attempt, labels::reason(&failed.reason));
     }
     if !why.exists.is_empty() {
         text.push_str("\nwhat exists now\n");
@@ -53,9 +53,9 @@ pub(crate) fn text(why: &Why) -> String {
     text
 }
 
-fn write_cause(text: &mut String, cause: &Cause) {
+fn write_cause(text: &mut String, cause: &RootCause) {
     let _ = writeln!(text, "\nfirst cause: {}, try {} in {}", cause.unit, cause.attempt, cause.run);
-    let _ = writeln!(text, "  {}", words::reason(&cause.reason));
+    let _ = writeln!(text, "  {}", labels::reason(&cause.reason));
     let _ = writeln!(text, "  at {}:{}:{}", cause.file, cause.line, cause.column);
     if let Some(evidence) = &cause.evidence {
         write_evidence(text, evidence);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn everything_that_is_known_is_told() {
-        let why: Why = serde_json::from_value(serde_json::json!({
+        let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1",
             "phase": "failed",
             "summary": "db/seed failed after 3 tries",
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_waits_says_on_what() {
-        let why: Why = serde_json::from_value(serde_json::json!({
+        let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1", "phase": "starting", "exists": [], "next": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
         }))

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use anyhow::Context as _;
-use ebb_cluster::{Allowed, Level};
-use ebb_wire::sign::Keys;
+use ebb_cluster::{ClusterPolicy, PodSecurityLevel};
+use ebb_wire::sign::WebhookKeys;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -35,7 +35,7 @@ const KINDS: [&str; 14] = [
 ///
 /// # Errors
 /// Returns an error if the line is not a secret.
-pub(crate) fn keys() -> anyhow::Result<Keys> {
+pub(crate) fn keys() -> anyhow::Result<WebhookKeys> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("standard input")?;
     std::thread::spawn(|| {
@@ -43,16 +43,16 @@ pub(crate) fn keys() -> anyhow::Result<Keys> {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     });
-    Keys::parse(&line).context("the first line of standard input")
+    WebhookKeys::parse(&line).context("the first line of standard input")
 }
 
 /// The level `baseline`, the namespace of units, and the kinds of objects that need no rights outside of a namespace.
-pub(crate) fn allowed(units: &str) -> Allowed {
-    Allowed {
-        level: Level::Baseline,
+pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
+    ClusterPolicy {
+        level: PodSecurityLevel::Baseline,
         namespaces: BTreeMap::from([(units.to_owned(), BTreeSet::from(["default".to_owned()]))]),
         kinds: KINDS.map(str::to_owned).into(),
-        ..Allowed::default()
+        ..ClusterPolicy::default()
     }
 }
 

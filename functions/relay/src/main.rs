@@ -14,12 +14,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+mod args;
 mod attached;
-mod options;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Err(error) = run(options::Options::parse()).await else { return ExitCode::SUCCESS };
+    let Err(error) = run(args::RelayArgs::parse()).await else { return ExitCode::SUCCESS };
     // The last thing that it writes: the program that started it shows it. Some errors say themselves what caused them.
     let why = error
         .chain()
@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn run(options: options::Options) -> anyhow::Result<()> {
+async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if options.attached {
@@ -57,8 +57,8 @@ async fn run(options: options::Options) -> anyhow::Result<()> {
         }
         recorded.render()
     };
-    let (cluster, reports) = (relay.cluster().to_owned(), ebb_cluster::http::reports(relay.clone()));
-    let office = options.office(&keys)?;
+    let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_cluster::http::reports(relay.clone()));
+    let office = options.control_plane(&keys)?;
     // One that belongs to a person's `ebb` listens on all addresses of a machine, where nothing scrapes it.
     let mut routes = match options.attached {
         true => Router::new(),

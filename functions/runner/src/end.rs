@@ -1,25 +1,25 @@
 //! What the end of a script means.
 
-use ebb_supervise::ScriptEnd;
-use ebb_wire::runner::exit::FAILED;
-use ebb_wire::runner::{Ended, Spec};
+use ebb_supervise::ProcessExit;
+use ebb_wire::entrypoint::exit::FAILED;
+use ebb_wire::entrypoint::{EntrypointSpec, ScriptExit};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 
 use crate::outputs;
 
 /// The script's end with its outputs if it has succeeded; without log and time.
-pub(crate) fn judge(spec: &Spec, end: &ScriptEnd) -> Ended {
+pub(crate) fn script_exit(spec: &EntrypointSpec, end: &ProcessExit) -> ScriptExit {
     let exit_code = Some(end.status.map_or(128 + Signal::SIGKILL as i32, code));
     let (result, sensitive) = match end.failure(spec.deadline_ms, "the pod") {
         None => outputs::collect(&spec.outputs),
         Some(failure) => (failure, Default::default()),
     };
-    Ended { result, sensitive, exit_code }
+    ScriptExit { result, sensitive, exit_code }
 }
 
 /// Our own exit code: the script's, but never 0 for what has failed.
-pub(crate) fn exit_code(ended: &Ended, failed: bool) -> i32 {
+pub(crate) fn exit_code(ended: &ScriptExit, failed: bool) -> i32 {
     match ended.exit_code {
         Some(0) | None if failed => FAILED,
         code => code.unwrap_or(FAILED),

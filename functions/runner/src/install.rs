@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ebb_wire::runner::PROGRAM;
+use ebb_wire::entrypoint::PROGRAM;
 
 /// Copies this program into `folder`, readable and executable for everyone, and gives the copy's path. What was there
 /// under its name is replaced in one step, so that nobody ever finds half a program.

@@ -9,19 +9,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebb_supervise::{WatchEvent, stream};
 
-use crate::tail::Tail;
+use crate::tail::LogTail;
 
 /// The end of the log, which two carriers write and the heartbeats read.
-pub(crate) type Shared = Arc<Mutex<Tail>>;
+pub(crate) type SharedTail = Arc<Mutex<LogTail>>;
 
 /// Looks into the log. A carrier that panicked has left bytes, not a broken state.
-pub(crate) fn lock(tail: &Shared) -> MutexGuard<'_, Tail> {
+pub(crate) fn lock(tail: &SharedTail) -> MutexGuard<'_, LogTail> {
     tail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Carries both output streams until all writers are gone. Returns how many streams that are. The script waits when our
 /// own outputs are not read, as it would without us.
-pub(crate) fn carry(script: &mut Child, tail: &Shared, events: &Sender<WatchEvent>) -> io::Result<usize> {
+pub(crate) fn forward(
+    script: &mut Child,
+    tail: &SharedTail,
+    events: &Sender<WatchEvent>,
+) -> io::Result<usize> {
     let mut streams = 0;
     if let Some(from) = script.stdout.take() {
         start(from, io::stdout().as_fd().try_clone_to_owned()?, tail, events);
@@ -34,9 +38,9 @@ pub(crate) fn carry(script: &mut Child, tail: &Shared, events: &Sender<WatchEven
     Ok(streams)
 }
 
-fn start(from: impl Read + Send + 'static, to: OwnedFd, tail: &Shared, events: &Sender<WatchEvent>) {
+fn start(from: impl Read + Send + 'static, to: OwnedFd, tail: &SharedTail, events: &Sender<WatchEvent>) {
     let (tail, mut to) = (Arc::clone(tail), Some(File::from(to)));
-    stream::carry(from, events, move |bytes| {
+    stream::forward(from, events, move |bytes| {
         lock(&tail).push(bytes);
         // A missing reader stops neither the script nor its log.
         if to.as_mut().is_some_and(|to| to.write_all(bytes).is_err()) {

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::exit;
 
-use ebb_wire::runner::exit::USAGE;
+use ebb_wire::entrypoint::exit::USAGE;
 
 mod end;
 mod install;

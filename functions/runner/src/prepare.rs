@@ -11,14 +11,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use ebb_supervise::interpreter::{self, InterpreterError};
+use ebb_wire::entrypoint::EntrypointSpec;
+use ebb_wire::entrypoint::exit::{NO_INTERPRETER, NOT_STARTABLE};
 use ebb_wire::relay::ScriptInput;
-use ebb_wire::runner::Spec;
-use ebb_wire::runner::exit::{NO_INTERPRETER, NOT_STARTABLE};
 use ebb_wire::script::{Interpreter, check_variable};
 
 /// Why a script cannot be started as it is written, in this image.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct StartError {
     pub(crate) message: String,
     pub(crate) code: i32,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Trouble {
 /// Where programs are looked for, in the words of an error.
 const PLACE: &str = "this image";
 
-impl From<InterpreterError> for Trouble {
+impl From<InterpreterError> for StartError {
     fn from(error: InterpreterError) -> Self {
         let code = match error {
             InterpreterError::Invalid(_) | InterpreterError::NotExecutable(_) => NOT_STARTABLE,
@@ -36,26 +36,28 @@ impl From<InterpreterError> for Trouble {
     }
 }
 
-fn trouble(message: String) -> Trouble {
-    Trouble { message, code: NOT_STARTABLE }
+fn not_startable(message: String) -> StartError {
+    StartError { message, code: NOT_STARTABLE }
 }
 
 /// Puts the script's files where it looks for them and starts it: in a process group of its own, with nothing to read
 /// from its standard input. Through its interpreter, as the kernel would, so that its folder may be mounted `noexec`.
-pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
+pub(crate) fn start(spec: &EntrypointSpec) -> Result<Child, StartError> {
     // The first line before everything else: it needs nothing of the image.
-    Interpreter::of(&spec.text).map_err(trouble)?;
+    Interpreter::of(&spec.text).map_err(not_startable)?;
     for output in &spec.outputs {
-        check_path(&output.path).map_err(|why| trouble(format!("output {:?}: {why}", output.name)))?;
+        check_path(&output.path).map_err(|why| not_startable(format!("output {:?}: {why}", output.name)))?;
         if output.sensitive && spec.relay.is_none() {
             let name = &output.name;
-            return Err(trouble(format!("output {name:?} is sensitive, and there is no relay to take it")));
+            return Err(not_startable(format!(
+                "output {name:?} is sensitive, and there is no relay to take it"
+            )));
         }
     }
     let mut environment = Vec::new();
     let mut path = env::var_os("PATH").unwrap_or_default();
-    let mut set = |name: &str, value: Vec<u8>| -> Result<(), Trouble> {
-        check_variable(name, &value).map_err(|why| trouble(format!("{name:?}: {why}")))?;
+    let mut set = |name: &str, value: Vec<u8>| -> Result<(), StartError> {
+        check_variable(name, &value).map_err(|why| not_startable(format!("{name:?}: {why}")))?;
         let value = OsString::from_vec(value);
         if name == "PATH" {
             path.clone_from(&value);
@@ -67,10 +69,10 @@ pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
         set(name, value.clone().into_bytes())?;
     }
     for input in &spec.inputs {
-        let within = |why: String| trouble(format!("input {:?}: {why}", input.name));
+        let within = |why: String| not_startable(format!("input {:?}: {why}", input.name));
         let value = value(input).map_err(within)?;
         if let Some(file) = &input.path {
-            place(file, value.as_deref()).map_err(within)?;
+            write_input(file, value.as_deref()).map_err(within)?;
         }
         if let (Some(name), Some(value)) = (&input.env, value) {
             set(name, value).map_err(|error| within(error.message))?;
@@ -80,7 +82,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
     let script = Path::new(&spec.folder).join("script");
     fs::create_dir_all(&spec.folder)
         .and_then(|()| write(&script, spec.text.as_bytes(), 0o700))
-        .map_err(|error| trouble(format!("{}: {}", script.display(), unwritable(&error))))?;
+        .map_err(|error| not_startable(format!("{}: {}", script.display(), unwritable(&error))))?;
     Command::new(interpreter.path)
         .args(interpreter.argument)
         .arg(&script)
@@ -90,7 +92,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Child, Trouble> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| trouble(interpreter::explain(&error, interpreter.path, PLACE)))
+        .map_err(|error| not_startable(interpreter::explain(&error, interpreter.path, PLACE)))
 }
 
 fn value(input: &ScriptInput) -> Result<Option<Vec<u8>>, String> {
@@ -108,7 +110,7 @@ fn check_path(path: &str) -> Result<(), String> {
     }
 }
 
-fn place(path: &str, value: Option<&[u8]>) -> Result<(), String> {
+fn write_input(path: &str, value: Option<&[u8]>) -> Result<(), String> {
     check_path(path)?;
     let file = Path::new(path);
     let Some(value) = value else {

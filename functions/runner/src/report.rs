@@ -9,50 +9,50 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ebb_supervise::WatchEvent;
-use ebb_wire::runner::{RelayAddress, Report, ReportState, VERSION};
+use ebb_wire::entrypoint::{RelayAddress, ReportState, ScriptReport, VERSION};
 use ebb_wire::unit::TRACEPARENT;
 use ureq::Agent;
 use ureq::http::Uri;
 
-use crate::log::{self, Shared};
+use crate::log::{self, SharedTail};
 use crate::run::millis;
 
 /// How long a heartbeat may take: the next one is as good.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long one try of the last report may take.
-const TRY: Duration = Duration::from_secs(10);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it has at least, be there patience or not.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pauses between tries; up to twice as long by chance, so that the pods of a relay that comes back do not ask as one.
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(5);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// What came of a try.
-enum Answer {
-    Taken,
+enum ReportReply {
+    Accepted,
     Gone,
-    Nothing,
+    Unanswered,
 }
 
 /// Reports to one relay.
 #[derive(Debug)]
-pub(crate) struct Reporter {
+pub(crate) struct RelayReporter {
     end: Sender<Vec<u8>>,
-    patience: Duration,
+    retry_for: Duration,
 }
 
-impl Reporter {
+impl RelayReporter {
     /// Begins with heartbeats. The error says what is wrong with the address.
     pub(crate) fn start(
         address: &RelayAddress,
         trace: Option<String>,
-        tail: &Shared,
+        tail: &SharedTail,
         events: Sender<WatchEvent>,
     ) -> Result<Self, String> {
         check(&address.url)?;
         let (end, inbox) = channel();
         let patience = millis(address.patience_ms);
-        let relay = Relay {
+        let relay = ReportClient {
             agent: Agent::new_with_config(
                 // The image's environment may name a proxy: not for us.
                 Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false).build(),
@@ -60,30 +60,30 @@ impl Reporter {
             address: address.clone(),
             trace,
         };
-        let tail = Shared::clone(tail);
-        thread::spawn(move || relay.work(&tail, &inbox, patience, &events));
-        Ok(Self { end, patience })
+        let tail = SharedTail::clone(tail);
+        thread::spawn(move || relay.run(&tail, &inbox, patience, &events));
+        Ok(Self { end, retry_for: patience })
     }
 
     /// Begins to report the end; [`WatchEvent::Reported`] says what came of it. Gives how long that takes at most.
-    pub(crate) fn ended(&self, body: Vec<u8>) -> Duration {
+    pub(crate) fn send_end(&self, body: Vec<u8>) -> Duration {
         // It listens until it was told.
         let _ = self.end.send(body);
-        self.patience + HEARTBEAT + LEAST
+        self.retry_for + HEARTBEAT + MIN_TIMEOUT
     }
 }
 
-struct Relay {
+struct ReportClient {
     agent: Agent,
     address: RelayAddress,
     /// A W3C trace context, for whoever looks at requests.
     trace: Option<String>,
 }
 
-impl Relay {
-    fn work(
+impl ReportClient {
+    fn run(
         &self,
-        tail: &Shared,
+        tail: &SharedTail,
         inbox: &Receiver<Vec<u8>>,
         patience: Duration,
         events: &Sender<WatchEvent>,
@@ -97,7 +97,7 @@ impl Relay {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let log_bytes = log::lock(tail).total();
-            let report = Report { v: VERSION, log_bytes, state: ReportState::Running };
+            let report = ScriptReport { v: VERSION, log_bytes, state: ReportState::Running };
             if let Ok(body) = serde_json::to_vec(&report) {
                 self.post(&body, HEARTBEAT);
             }
@@ -109,16 +109,16 @@ impl Relay {
     fn deliver(&self, body: &[u8], patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let pauses = ExponentialBuilder::default()
-            .with_min_delay(SHORTEST)
-            .with_max_delay(LONGEST)
+            .with_min_delay(MIN_PAUSE)
+            .with_max_delay(MAX_PAUSE)
             .with_jitter()
             .without_max_times();
         for pause in pauses.build() {
             let left = until.saturating_duration_since(Instant::now());
-            match self.post(body, left.clamp(LEAST, TRY)) {
-                Answer::Taken => return true,
-                Answer::Gone => return false,
-                Answer::Nothing => {}
+            match self.post(body, left.clamp(MIN_TIMEOUT, ATTEMPT_TIMEOUT)) {
+                ReportReply::Accepted => return true,
+                ReportReply::Gone => return false,
+                ReportReply::Unanswered => {}
             }
             if Instant::now() + pause >= until {
                 return false;
@@ -128,7 +128,7 @@ impl Relay {
         false
     }
 
-    fn post(&self, body: &[u8], most: Duration) -> Answer {
+    fn post(&self, body: &[u8], most: Duration) -> ReportReply {
         let request = self.agent.post(&self.address.url).config().timeout_global(Some(most)).build();
         let request = request
             .header("authorization", format!("Bearer {}", self.address.token))
@@ -138,9 +138,9 @@ impl Relay {
             None => request,
         };
         match request.send(body).map(|answer| answer.status().as_u16()) {
-            Ok(200..=299) => Answer::Taken,
-            Ok(410) => Answer::Gone,
-            _ => Answer::Nothing,
+            Ok(200..=299) => ReportReply::Accepted,
+            Ok(410) => ReportReply::Gone,
+            _ => ReportReply::Unanswered,
         }
     }
 }

@@ -6,13 +6,13 @@ use ebb_wire::script::end_of;
 
 /// The last bytes of what was printed.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub(crate) struct LogTail {
     kept: VecDeque<u8>,
     most: usize,
     total: u64,
 }
 
-impl Tail {
+impl LogTail {
     /// Keeps at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { kept: VecDeque::new(), most, total: 0 }
@@ -51,7 +51,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_keeps_the_end(pieces in vec(vec(any::<u8>(), 0..40), 0..20), most in 0_usize..60) {
-            let mut tail = Tail::new(most);
+            let mut tail = LogTail::new(most);
             let mut all = Vec::new();
             for piece in pieces {
                 tail.push(&piece);
@@ -64,7 +64,7 @@ mod tests {
 
         #[test]
         fn text_is_cut_between_characters(text in "\\PC{0,40}", most in 0_usize..60) {
-            let mut tail = Tail::new(most);
+            let mut tail = LogTail::new(most);
             tail.push(text.as_bytes());
             prop_assert_eq!(tail.text(), end_of(text, most));
         }

@@ -6,18 +6,18 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use ebb_wire::callback::{Callback, ReasonCode};
-use ebb_wire::runner::{Ended, TERMINATION, Termination, VERSION};
+use ebb_wire::entrypoint::{ScriptExit, TERMINATION, TerminationResult, VERSION};
 use sha2::{Digest as _, Sha256};
 
 /// A message that fits.
 #[derive(Debug)]
-pub(crate) struct Message(Termination);
+pub(crate) struct TerminationMessage(TerminationResult);
 
-impl Message {
+impl TerminationMessage {
     /// The end in few words. `report` is the body that the relay is given; what does not fit here is in it alone.
     /// Without one the unit fails for that.
-    pub(crate) fn new(ended: &Ended, report: Option<&[u8]>) -> Self {
-        let whole = Termination {
+    pub(crate) fn new(ended: &ScriptExit, report: Option<&[u8]>) -> Self {
+        let whole = TerminationResult {
             v: VERSION,
             result: Callback { log: None, ..ended.result.clone() },
             exit_code: ended.exit_code,
@@ -36,11 +36,11 @@ impl Message {
                 took_ms: whole.result.took_ms,
                 ..Callback::failed(ReasonCode::OutputTooLarge, &message)
             };
-            return Self(Termination { result, ..whole });
+            return Self(TerminationResult { result, ..whole });
         };
         let digest = Sha256::digest(report).iter().map(|byte| format!("{byte:02x}")).collect();
         let result = Callback { outputs: BTreeMap::new(), binary: BTreeMap::new(), ..whole.result };
-        Self(Termination { result, report: Some(digest), ..whole })
+        Self(TerminationResult { result, report: Some(digest), ..whole })
     }
 
     /// The unit's result as it is told here.
@@ -56,7 +56,7 @@ impl Message {
 
     /// Notes that the report was acknowledged. In one piece and over what is there: whoever is killed meanwhile leaves
     /// one of the two messages and no torn one.
-    pub(crate) fn acknowledged(mut self, path: &str) -> io::Result<()> {
+    pub(crate) fn mark_reported(mut self, path: &str) -> io::Result<()> {
         let before = text(&self.0).len();
         self.0.reported = true;
         let mut text = text(&self.0);
@@ -66,21 +66,21 @@ impl Message {
     }
 }
 
-fn text(message: &Termination) -> Vec<u8> {
+fn text(message: &TerminationResult) -> Vec<u8> {
     // Maps with names as keys can always be written.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::callback::{CallbackStatus, Reason};
+    use ebb_wire::callback::{CallbackStatus, FailureReason};
     use ebb_wire::limits::message;
 
     use super::*;
 
     #[test]
     fn it_always_fits() {
-        let ended = |result, sensitive| Ended { result, sensitive, exit_code: Some(-1) };
+        let ended = |result, sensitive| ScriptExit { result, sensitive, exit_code: Some(-1) };
         let outputs = |bytes: usize| {
             let mut result = Callback::new(CallbackStatus::Succeeded);
             result.hold("a", vec![b'"'; bytes]);
@@ -89,7 +89,7 @@ mod tests {
         };
         let secret = || BTreeMap::from([("s".to_owned(), "c2VjcmV0".to_owned())]);
         // Every character of the longest message is two in JSON.
-        let reason = Reason { code: ReasonCode::OutputTooLarge, message: message(&"\"".repeat(5000)) };
+        let reason = FailureReason { code: ReasonCode::OutputTooLarge, message: message(&"\"".repeat(5000)) };
         let failed = Callback { reason: Some(reason), ..Callback::new(CallbackStatus::Failed) };
         for (name, ended, report, held, elsewhere, code) in [
             ("small", outputs(1000), Some(b"body"), 1, false, None),
@@ -99,7 +99,7 @@ mod tests {
             ("sensitive", ended(outputs(10).result, secret()), Some(b"body"), 0, true, None),
             ("talkative", ended(failed, BTreeMap::new()), None, 0, false, Some(ReasonCode::OutputTooLarge)),
         ] {
-            let found = Message::new(&ended, report.map(|body| body.as_slice()));
+            let found = TerminationMessage::new(&ended, report.map(|body| body.as_slice()));
             let bytes = text(&found.0);
             assert!(bytes.len() <= TERMINATION, "{name}");
             assert!(!String::from_utf8_lossy(&bytes).contains("c2VjcmV0"), "{name}");
@@ -110,8 +110,8 @@ mod tests {
             let path = file.path().to_str().unwrap();
             found.write(path).unwrap();
             let digest = found.0.report.clone();
-            found.acknowledged(path).unwrap();
-            let read: Termination = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+            found.mark_reported(path).unwrap();
+            let read: TerminationResult = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
             assert_eq!((read.reported, &read.report), (true, &digest), "{name}");
             let expected = "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5";
             assert!(digest.is_none_or(|digest| digest == expected), "{name}: the SHA-256 of `body`");

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::run::root;
-use crate::summary::Summary;
-use build::Architecture;
+use crate::summary::TestSummary;
+use build::LambdaArchitecture;
 
 pub(crate) mod build;
 mod deploy;
@@ -17,7 +17,7 @@ mod lint;
 ///
 /// # Errors
 /// Returns an error if a tool cannot be installed, or finds something wrong.
-pub(crate) fn all(summary: &mut Summary) -> anyhow::Result<()> {
+pub(crate) fn all(summary: &mut TestSummary) -> anyhow::Result<()> {
     let architecture = runnable()?;
     lint::all()?;
     summary.add(true);
@@ -34,9 +34,9 @@ pub(crate) fn all(summary: &mut Summary) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When they cannot run here.
-fn runnable() -> anyhow::Result<Architecture> {
+fn runnable() -> anyhow::Result<LambdaArchitecture> {
     deployed::possible()?;
-    Architecture::of_this_machine()
+    LambdaArchitecture::of_this_machine()
 }
 
 /// The folder of the tools and their output, always in the clone.

@@ -9,7 +9,7 @@ use crate::run::{cargo, command, folder, run};
 
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Measurement {
+pub(crate) enum BenchKind {
     /// Requests and write units of runs by shape and size: --sizes, --shapes, --answers, --check, -o json
     Counts,
     /// The cost on AWS, by what is counted and list prices
@@ -28,9 +28,9 @@ pub(crate) enum Measurement {
 ///
 /// # Errors
 /// Returns an error if the program does not compile, or a bound does not hold.
-pub(crate) fn all(measurement: Measurement, arguments: Vec<OsString>) -> anyhow::Result<()> {
+pub(crate) fn all(measurement: BenchKind, arguments: Vec<OsString>) -> anyhow::Result<()> {
     match measurement {
-        Measurement::Chains => cluster::chains(arguments),
+        BenchKind::Chains => cluster::chains(arguments),
         _ => program(measurement, &arguments),
     }
 }
@@ -39,7 +39,7 @@ pub(crate) fn all(measurement: Measurement, arguments: Vec<OsString>) -> anyhow:
 ///
 /// # Errors
 /// Returns an error if it does not compile or fails.
-pub(crate) fn program(measurement: Measurement, arguments: &[OsString]) -> anyhow::Result<()> {
+pub(crate) fn program(measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()> {
     // `crowd` and `chains` start `ebb`, which finds the relay beside itself.
     let packages = ["-p", "ebb-tests", "-p", "ebb", "-p", "ebb-relay"];
     let programs = ["--bin", "bench", "--bin", "ebb", "--bin", "ebb-relay"];

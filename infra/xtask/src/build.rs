@@ -3,18 +3,18 @@
 use clap::Subcommand;
 
 use crate::aws::build as functions;
-use crate::cluster::Set;
+use crate::cluster::BinarySet;
 use crate::{chart, images, runner};
 
 /// A thing to build.
 #[derive(Subcommand)]
-pub(crate) enum Order {
+pub(crate) enum BuildCommand {
     /// The program that is copied into pods: static, at most 3 MB
     Runner,
     /// The relay and the runner, an image of each, as archives that container engines load
-    Images(images::Arguments),
+    Images(images::ImagesArgs),
     /// The four functions as they are deployed, with their sizes beside a function that does nothing
-    Functions(functions::Arguments),
+    Functions(functions::FunctionsBuildArgs),
     /// The relay's manifests, rendered from its chart into infra/relay/manifests.yaml; needs Go, to build helm
     Chart {
         /// Compares them with the file instead
@@ -29,15 +29,15 @@ pub(crate) enum Order {
 ///
 /// # Errors
 /// Returns an error if something does not compile or does not meet its limits.
-pub(crate) fn all(order: &Order) -> anyhow::Result<()> {
+pub(crate) fn all(order: &BuildCommand) -> anyhow::Result<()> {
     match order {
-        Order::Runner => runner::all(),
-        Order::Images(arguments) => images::all(arguments),
-        Order::Functions(arguments) => functions::all(arguments.architecture()),
-        Order::Chart { check: true } => chart::all(chart::Do::Compare),
-        Order::Chart { check: false } => chart::all(chart::Do::Write),
-        Order::Collector => {
-            println!("{}", Set::Collector.built()?.join("collector").display());
+        BuildCommand::Runner => runner::all(),
+        BuildCommand::Images(arguments) => images::all(arguments),
+        BuildCommand::Functions(arguments) => functions::all(arguments.architecture()),
+        BuildCommand::Chart { check: true } => chart::all(chart::ChartAction::Compare),
+        BuildCommand::Chart { check: false } => chart::all(chart::ChartAction::Write),
+        BuildCommand::Collector => {
+            println!("{}", BinarySet::Collector.built()?.join("collector").display());
             Ok(())
         }
     }

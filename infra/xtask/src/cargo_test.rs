@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, bail};
 
 use crate::run::{cargo, line};
-use crate::summary::Summary;
+use crate::summary::TestSummary;
 
 /// Runs `cargo test` with variables, shows its output, and adds its counts to `summary`. Tests that fail do not keep
 /// the others from running.
@@ -16,7 +16,7 @@ use crate::summary::Summary;
 pub(crate) fn cargo_test(
     arguments: &[&str],
     variables: &[(&str, String)],
-    summary: &mut Summary,
+    summary: &mut TestSummary,
 ) -> anyhow::Result<()> {
     let mut command = cargo();
     command.args(["test", "--no-fail-fast"]).args(arguments).stdout(Stdio::piped());

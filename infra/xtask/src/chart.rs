@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use crate::cluster::Set;
+use crate::cluster::BinarySet;
 use crate::run::{command, line, root, run};
 
 /// What stands in the manifests where `ebb cluster connect` fills something in: the arguments of helm.
@@ -30,7 +30,7 @@ const HEAD: &str = "\
 
 /// What is done with what was rendered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Do {
+pub(crate) enum ChartAction {
     Write,
     /// The file has to be so already.
     Compare,
@@ -40,8 +40,8 @@ pub(crate) enum Do {
 ///
 /// # Errors
 /// When helm cannot be had or finds something wrong, and when the file is stale.
-pub(crate) fn all(what: Do) -> anyhow::Result<()> {
-    let (helm, chart) = (Set::Helm.built()?.join("helm"), root().join("infra/relay/chart"));
+pub(crate) fn all(what: ChartAction) -> anyhow::Result<()> {
+    let (helm, chart) = (BinarySet::Helm.built()?.join("helm"), root().join("infra/relay/chart"));
     let described = fs::read_to_string(chart.join("Chart.yaml"))?;
     for key in ["version", "appVersion"] {
         let expected = format!("{key}: {}", env!("CARGO_PKG_VERSION"));
@@ -59,9 +59,13 @@ pub(crate) fn all(what: Do) -> anyhow::Result<()> {
     let rendered = format!("{HEAD}{}", String::from_utf8(output.stdout)?);
     let path = manifests();
     match what {
-        Do::Write => fs::write(&path, rendered).with_context(|| format!("cannot write {}", path.display())),
-        Do::Compare if fs::read_to_string(&path).is_ok_and(|text| text == rendered) => Ok(()),
-        Do::Compare => bail!("{} is not what the chart renders: `cargo xtask build chart`", path.display()),
+        ChartAction::Write => {
+            fs::write(&path, rendered).with_context(|| format!("cannot write {}", path.display()))
+        }
+        ChartAction::Compare if fs::read_to_string(&path).is_ok_and(|text| text == rendered) => Ok(()),
+        ChartAction::Compare => {
+            bail!("{} is not what the chart renders: `cargo xtask build chart`", path.display())
+        }
     }
 }
 

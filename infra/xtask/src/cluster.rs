@@ -7,12 +7,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-pub(crate) use build::Set;
+pub(crate) use build::BinarySet;
 use clap::{Subcommand, ValueEnum};
-use room::Room;
-use servers::Server;
+use netns::ClusterNetns;
+use servers::ClusterServer;
 
-use crate::bench::{self, Measurement};
+use crate::bench::{self, BenchKind};
 use crate::runner;
 
 mod build;
@@ -21,8 +21,8 @@ mod folder;
 pub(crate) mod images;
 mod keys;
 mod kubectl;
+mod netns;
 mod network;
-mod room;
 pub(crate) mod servers;
 mod up;
 
@@ -30,12 +30,12 @@ mod up;
 const RUNNER: &str = "ebb.test/runner:1";
 
 #[derive(Subcommand)]
-pub(crate) enum Order {
+pub(crate) enum TestClusterCommand {
     /// Builds what is missing and starts what does not run
     Up {
         /// What else is built, and started if it is a server
         #[arg(long, value_delimiter = ',')]
-        with: Vec<Extra>,
+        with: Vec<ClusterExtra>,
     },
     /// Ends everything and removes it
     Down,
@@ -43,13 +43,13 @@ pub(crate) enum Order {
     Status,
     /// Ends one server; its pods go on
     Kill {
-        server: Server,
+        server: ClusterServer,
         /// Another signal: TERM lets it end itself, STOP makes it hang, CONT ends that
         #[arg(long, default_value = "KILL")]
         signal: String,
     },
     /// Starts one server
-    Start { server: Server },
+    Start { server: ClusterServer },
     /// Imports an image: an archive, or a folder that becomes the only layer
     Image {
         /// For pod templates, with registry and tag: ebb.test/relay:1
@@ -73,7 +73,7 @@ pub(crate) enum Order {
 
 /// What not every test needs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Extra {
+pub(crate) enum ClusterExtra {
     /// The controller of ResourceGraphDefinitions
     Kro,
     /// The client of charts
@@ -84,39 +84,41 @@ pub(crate) enum Extra {
 ///
 /// # Errors
 /// When something that it needs is missing, and when it fails.
-pub(crate) fn all(order: Order) -> anyhow::Result<()> {
+pub(crate) fn all(order: TestClusterCommand) -> anyhow::Result<()> {
     up::privileged()?;
     match order {
-        Order::Up { with } => up::all(&with),
-        Order::Down => down(),
-        Order::Status => status(),
-        Order::Kill { server, signal } => server.kill(&found()?, &signal),
-        Order::Start { server } => server.start(&found()?),
-        Order::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
-        Order::Tag { image, name } => images::tag(&found()?, &image, &name),
-        Order::Check => check::all(),
+        TestClusterCommand::Up { with } => up::all(&with),
+        TestClusterCommand::Down => down(),
+        TestClusterCommand::Status => status(),
+        TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
+        TestClusterCommand::Start { server } => server.start(&found()?),
+        TestClusterCommand::Image { name, from, entrypoint } => {
+            images::import(&found()?, &name, &from, &entrypoint)
+        }
+        TestClusterCommand::Tag { image, name } => images::tag(&found()?, &image, &name),
+        TestClusterCommand::Check => check::all(),
     }
 }
 
 /// A cluster for as long as this lives; one that was up before stays up.
-pub(crate) struct Borrowed {
+pub(crate) struct ClusterGuard {
     was_up: bool,
 }
 
-impl Borrowed {
+impl ClusterGuard {
     /// Brings it up, with all that tests use.
     ///
     /// # Errors
     /// When it cannot be had; says why.
     pub(crate) fn up() -> anyhow::Result<Self> {
         up::privileged()?;
-        let borrowed = Self { was_up: Room::find().is_some() };
-        up::all(&[Extra::Helm, Extra::Kro])?;
+        let borrowed = Self { was_up: ClusterNetns::find().is_some() };
+        up::all(&[ClusterExtra::Helm, ClusterExtra::Kro])?;
         Ok(borrowed)
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for ClusterGuard {
     fn drop(&mut self) {
         if !self.was_up
             && let Err(error) = down()
@@ -132,7 +134,7 @@ impl Drop for Borrowed {
 /// When the cluster cannot be had, or the program fails.
 pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
     let runner = runner::built()?;
-    let _cluster = Borrowed::up()?;
+    let _cluster = ClusterGuard::up()?;
     let (room, layer) = (found()?, folder::state().join("runner"));
     folder::remove(&layer)?;
     fs::create_dir_all(&layer)?;
@@ -148,11 +150,11 @@ pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
         ("--image", images::DEBIAN.into()),
     ];
     let places = places.into_iter().flat_map(|(name, place)| [name.into(), place]);
-    bench::program(Measurement::Chains, &places.chain(arguments).collect::<Vec<_>>())
+    bench::program(BenchKind::Chains, &places.chain(arguments).collect::<Vec<_>>())
 }
 
-fn found() -> anyhow::Result<Room> {
-    Room::find().context("there is no cluster here: `cargo xtask cluster up`")
+fn found() -> anyhow::Result<ClusterNetns> {
+    ClusterNetns::find().context("there is no cluster here: `cargo xtask cluster up`")
 }
 
 fn down() -> anyhow::Result<()> {
@@ -162,7 +164,7 @@ fn down() -> anyhow::Result<()> {
     }
     let began = std::time::Instant::now();
     let _lock = up::lock()?;
-    room::close()?;
+    netns::close()?;
     eprintln!("the cluster is down, and nothing of it is left ({:.1} s)", began.elapsed().as_secs_f64());
     Ok(())
 }
@@ -171,11 +173,11 @@ fn status() -> anyhow::Result<()> {
     let room = found()?;
     let mut ended = Vec::new();
     let mut said = String::new();
-    for server in Server::value_variants() {
+    for server in ClusterServer::value_variants() {
         let name = server.name();
         match server.running(&room) {
             Some(pid) => said += &format!("{name:24} runs ({pid} in the room)\n"),
-            None if *server == Server::Kro && !server.log().exists() => {}
+            None if *server == ClusterServer::Kro && !server.log().exists() => {}
             None => {
                 said += &format!("{name:24} does not run: {}\n", server.log().display());
                 ended.push(name);

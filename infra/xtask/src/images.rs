@@ -14,7 +14,7 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// What is made.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ImagesArgs {
     /// What the images' names begin with
     #[arg(long, default_value = "ebb")]
     repository: String,
@@ -45,7 +45,7 @@ pub(crate) fn relay() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When one does not compile, or something of this machine that belongs into an image is missing.
-pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
     let to = arguments.to.clone().unwrap_or_else(|| folder().join("images"));
     fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
     let relay = match &arguments.relay {
@@ -70,7 +70,7 @@ pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn named(arguments: &Arguments, name: &str) -> String {
+fn named(arguments: &ImagesArgs, name: &str) -> String {
     format!("{}/{name}:{}", arguments.repository.trim_end_matches('/'), arguments.tag)
 }
 

@@ -26,19 +26,19 @@ mod verify;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of the repository")]
-struct Arguments {
+struct XtaskCli {
     #[command(subcommand)]
-    chore: Chore,
+    chore: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Chore {
+enum XtaskCommand {
     /// Runs what `cargo test` leaves out because it takes long or needs more than Rust
-    Verify(verify::Arguments),
+    Verify(verify::VerifyArgs),
     /// Measures runs, prices, invocations and loads
     #[command(disable_help_flag = true)]
     Bench {
-        measurement: bench::Measurement,
+        measurement: bench::BenchKind,
         /// Options of the measurement
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
@@ -46,24 +46,24 @@ enum Chore {
     /// Builds what is shipped beside the `ebb` program
     Build {
         #[command(subcommand)]
-        order: build::Order,
+        order: build::BuildCommand,
     },
     /// Runs a whole Kubernetes on this machine, built from package registries; needs root and Go
     Cluster {
         #[command(subcommand)]
-        order: cluster::Order,
+        order: cluster::TestClusterCommand,
     },
     /// Measures how long the project takes to build and to test in a fresh clone
-    Speed(speed::Arguments),
+    Speed(speed::SpeedArgs),
 }
 
 fn main() -> ExitCode {
-    let ended = match Arguments::parse().chore {
-        Chore::Verify(arguments) => verify::all(&arguments),
-        Chore::Bench { measurement, arguments } => bench::all(measurement, arguments),
-        Chore::Build { order } => build::all(&order),
-        Chore::Cluster { order } => cluster::all(order),
-        Chore::Speed(arguments) => speed::all(&arguments),
+    let ended = match XtaskCli::parse().chore {
+        XtaskCommand::Verify(arguments) => verify::all(&arguments),
+        XtaskCommand::Bench { measurement, arguments } => bench::all(measurement, arguments),
+        XtaskCommand::Build { order } => build::all(&order),
+        XtaskCommand::Cluster { order } => cluster::all(order),
+        XtaskCommand::Speed(arguments) => speed::all(&arguments),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

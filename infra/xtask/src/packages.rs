@@ -10,88 +10,102 @@ use crate::dynamodb_local;
 use crate::run::{command, retried, works};
 
 /// A package of Debian's.
-pub(crate) struct Package {
+pub(crate) struct DebianPackage {
     name: &'static str,
-    why: &'static str,
+    reason: &'static str,
     present: fn() -> bool,
 }
 
-const CURL: Package = Package {
+const CURL: DebianPackage = DebianPackage {
     name: "curl",
-    why: "the scripts of the S3 example",
+    reason: "the scripts of the S3 example",
     present: || works(command("curl").arg("--version")),
 };
 
-const JAVA: Package = Package {
+const JAVA: DebianPackage = DebianPackage {
     name: "default-jre-headless",
-    why: "Java, for Amazon's DynamoDB Local",
+    reason: "Java, for Amazon's DynamoDB Local",
     present: || works(command("java").arg("-version")),
 };
 
-const MAVEN: Package = Package {
+const MAVEN: DebianPackage = DebianPackage {
     name: "maven",
-    why: "fetches DynamoDB Local",
+    reason: "fetches DynamoDB Local",
     present: || dynamodb_local::present() || works(command("mvn").arg("--version")),
 };
 
-pub(crate) const OF_TESTS: [Package; 7] = [
+pub(crate) const OF_TESTS: [DebianPackage; 7] = [
     CURL,
-    Package {
+    DebianPackage {
         name: "busybox-static",
-        why: "the images that the runner is tried in",
+        reason: "the images that the runner is tried in",
         present: || works(command("/bin/busybox").arg("true")),
     },
-    Package {
+    DebianPackage {
         name: "podman",
-        why: "the command that runs containers",
+        reason: "the command that runs containers",
         present: || works(command("podman").arg("--version")),
     },
-    Package { name: "runc", why: "starts containers", present: || works(command("runc").arg("--version")) },
-    Package { name: "postgresql", why: "the server of the database example", present: postgresql },
+    DebianPackage {
+        name: "runc",
+        reason: "starts containers",
+        present: || works(command("runc").arg("--version")),
+    },
+    DebianPackage { name: "postgresql", reason: "the server of the database example", present: postgresql },
     JAVA,
     MAVEN,
 ];
 
-pub(crate) const OF_DYNAMODB_LOCAL: [Package; 2] = [JAVA, MAVEN];
+pub(crate) const OF_DYNAMODB_LOCAL: [DebianPackage; 2] = [JAVA, MAVEN];
 
-pub(crate) const OF_PYTHON: [Package; 1] = [Package {
+pub(crate) const OF_PYTHON: [DebianPackage; 1] = [DebianPackage {
     name: "python3-venv",
-    why: "the tools that build, check and deploy the template",
+    reason: "the tools that build, check and deploy the template",
     present: || works(command("python3").args(["-c", "import ensurepip, venv"])),
 }];
 
 /// What is needed to try the deployment.
-pub(crate) const OF_DEPLOYMENT: [Package; 2] =
-    [CURL, Package { name: "iproute2", why: "an address", present: || works(command("ip").arg("-V")) }];
+pub(crate) const OF_DEPLOYMENT: [DebianPackage; 2] = [
+    CURL,
+    DebianPackage { name: "iproute2", reason: "an address", present: || works(command("ip").arg("-V")) },
+];
 
 /// What the cluster needs beside what Go builds.
-pub(crate) const OF_CLUSTER: [Package; 7] = [
-    Package {
+pub(crate) const OF_CLUSTER: [DebianPackage; 7] = [
+    DebianPackage {
         name: "containerd",
-        why: "runs containers",
+        reason: "runs containers",
         present: || works(command("containerd").arg("--version")) && works(command("ctr").arg("--version")),
     },
-    Package { name: "runc", why: "starts containers", present: || works(command("runc").arg("--version")) },
-    Package {
+    DebianPackage {
+        name: "runc",
+        reason: "starts containers",
+        present: || works(command("runc").arg("--version")),
+    },
+    DebianPackage {
         name: "containernetworking-plugins",
-        why: "networks of pods",
+        reason: "networks of pods",
         present: || !servers::cni().is_empty(),
     },
-    Package {
+    DebianPackage {
         name: "nftables",
-        why: "addresses of services",
+        reason: "addresses of services",
         present: || works(command("nft").arg("--version")),
     },
-    Package { name: "iproute2", why: "links the cluster", present: || works(command("ip").arg("-V")) },
-    Package {
+    DebianPackage {
+        name: "iproute2",
+        reason: "links the cluster",
+        present: || works(command("ip").arg("-V")),
+    },
+    DebianPackage {
         name: "busybox-static",
-        why: "the image with a shell",
+        reason: "the image with a shell",
         // Whether it is static shows in what it needs: nothing.
         present: || !works(command("ldd").arg("/bin/busybox")) && works(command("/bin/busybox").arg("true")),
     },
-    Package {
+    DebianPackage {
         name: "debootstrap",
-        why: "the image of Debian",
+        reason: "the image of Debian",
         present: || works(command("debootstrap").arg("--version")),
     },
 ];
@@ -100,13 +114,13 @@ pub(crate) const OF_CLUSTER: [Package; 7] = [
 ///
 /// # Errors
 /// When something is missing and cannot be installed; says what to install.
-pub(crate) fn install(packages: &[Package]) -> anyhow::Result<()> {
+pub(crate) fn install(packages: &[DebianPackage]) -> anyhow::Result<()> {
     let missing: Vec<_> = packages.iter().filter(|package| !(package.present)()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     for package in &missing {
-        eprintln!("{} is missing: {}", package.name, package.why);
+        eprintln!("{} is missing: {}", package.name, package.reason);
     }
     let names: Vec<_> = missing.iter().map(|package| package.name).collect();
     let by_hand = format!("install {} and run this again", names.join(" and "));

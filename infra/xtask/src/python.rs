@@ -15,7 +15,7 @@ const VERSION: &str =
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tools {
+pub(crate) enum PythonTools {
     /// SAM and what it builds, checks and deploys with.
     Sam,
     Checkov,
@@ -23,7 +23,7 @@ pub(crate) enum Tools {
     Api,
 }
 
-impl Tools {
+impl PythonTools {
     /// The file that names versions, and the folder of the environment.
     fn places(self) -> (PathBuf, PathBuf) {
         let (file, environment) = match self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 /// Tries of what needs the network.
-const TRIES: u32 = 5;
+const ATTEMPTS: u32 = 5;
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -56,10 +56,10 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 /// # Errors
 /// When the last try fails.
 pub(crate) fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
-    for tried in 1..TRIES {
+    for tried in 1..ATTEMPTS {
         match run(&mut make()) {
             Ok(()) => return Ok(()),
-            Err(error) => eprintln!("{error:#}; trying again ({tried} of {TRIES})"),
+            Err(error) => eprintln!("{error:#}; trying again ({tried} of {ATTEMPTS})"),
         }
         std::thread::sleep(Duration::from_secs(u64::from(tried) * 5));
     }

@@ -14,7 +14,7 @@ use crate::run::{command, line, root, works};
 
 /// The options of the command.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SpeedArgs {
     /// The folder of the clones, which must not exist; removed at the end
     #[arg(long = "in", value_name = "FOLDER")]
     folder: PathBuf,
@@ -27,60 +27,64 @@ pub(crate) struct Arguments {
 }
 
 /// A row of the table: what is measured, the measurement, and the goal.
-struct Row(&'static str, String, &'static str);
+struct SpeedRow(&'static str, String, &'static str);
 
 /// Clones the last commit, runs the commands of the README and `.ci/run` in the clones, and prints a table.
 ///
 /// # Errors
 /// Returns an error if a command fails. A goal that is missed is no error: the table shows it.
-pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
     let folder = std::path::absolute(&arguments.folder)?;
     ensure!(!folder.exists(), "{} exists; name a folder that does not", folder.display());
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let measured = rows(arguments, &folder);
     fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     println!("\n| | measured | goal |\n|---|---|---|");
-    for Row(what, measured, goal) in measured? {
+    for SpeedRow(what, measured, goal) in measured? {
         println!("| {what} | {measured} | {goal} |");
     }
     Ok(())
 }
 
-fn rows(arguments: &Arguments, folder: &Path) -> anyhow::Result<Vec<Row>> {
+fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     let home = arguments.cold.then(|| folder.join("cargo"));
-    let place = Place { folder: clone(folder, "newcomer")?, home: home.clone() };
+    let place = CloneFolder { folder: clone(folder, "newcomer")?, home: home.clone() };
     let readme = fs::read_to_string(place.folder.join("README.md"))?;
     let [first, second] = commands(&readme)?;
     let mut rows = vec![
-        Row("README's first command, nothing built", place.time(first)?, "4 min 30 s"),
-        Row("README's second command after it", place.time(second)?, "10 min"),
+        SpeedRow("README's first command, nothing built", place.time(first)?, "4 min 30 s"),
+        SpeedRow("README's second command after it", place.time(second)?, "10 min"),
     ];
     let unit = "cargo test -p ebb-flow --lib";
     place.time(unit)?;
     change(&place.folder)?;
-    rows.push(Row("one line changed in `flow`, until its unit tests have run", place.time(unit)?, "45 s"));
-    rows.push(Row("executables linked by the tests", place.executables()?.to_string(), "24"));
-    rows.push(Row("packages that the `ebb` program compiles", place.packages()?.to_string(), "390"));
-    rows.push(Row("lines of Rust", lines(&place.folder)?.to_string(), "111,000"));
-    let chores = crate::Arguments::command().get_subcommands().count();
-    rows.push(Row("chores of `cargo xtask`", chores.to_string(), "8"));
+    rows.push(SpeedRow(
+        "one line changed in `flow`, until its unit tests have run",
+        place.time(unit)?,
+        "45 s",
+    ));
+    rows.push(SpeedRow("executables linked by the tests", place.executables()?.to_string(), "24"));
+    rows.push(SpeedRow("packages that the `ebb` program compiles", place.packages()?.to_string(), "390"));
+    rows.push(SpeedRow("lines of Rust", lines(&place.folder)?.to_string(), "111,000"));
+    let chores = crate::XtaskCli::command().get_subcommands().count();
+    rows.push(SpeedRow("chores of `cargo xtask`", chores.to_string(), "8"));
     if !arguments.no_ci {
-        let place = Place { folder: clone(folder, "ci")?, home };
-        rows.push(Row("`.ci/run`, nothing built", place.time(".ci/run")?, "20 min"));
+        let place = CloneFolder { folder: clone(folder, "ci")?, home };
+        rows.push(SpeedRow("`.ci/run`, nothing built", place.time(".ci/run")?, "20 min"));
         change(&place.folder)?;
-        rows.push(Row("`.ci/run`, one line changed in `flow`", place.time(".ci/run")?, "6 min"));
+        rows.push(SpeedRow("`.ci/run`, one line changed in `flow`", place.time(".ci/run")?, "6 min"));
     }
     Ok(rows)
 }
 
 /// A clone with a target folder of its own.
-struct Place {
+struct CloneFolder {
     folder: PathBuf,
     /// The folder of downloaded crates, if it is not the user's.
     home: Option<PathBuf>,
 }
 
-impl Place {
+impl CloneFolder {
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = command(program.as_ref());
         command.current_dir(&self.folder).env_remove("CARGO_TARGET_DIR");

@@ -4,13 +4,13 @@ use std::fmt;
 
 /// How many tests ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Summary {
+pub(crate) struct TestSummary {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
 }
 
-impl Summary {
+impl TestSummary {
     /// Counts a test that is not one of cargo's.
     pub(crate) fn add(&mut self, has_passed: bool) {
         let count = if has_passed { &mut self.passed } else { &mut self.failed };
@@ -37,7 +37,7 @@ impl Summary {
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for TestSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { passed, failed, ignored } = self;
         let verdict = if *failed == 0 { "ok" } else { "FAILED" };
@@ -47,11 +47,11 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
-    use super::Summary;
+    use super::TestSummary;
 
     #[test]
     fn adds_up_and_passes_by_what_is_no_result() {
-        let mut summary = Summary::default();
+        let mut summary = TestSummary::default();
         for line in [
             "running 3 tests",
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
@@ -60,7 +60,7 @@ mod tests {
         ] {
             summary.read(line);
         }
-        assert_eq!(summary, Summary { passed: 4, failed: 2, ignored: 1 });
+        assert_eq!(summary, TestSummary { passed: 4, failed: 2, ignored: 1 });
         assert_eq!(summary.to_string(), "test result: FAILED. 4 passed; 2 failed; 1 ignored");
     }
 }

@@ -7,14 +7,14 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::run::command;
-use crate::summary::Summary;
+use crate::summary::TestSummary;
 use parts::PARTS;
 
 mod parts;
 
 /// The options of the command.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct VerifyArgs {
     /// The parts to run, by name; without a name all of them
     #[arg(value_name = "PART", conflicts_with = "since")]
     parts: Vec<String>,
@@ -33,38 +33,38 @@ pub(crate) struct Arguments {
 }
 
 /// A part of the verification.
-struct Part {
+struct VerifyPart {
     name: &'static str,
     covers: &'static str,
     /// The tools that it installs or builds first, and those that have to exist.
     needs: &'static str,
     /// The files that it depends on, by the beginnings of their paths.
     paths: &'static [&'static str],
-    run: fn(&mut Run) -> anyhow::Result<()>,
+    run: fn(&mut PartRun) -> anyhow::Result<()>,
 }
 
 /// How a part runs, and what it has counted.
-struct Run<'a> {
-    depth: Depth,
+struct PartRun<'a> {
+    depth: VerifyDepth,
     options: &'a [OsString],
-    summary: Summary,
+    summary: TestSummary,
 }
 
 /// How much a part does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Depth {
+enum VerifyDepth {
     /// At most ten minutes on two cores, once its tools are built.
     Short,
     /// As much as is useful.
     Full,
 }
 
-impl Run<'_> {
+impl PartRun<'_> {
     /// Returns the first value for a short run and the second one for a full run.
     fn pick<T>(&self, short: T, full: T) -> T {
         match self.depth {
-            Depth::Short => short,
-            Depth::Full => full,
+            VerifyDepth::Short => short,
+            VerifyDepth::Full => full,
         }
     }
 }
@@ -73,7 +73,7 @@ impl Run<'_> {
 ///
 /// # Errors
 /// Returns the names of the parts that failed. An unknown part or commit is refused before anything runs.
-pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn all(arguments: &VerifyArgs) -> anyhow::Result<()> {
     let chosen = chosen(arguments)?;
     if arguments.list {
         return list(&chosen);
@@ -87,8 +87,8 @@ pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     for part in chosen {
         println!("== {}: {}", part.name, part.covers);
-        let depth = if arguments.full { Depth::Full } else { Depth::Short };
-        let mut run = Run { depth, options: &arguments.options, summary: Summary::default() };
+        let depth = if arguments.full { VerifyDepth::Full } else { VerifyDepth::Short };
+        let mut run = PartRun { depth, options: &arguments.options, summary: TestSummary::default() };
         let began = Instant::now();
         let ended = (part.run)(&mut run);
         let verdict = if ended.is_ok() { "passed" } else { "failed" };
@@ -108,7 +108,7 @@ pub(crate) fn all(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn chosen(arguments: &Arguments) -> anyhow::Result<Vec<&'static Part>> {
+fn chosen(arguments: &VerifyArgs) -> anyhow::Result<Vec<&'static VerifyPart>> {
     if let Some(commit) = &arguments.since {
         let changed = changed(commit)?;
         return Ok(PARTS.iter().filter(|part| changed.iter().any(|path| part.watches(path))).collect());
@@ -125,7 +125,7 @@ fn chosen(arguments: &Arguments) -> anyhow::Result<Vec<&'static Part>> {
     arguments.parts.iter().map(find).collect()
 }
 
-impl Part {
+impl VerifyPart {
     fn watches(&self, path: &str) -> bool {
         self.paths.iter().any(|beginning| path.starts_with(beginning))
     }
@@ -146,7 +146,7 @@ fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
     Ok(paths)
 }
 
-fn list(parts: &[&Part]) -> anyhow::Result<()> {
+fn list(parts: &[&VerifyPart]) -> anyhow::Result<()> {
     let mut text = String::new();
     for part in parts {
         text += &format!("{}\n  covers   {}\n  needs    {}\n", part.name, part.covers, part.needs);

@@ -2,94 +2,94 @@
 
 use std::collections::BTreeSet;
 
-use ebb_podspec::Allowed;
-use ebb_wire::relay::{Ensure, ObjectOutputFrom, Objects, Until, VERSION};
+use ebb_podspec::ClusterPolicy;
+use ebb_wire::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::error::{Error, said, status};
+use crate::error::{ClusterError, error_message, status};
 use crate::names;
-use crate::objects::{self, Belongs};
-use crate::record::Place;
-use crate::relay::Inner;
+use crate::objects::{self, ObjectOwnership};
+use crate::record::ObjectRef;
+use crate::relay::Reconciler;
 use crate::rules;
 
 /// Why something is not done.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RequestError {
     /// It will never be done as it is written.
-    Never(String),
-    Now(Error),
+    Refused(String),
+    Failed(ClusterError),
 }
 
-impl<E: Into<Error>> From<E> for Refusal {
+impl<E: Into<ClusterError>> From<E> for RequestError {
     fn from(error: E) -> Self {
-        Self::Now(error.into())
+        Self::Failed(error.into())
     }
 }
 
-fn never<T>(why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Never(why.into()))
+fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
+    Err(RequestError::Refused(why.into()))
 }
 
-impl Inner {
+impl Reconciler {
     /// Checks a request and fills in what it leaves out: namespaces, and our labels. Reads the cluster, changes nothing.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(crate) async fn admit(&self, request: &mut Ensure<Objects>) -> Result<(), Refusal> {
+    pub(crate) async fn validate(&self, request: &mut EnsureTask<ObjectTask>) -> Result<(), RequestError> {
         if request.v != VERSION {
-            return never(format!("version {} of the request is not known here", request.v));
+            return refuse(format!("version {} of the request is not known here", request.v));
         }
-        names::check(&request.name).map_err(Refusal::Never)?;
-        names::check_life(&request.work.life).map_err(Refusal::Never)?;
-        self.may_call(&request.callback.url).map_err(Refusal::Never)?;
+        names::check_task(&request.name).map_err(RequestError::Refused)?;
+        names::check_instance(&request.work.life).map_err(RequestError::Refused)?;
+        self.may_call(&request.callback.url).map_err(RequestError::Refused)?;
         let namespace = self.namespace(&request.work);
         let is_ours = namespace == self.settings.own_namespace;
-        if is_ours || !self.settings.allowed.namespaces.contains_key(&namespace) {
-            return never(format!("the namespace `{namespace}` is not allowed"));
+        if is_ours || !self.settings.policy.namespaces.contains_key(&namespace) {
+            return refuse(format!("the namespace `{namespace}` is not allowed"));
         }
-        expressions(&request.work).map_err(Refusal::Never)?;
-        let allowed = self.allowed(&request.work).await?;
-        let labels = json!(names::labels(&request.name, &request.work.life));
+        check_expressions(&request.work).map_err(RequestError::Refused)?;
+        let allowed = self.effective_policy(&request.work).await?;
+        let labels = json!(names::task_labels(&request.name, &request.work.life));
         let until = request.work.until.clone();
         for (number, manifest) in request.work.apply.iter_mut().enumerate() {
-            let is_awaited = number == 0 && matches!(until, Until::Ended { .. });
-            self.complete(manifest, &namespace, &allowed, is_awaited).await?;
-            label(manifest, "", &labels).map_err(Refusal::Never)?;
+            let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
+            self.complete_manifest(manifest, &namespace, &allowed, is_awaited).await?;
+            add_labels(manifest, "", &labels).map_err(RequestError::Refused)?;
             if is_awaited {
-                if !Place::of(manifest).is_job() {
-                    return never("a container's end is awaited, and the first object is no Job");
+                if !ObjectRef::of(manifest).is_job() {
+                    return refuse("a container's end is awaited, and the first object is no Job");
                 }
-                one_pod(&manifest["spec"]).map_err(Refusal::Never)?;
-                label(manifest, "/spec/template", &labels).map_err(Refusal::Never)?;
+                check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
+                add_labels(manifest, "/spec/template", &labels).map_err(RequestError::Refused)?;
             }
         }
-        let documents = request.work.secrets.iter().map(|it| Place::secret(&namespace, &it.name));
-        let places: Vec<_> = documents.chain(request.work.apply.iter().map(Place::of)).collect();
+        let documents = request.work.secrets.iter().map(|it| ObjectRef::secret(&namespace, &it.name));
+        let places: Vec<_> = documents.chain(request.work.apply.iter().map(ObjectRef::of)).collect();
         for place in &places {
-            if let Some(object) = self.read(place).await.map_err(|error| unread(place, error))?
-                && objects::belongs(&object, &request.name) == Belongs::Foreign
+            if let Some(object) = self.read(place).await.map_err(|error| read_error(place, error))?
+                && objects::ownership(&object, &request.name) == ObjectOwnership::Foreign
             {
-                return never(format!("{place} is there already, and was not made for this work"));
+                return refuse(format!("{place} is there already, and was not made for this work"));
             }
         }
         Ok(())
     }
 
     /// The namespace of a unit.
-    pub(crate) fn namespace(&self, work: &Objects) -> String {
+    pub(crate) fn namespace(&self, work: &ObjectTask) -> String {
         work.namespace.clone().unwrap_or_else(|| self.settings.default_namespace.clone())
     }
 
     /// What the operator allows, the Secrets that come with the work, and those that hold outputs of its life.
-    async fn allowed(&self, work: &Objects) -> Result<Allowed, Error> {
-        let mut allowed = self.settings.allowed.clone();
+    async fn effective_policy(&self, work: &ObjectTask) -> Result<ClusterPolicy, ClusterError> {
+        let mut allowed = self.settings.policy.clone();
         allowed.secrets.extend(work.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs = work.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
-            let (found, unread) = self.outputs(&work.life).await;
+            let (found, unread) = self.output_secrets(&work.life).await;
             if let Some(error) = unread.into_iter().find(|error| status(error) != Some(403)) {
                 return Err(error.into());
             }
@@ -99,20 +99,20 @@ impl Inner {
     }
 
     /// Fills in the namespace of a manifest and judges it. `is_awaited`: it is the Job whose container is awaited.
-    async fn complete(
+    async fn complete_manifest(
         &self,
         manifest: &mut Value,
         namespace: &str,
-        allowed: &Allowed,
+        allowed: &ClusterPolicy,
         is_awaited: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         if !manifest["metadata"]["name"].is_string() {
-            return never("a manifest without `metadata.name`");
+            return refuse("a manifest without `metadata.name`");
         }
-        let place = Place::of(manifest);
-        let found = self.kinds.find(&self.client, &place.api_version, &place.kind).await?;
+        let place = ObjectRef::of(manifest);
+        let found = self.discovery.find(&self.client, &place.api_version, &place.kind).await?;
         let Some(kind) = found else {
-            return never(format!("the cluster has no kind `{}` of `{}`", place.kind, place.api_version));
+            return refuse(format!("the cluster has no kind `{}` of `{}`", place.kind, place.api_version));
         };
         match (kind.namespaced, &place.namespace) {
             (true, None) => manifest["metadata"]["namespace"] = namespace.into(),
@@ -120,19 +120,19 @@ impl Inner {
             _ => {}
         }
         if manifest["metadata"]["namespace"] == *self.settings.own_namespace {
-            return never(format!("{place}: the relay's own namespace is nobody's"));
+            return refuse(format!("{place}: the relay's own namespace is nobody's"));
         }
         let mut judged = manifest.clone();
         if is_awaited && allowed.secrets.contains(&place.name) {
             // It is named like the Secret that comes with it, for whose names nobody else can ask.
             judged["metadata"]["name"] = "job".into();
         }
-        let refusals = ebb_podspec::object(&judged, allowed);
+        let refusals = ebb_podspec::manifest_violations(&judged, allowed);
         if refusals.is_empty() {
             return Ok(());
         }
         let told: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-        never(format!("{place}: {}", told.join("; ")))
+        refuse(format!("{place}: {}", told.join("; ")))
     }
 
     /// Whether callbacks may go to a URL.
@@ -153,32 +153,34 @@ impl Inner {
 }
 
 /// What the relay may not even read it will not be allowed to make: whoever asks has to hear that, and not to ask again.
-fn unread(place: &Place, error: kube::Error) -> Refusal {
+fn read_error(place: &ObjectRef, error: kube::Error) -> RequestError {
     match status(&error) {
-        Some(403) => Refusal::Never(format!("the relay has no right to {place}: {}", said(&error))),
+        Some(403) => {
+            RequestError::Refused(format!("the relay has no right to {place}: {}", error_message(&error)))
+        }
         _ => error.into(),
     }
 }
 
 /// That what has to be evaluated can be, and that what has to be collected can be found.
-fn expressions(work: &Objects) -> Result<(), String> {
+fn check_expressions(work: &ObjectTask) -> Result<(), String> {
     let mut texts = Vec::new();
     match &work.until {
-        Until::Ready(rules) => {
+        TaskCompletion::Ready(rules) => {
             if rules.len() > work.apply.len() {
                 return Err("there are more rules than manifests".to_owned());
             }
             texts.extend(rules.iter().flat_map(|it| [&it.ready, &it.fail]).flatten());
         }
-        Until::Ended { .. } if work.apply.is_empty() => {
+        TaskCompletion::Ended { .. } if work.apply.is_empty() => {
             return Err("a container's end is awaited, and nothing is applied".to_owned());
         }
-        Until::Ended { .. } if !work.outputs.is_empty() => {
+        TaskCompletion::Ended { .. } if !work.outputs.is_empty() => {
             return Err(
                 "outputs of objects are collected once these are ready; a runner has its own".to_owned()
             );
         }
-        Until::Ended { .. } => {}
+        TaskCompletion::Ended { .. } => {}
     }
     let mut seen = BTreeSet::new();
     for output in &work.outputs {
@@ -193,7 +195,7 @@ fn expressions(work: &Objects) -> Result<(), String> {
 }
 
 /// That the Job whose container is awaited has one pod and never another: a work is one place among those that run.
-fn one_pod(spec: &Value) -> Result<(), String> {
+fn check_single_pod(spec: &Value) -> Result<(), String> {
     let why = "a Job whose container is awaited has one pod, and is tried once";
     for (field, value) in spec.as_object().into_iter().flatten() {
         let fits = match field.as_str() {
@@ -216,7 +218,7 @@ fn one_pod(spec: &Value) -> Result<(), String> {
 ///
 /// # Errors
 /// When it cannot have any; says why.
-fn label(manifest: &mut Value, at: &str, labels: &Value) -> Result<(), String> {
+fn add_labels(manifest: &mut Value, at: &str, labels: &Value) -> Result<(), String> {
     let no_map = |what: &str| format!("{at}/{what} is no map");
     let mut there = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
     for part in ["metadata", "labels"] {
@@ -256,7 +258,7 @@ mod tests {
             (json!({}), "/t", None),
         ] {
             let mut labelled = manifest.clone();
-            let done = label(&mut labelled, at, &labels).is_ok();
+            let done = add_labels(&mut labelled, at, &labels).is_ok();
             assert_eq!(done.then_some(labelled), expected, "{manifest}");
         }
     }

@@ -1,27 +1,30 @@
 //! Telling the control plane how work has ended.
 
-use crate::error::Error;
-use crate::relay::Inner;
-use crate::store::Held;
+use crate::error::ClusterError;
+use crate::relay::Reconciler;
+use crate::store::VersionedRecord;
 
 /// What a try to tell has come to.
-pub(crate) enum Delivery {
+pub(crate) enum CallbackDelivery {
     /// It is known, or nobody wants to know.
-    Taken,
-    Later(String),
+    Accepted,
+    Retry(String),
 }
 
-impl Inner {
+impl Reconciler {
     /// Sends the result once.
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) async fn call_back(&self, held: &Held) -> Result<Delivery, Error> {
-        let Some(work) = &held.record.work else { return Ok(Delivery::Taken) };
+    pub(crate) async fn send_callback(
+        &self,
+        held: &VersionedRecord,
+    ) -> Result<CallbackDelivery, ClusterError> {
+        let Some(work) = &held.record.work else { return Ok(CallbackDelivery::Accepted) };
         held.result()?;
         let to = &work.callback;
         if let Err(why) = self.may_call(&to.url) {
-            return Ok(Delivery::Later(why));
+            return Ok(CallbackDelivery::Retry(why));
         }
         let sent = self
             .http
@@ -32,9 +35,9 @@ impl Inner {
             .send()
             .await;
         Ok(match sent.map(|answer| answer.status().as_u16()) {
-            Ok(200..=299 | 410) => Delivery::Taken,
-            Ok(status) => Delivery::Later(format!("status {status}")),
-            Err(error) => Delivery::Later(error.without_url().to_string()),
+            Ok(200..=299 | 410) => CallbackDelivery::Accepted,
+            Ok(status) => CallbackDelivery::Retry(format!("status {status}")),
+            Err(error) => CallbackDelivery::Retry(error.without_url().to_string()),
         })
     }
 }

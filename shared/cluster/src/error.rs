@@ -4,10 +4,10 @@ use crate::store::now_ms;
 
 /// Why something was not done. It may be tried again: nothing of this says that the work has failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ClusterError {
     /// The API server gave no answer, or one that does not help.
     #[error("{0}")]
-    Cluster(#[from] kube::Error),
+    Api(#[from] kube::Error),
     /// Somebody else has written the record meanwhile: read it again.
     #[error("the record was changed meanwhile")]
     Conflict,
@@ -19,12 +19,12 @@ pub enum Error {
     TooLarge(String),
     /// What it has to read or make itself, such as its client of HTTP.
     #[error("{0}")]
-    Own(String),
+    Internal(String),
 }
 
 /// What the API server's refusal of an object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ApiRefusal {
     /// A quota does not admit it now.
     Quota,
     /// An admission policy, or the relay's own rights, do not admit it.
@@ -42,17 +42,17 @@ pub(crate) fn status(error: &kube::Error) -> Option<u16> {
 }
 
 /// What a failure says of the object; `None`: nothing, it may be tried again.
-pub(crate) fn refused(error: &kube::Error) -> Option<Refused> {
+pub(crate) fn api_refusal(error: &kube::Error) -> Option<ApiRefusal> {
     let kube::Error::Api(said) = error else { return None };
     match said.code {
-        403 if said.message.contains("exceeded quota") => Some(Refused::Quota),
-        403 => Some(Refused::Denied),
+        403 if said.message.contains("exceeded quota") => Some(ApiRefusal::Quota),
+        403 => Some(ApiRefusal::Denied),
         // A webhook of admission may answer with a status of its own.
-        _ if said.message.starts_with("admission webhook") => Some(Refused::Denied),
+        _ if said.message.starts_with("admission webhook") => Some(ApiRefusal::Denied),
         // Not what was read: look again. But for fields that somebody else has applied.
         409 if !said.message.starts_with("Apply failed with") => None,
         408 | 425 | 429 => None,
-        400..=499 => Some(Refused::Invalid),
+        400..=499 => Some(ApiRefusal::Invalid),
         _ => None,
     }
 }
@@ -64,12 +64,12 @@ const STARTING_MS: u64 = 60_000;
 /// Whether an error ends what had time until then (milliseconds since 1970): the API server says no, or goes on to fail.
 /// One that does not answer ends nothing.
 pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
-    let patience = if refused(error).is_some() { 0 } else { STARTING_MS };
+    let patience = if api_refusal(error).is_some() { 0 } else { STARTING_MS };
     status(error).is_some() && now_ms() >= until_ms.saturating_add(patience)
 }
 
 /// What an error of the API server says, for people.
-pub(crate) fn said(error: &kube::Error) -> String {
+pub(crate) fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

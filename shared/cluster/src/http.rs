@@ -10,14 +10,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{Router, get, post};
 use ebb_wire::engine::Timestamp;
-use ebb_wire::mail::Outcome;
-use ebb_wire::relay::{Answer, Batch, Request, WorkName, WorkState};
-use ebb_wire::runner::REPORT_BODY;
-use ebb_wire::sign::{self, Keys, SignatureError};
+use ebb_wire::entrypoint::REPORT_BODY;
+use ebb_wire::pull::ReplyOutcome;
+use ebb_wire::relay::{Batch, RelayRequest, RelayResponse, TaskId, TaskState};
+use ebb_wire::sign::{self, SignatureError, WebhookKeys};
 
-use crate::bodies::Room;
+use crate::bodies::BodyPool;
 use crate::store::now_ms;
-use crate::{Relay, Reported};
+use crate::{Relay, ReportOutcome};
 
 /// Bytes of a batch: what one function sends at once, documents included.
 const BATCH_BODY: usize = 32 << 20;
@@ -26,10 +26,10 @@ const BATCHES: usize = 2;
 /// How long a batch waits for room, and how long its body may take to arrive: less than its sender waits for an answer.
 const BATCH_TIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 
-struct Served {
+struct BatchServer {
     relay: Relay,
-    keys: Keys,
-    room: Room,
+    keys: WebhookKeys,
+    bodies: BodyPool,
 }
 
 /// Largest reports that are read at one time.
@@ -37,23 +37,27 @@ const REPORTS: usize = 8;
 /// How long a report waits for room, and how long its body may take to come.
 const REPORT_TIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(60));
 
-struct Reports {
+struct ReportServer {
     relay: Relay,
-    room: Room,
+    bodies: BodyPool,
 }
 
 /// The routes of runners.
 pub fn reports(relay: Relay) -> Router {
-    let room = Room::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
+    let room = BodyPool::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
     Router::new()
         .route("/v1/reports/{unit}/{attempt}", post(report))
-        .with_state(Arc::new(Reports { relay, room }))
+        .with_state(Arc::new(ReportServer { relay, bodies: room }))
 }
 
 /// The route of the control plane, whose batches are signed with one of `keys`.
-pub fn batches(relay: Relay, keys: Keys) -> Router {
-    let room = Room::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
-    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(Served { relay, keys, room }))
+pub fn batches(relay: Relay, keys: WebhookKeys) -> Router {
+    let room = BodyPool::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
+    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer {
+        relay,
+        keys,
+        bodies: room,
+    }))
 }
 
 /// The routes of probes.
@@ -64,7 +68,7 @@ pub fn probes(relay: Relay) -> Router {
         .with_state(relay)
 }
 
-async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Body) -> Response {
+async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body: Body) -> Response {
     let (came, now) = (Instant::now(), Timestamp(now_ms()));
     let refused = |error: SignatureError| {
         metrics::counter!("ebb_relay_refused_batches_total").increment(1);
@@ -74,7 +78,7 @@ async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Body
     if let Err(error) = sign::check_headers(&headers, now) {
         return refused(error);
     }
-    let body = match served.room.read(&headers, body).await {
+    let body = match served.bodies.read(&headers, body).await {
         Ok(body) => body,
         // A gateway in front of a relay that is down answers 503. This relay only has no room now.
         Err(StatusCode::SERVICE_UNAVAILABLE) => {
@@ -87,17 +91,17 @@ async fn batch(State(served): State<Arc<Served>>, headers: HeaderMap, body: Body
     if let Err(error) = sign::verify(&served.keys, &headers, body.as_ref(), now) {
         return refused(error);
     }
-    match answer(&served.relay, body, came.elapsed()).await {
-        Outcome::Answers(answers) => Json(answers).into_response(),
-        Outcome::Status { status, said } => {
+    match answer_batch(&served.relay, body, came.elapsed()).await {
+        ReplyOutcome::Answers(answers) => Json(answers).into_response(),
+        ReplyOutcome::Status { status, said } => {
             (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), said).into_response()
         }
     }
 }
 
 /// Answers a batch, however it came, that was under way for some time.
-pub(crate) async fn answer(relay: &Relay, body: impl AsRef<[u8]>, late: Duration) -> Outcome {
-    let not = |status: StatusCode, said: String| Outcome::Status { status: status.as_u16(), said };
+pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Duration) -> ReplyOutcome {
+    let not = |status: StatusCode, said: String| ReplyOutcome::Status { status: status.as_u16(), said };
     let batch: Batch = match serde_json::from_slice(body.as_ref()) {
         Ok(batch) => batch,
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
@@ -107,18 +111,18 @@ pub(crate) async fn answer(relay: &Relay, body: impl AsRef<[u8]>, late: Duration
     match relay.batch(batch, late).await {
         Ok(answers) => {
             for (verb, answer) in verbs.into_iter().zip(&answers.answers) {
-                let answer = answered(answer);
+                let answer = answer_label(answer);
                 metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer)
                     .increment(1);
             }
-            Outcome::Answers(answers)
+            ReplyOutcome::Answers(answers)
         }
         Err(other) => not(StatusCode::CONFLICT, other.to_string()),
     }
 }
 
 async fn report(
-    State(reports): State<Arc<Reports>>,
+    State(reports): State<Arc<ReportServer>>,
     Path((unit, attempt)): Path<(String, u32)>,
     headers: HeaderMap,
     body: Body,
@@ -127,11 +131,11 @@ async fn report(
     let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) else {
         return StatusCode::UNAUTHORIZED.into_response();
     };
-    let name = WorkName { unit, attempt };
+    let name = TaskId { unit, attempt };
     // Nobody gets memory, or a place, who has no token.
     let reported = match reports.relay.expects(&name, token).await {
-        Ok(Reported::Taken) => {
-            let body = match reports.room.read(&headers, body).await {
+        Ok(ReportOutcome::Accepted) => {
+            let body = match reports.bodies.read(&headers, body).await {
                 Ok(body) => body,
                 Err(status) => return status.into_response(),
             };
@@ -140,10 +144,10 @@ async fn report(
         other => other,
     };
     let (said, answer) = match reported {
-        Ok(Reported::Taken) => ("taken", StatusCode::NO_CONTENT.into_response()),
-        Ok(Reported::Gone) => ("gone", StatusCode::GONE.into_response()),
-        Ok(Reported::NotYours) => ("not yours", StatusCode::UNAUTHORIZED.into_response()),
-        Ok(Reported::Unreadable(why)) => ("unreadable", (StatusCode::BAD_REQUEST, why).into_response()),
+        Ok(ReportOutcome::Accepted) => ("taken", StatusCode::NO_CONTENT.into_response()),
+        Ok(ReportOutcome::Gone) => ("gone", StatusCode::GONE.into_response()),
+        Ok(ReportOutcome::Unauthorized) => ("not yours", StatusCode::UNAUTHORIZED.into_response()),
+        Ok(ReportOutcome::Invalid(why)) => ("unreadable", (StatusCode::BAD_REQUEST, why).into_response()),
         Err(error) => {
             tracing::warn!(%error, "a report could not be written down");
             ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
@@ -160,30 +164,30 @@ async fn ready(State(relay): State<Relay>) -> Response {
     }
 }
 
-fn verb(request: &Request) -> &'static str {
+fn verb(request: &RelayRequest) -> &'static str {
     match request {
-        Request::Ensure(_) => "ensure",
-        Request::Get(_) => "get",
-        Request::Cancel { .. } => "cancel",
-        Request::Dequeue(_) => "dequeue",
-        Request::Acknowledge(_) => "acknowledge",
-        Request::Release { .. } => "release",
-        Request::About => "about",
-        Request::List { .. } => "list",
-        Request::Discard(_) => "discard",
+        RelayRequest::Ensure(_) => "ensure",
+        RelayRequest::Get(_) => "get",
+        RelayRequest::Cancel { .. } => "cancel",
+        RelayRequest::Dequeue(_) => "dequeue",
+        RelayRequest::Acknowledge(_) => "acknowledge",
+        RelayRequest::Release { .. } => "release",
+        RelayRequest::About => "about",
+        RelayRequest::List { .. } => "list",
+        RelayRequest::Discard(_) => "discard",
     }
 }
 
-fn answered(answer: &Answer) -> &'static str {
+fn answer_label(answer: &RelayResponse) -> &'static str {
     match answer {
-        Answer::State(WorkState::Unknown) => "unknown",
-        Answer::State(WorkState::Running { .. }) => "running",
-        Answer::State(WorkState::Waiting { .. }) => "waiting",
-        Answer::State(WorkState::Ended(_)) => "ended",
-        Answer::State(WorkState::Tombstoned) => "tombstoned",
-        Answer::Done | Answer::About(_) | Answer::Listing(_) => "done",
-        Answer::Refused(_) => "refused",
-        Answer::Failed(_) => "failed",
-        Answer::Alone => "alone",
+        RelayResponse::State(TaskState::Unknown) => "unknown",
+        RelayResponse::State(TaskState::Running { .. }) => "running",
+        RelayResponse::State(TaskState::Waiting { .. }) => "waiting",
+        RelayResponse::State(TaskState::Ended(_)) => "ended",
+        RelayResponse::State(TaskState::Tombstoned) => "tombstoned",
+        RelayResponse::Done | RelayResponse::About(_) | RelayResponse::Listing(_) => "done",
+        RelayResponse::Refused(_) => "refused",
+        RelayResponse::Failed(_) => "failed",
+        RelayResponse::Alone => "alone",
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use ebb_wire::listing::{Listed, Listing, Object, STRANGERS, Stranger};
+use ebb_wire::listing::{ClusterListing, MAX_UNMANAGED, ObjectSummary, TaskSummary, UnmanagedObject};
 use futures::StreamExt as _;
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
-use crate::error::{Error, said};
-use crate::kinds::Kind;
-use crate::names::{ATTEMPT, UNIT, of_labels};
+use crate::discovery::ResourceKind;
+use crate::error::{ClusterError, error_message};
+use crate::names::{ATTEMPT, UNIT, task_of_labels};
 use crate::objects;
-use crate::record::Record;
-use crate::relay::Inner;
+use crate::record::TaskRecord;
+use crate::relay::Reconciler;
 use crate::store::now_ms;
 
 /// The page after the last one of records.
@@ -25,20 +25,20 @@ const AT_ONCE: usize = 8;
 /// Kinds that hold what is ours, whatever else is allowed.
 const OURS: [&str; 2] = ["Job.batch", "Secret"];
 
-impl Inner {
+impl Reconciler {
     /// A page of what there is.
     ///
     /// # Errors
     /// When the API server does not answer, or the page before is too old to go on from.
-    pub(crate) async fn list(&self, after: Option<&str>) -> Result<Listing, Error> {
+    pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing, ClusterError> {
         if after == Some(LAST) {
-            return self.strangers().await;
+            return self.list_unmanaged().await;
         }
         let place = after.and_then(|after| after.strip_prefix(PAGE));
         let (records, next) = self.store.page(place).await?;
-        let looks = records.into_iter().map(|record| self.listed(record));
+        let looks = records.into_iter().map(|record| self.summarize(record));
         let looks: Vec<_> = futures::stream::iter(looks).buffered(AT_ONCE).collect().await;
-        let mut listing = Listing::default();
+        let mut listing = ClusterListing::default();
         for look in looks {
             let (work, unseen) = look?;
             listing.works.extend(work);
@@ -48,7 +48,10 @@ impl Inner {
         Ok(listing)
     }
 
-    async fn listed(&self, record: Record) -> Result<(Option<Listed>, Vec<String>), Error> {
+    async fn summarize(
+        &self,
+        record: TaskRecord,
+    ) -> Result<(Option<TaskSummary>, Vec<String>), ClusterError> {
         let mut unseen = Vec::new();
         let Some(work) = record.work else { return Ok((None, unseen)) };
         let mut objects = Vec::new();
@@ -57,12 +60,12 @@ impl Inner {
                 Ok(Some(object)) if objects::uid(&object) == applied.uid => object,
                 Ok(_) => continue,
                 Err(error @ kube::Error::Api(_)) => {
-                    unseen.push(format!("{}: {}", applied.place, said(&error)));
+                    unseen.push(format!("{}: {}", applied.place, error_message(&error)));
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            objects.push(Object {
+            objects.push(ObjectSummary {
                 api_version: applied.place.api_version.clone(),
                 kind: applied.place.kind.clone(),
                 namespace: applied.place.namespace.clone(),
@@ -71,7 +74,7 @@ impl Inner {
                 labelled: objects::owner(&object).as_ref() == Some(&record.name),
             });
         }
-        let listed = Listed {
+        let listed = TaskSummary {
             phase: record.phase.label().to_owned(),
             life: work.objects.life,
             callback: work.callback.url,
@@ -83,17 +86,21 @@ impl Inner {
         Ok((Some(listed), unseen))
     }
 
-    async fn strangers(&self) -> Result<Listing, Error> {
-        let mut listing = Listing::default();
+    async fn list_unmanaged(&self) -> Result<ClusterListing, ClusterError> {
+        let mut listing = ClusterListing::default();
         let mut found = Vec::new();
-        for kind in self.kinds_of_ours(&mut listing.unseen).await? {
+        for kind in self.managed_kinds(&mut listing.unseen).await? {
             for namespace in self.namespaces_of(&kind) {
                 let ours = ListParams::default().labels(UNIT);
                 match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&ours).await {
                     Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
                     Err(error @ kube::Error::Api(_)) => {
                         let place = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
-                        listing.unseen.push(format!("{}{place}: {}", kind.resource.kind, said(&error)));
+                        listing.unseen.push(format!(
+                            "{}{place}: {}",
+                            kind.resource.kind,
+                            error_message(&error)
+                        ));
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -102,29 +109,29 @@ impl Inner {
         // After the objects: whatever was recorded before them is known, and what is being started is young.
         let applied = self.store.collect(|record| record.work.map(|work| work.applied)).await?;
         let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
-        let strangers = found.iter().filter_map(|(kind, object)| stranger(kind, object));
+        let strangers = found.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
         listing.strangers =
-            strangers.filter(|it| !known.contains(it.object.uid.as_str())).take(STRANGERS).collect();
+            strangers.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
         Ok(listing)
     }
 
     /// The namespaces in which objects of a kind may be ours; `None` for a kind outside of them.
-    fn namespaces_of(&self, kind: &Kind) -> BTreeSet<Option<&str>> {
+    fn namespaces_of(&self, kind: &ResourceKind) -> BTreeSet<Option<&str>> {
         if !kind.namespaced {
             return BTreeSet::from([None]);
         }
         let default = std::iter::once(&self.settings.default_namespace);
-        let all = self.settings.allowed.namespaces.keys().chain(default);
+        let all = self.settings.policy.namespaces.keys().chain(default);
         all.map(|name| Some(name.as_str())).collect()
     }
 
     /// The kinds of which works may have objects, as the cluster has them now.
-    async fn kinds_of_ours(&self, unseen: &mut Vec<String>) -> Result<Vec<Kind>, Error> {
-        let allowed = &self.settings.allowed;
+    async fn managed_kinds(&self, unseen: &mut Vec<String>) -> Result<Vec<ResourceKind>, ClusterError> {
+        let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);
         let names: BTreeSet<String> =
             ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<ResourceKind> = Vec::new();
         for name in names {
             let (kind, group) = name.split_once('.').unwrap_or((&name, ""));
             match oneshot::group(&self.client, group).await {
@@ -133,13 +140,13 @@ impl Inner {
                         let is_meant = kind == "*" || resource.kind == kind;
                         let is_new = !kinds.iter().any(|it| same(&it.resource, &resource));
                         if is_meant && is_new && can.supports_operation(verbs::LIST) {
-                            kinds.push(Kind { resource, namespaced: can.scope == Scope::Namespaced });
+                            kinds.push(ResourceKind { resource, namespaced: can.scope == Scope::Namespaced });
                         }
                     }
                 }
                 // The cluster has none of it.
                 Err(kube::Error::Discovery(_)) => {}
-                Err(error @ kube::Error::Api(_)) => unseen.push(format!("{name}: {}", said(&error))),
+                Err(error @ kube::Error::Api(_)) => unseen.push(format!("{name}: {}", error_message(&error))),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -152,22 +159,25 @@ fn same(one: &ApiResource, other: &ApiResource) -> bool {
 }
 
 /// An object with our labels, unless it goes with what owns it.
-fn stranger(kind: &Kind, object: &PartialObjectMeta<DynamicObject>) -> Option<Stranger> {
+fn unmanaged_object(
+    kind: &ResourceKind,
+    object: &PartialObjectMeta<DynamicObject>,
+) -> Option<UnmanagedObject> {
     if object.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
         return None;
     }
     let labels = object.labels();
     let made = object.creation_timestamp().map_or(0, |made| made.0.as_millisecond());
-    Some(Stranger {
+    Some(UnmanagedObject {
         unit: labels.get(UNIT)?.clone(),
         age_ms: now_ms().saturating_sub(u64::try_from(made).unwrap_or(0)),
-        object: Object {
+        object: ObjectSummary {
             api_version: kind.resource.api_version.clone(),
             kind: kind.resource.kind.clone(),
             namespace: object.namespace(),
             name: object.name_any(),
             uid: object.uid()?,
-            labelled: labels.contains_key(ATTEMPT) && of_labels(labels).is_some(),
+            labelled: labels.contains_key(ATTEMPT) && task_of_labels(labels).is_some(),
         },
     })
 }

@@ -9,27 +9,27 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 
-use crate::error::Error;
+use crate::error::ClusterError;
 use crate::names;
-use crate::record::Work;
-use crate::relay::Inner;
+use crate::record::TaskSpec;
+use crate::relay::Reconciler;
 
 /// How long the log of a container may take to arrive: less than a request for the state of a work has.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// The beginning of a line that the runner has printed, not the script.
 const RUNNER: &str = "ebb-runner: ";
 
-impl Inner {
+impl Reconciler {
     /// The pods of a work's Job, the newest last.
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn pods(&self, work: &Work) -> Result<Vec<Pod>, Error> {
+    pub(crate) async fn pods(&self, work: &TaskSpec) -> Result<Vec<Pod>, ClusterError> {
         let Some(job) = work.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.place.namespace.as_ref().unwrap_or(&work.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut pods = api.list(&ListParams::default().labels(&names::of_job(&job.uid))).await?.items;
-        pods.retain(|pod| is_of(pod, &job.uid));
+        let mut pods = api.list(&ListParams::default().labels(&names::pod_selector(&job.uid))).await?.items;
+        pods.retain(|pod| is_pod_of(pod, &job.uid));
         pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
         Ok(pods)
     }
@@ -50,10 +50,10 @@ impl Inner {
     ///
     /// # Errors
     /// When its pods cannot be listed.
-    pub(crate) async fn log_of(&self, work: &Work) -> Result<String, Error> {
+    pub(crate) async fn task_log(&self, work: &TaskSpec) -> Result<String, ClusterError> {
         let Some(container) = work.container() else { return Ok(String::new()) };
         match self.pods(work).await?.last() {
-            Some(pod) => Ok(fitting(of_script(&self.log(pod, container).await).to_owned())),
+            Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
     }
@@ -83,7 +83,7 @@ async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> Stri
 }
 
 /// The end of a log that can be read in an answer: a control character is six bytes in JSON.
-fn fitting(mut log: String) -> String {
+fn fit_response(mut log: String) -> String {
     let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
     while size(&log) > RESPONSE_BODY - 1024 {
         let most = log.len() / 2;
@@ -94,7 +94,7 @@ fn fitting(mut log: String) -> String {
 
 /// Whether a pod is of the Job with this uid, or was when somebody removed the Job and not its pods. Labels alone say
 /// little: many may give them.
-fn is_of(pod: &Pod, job: &str) -> bool {
+fn is_pod_of(pod: &Pod, job: &str) -> bool {
     match pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
         Some(owner) => owner.uid == job,
         None => pod.labels().get(names::JOB).is_some_and(|uid| uid == job),
@@ -102,7 +102,7 @@ fn is_of(pod: &Pod, job: &str) -> bool {
 }
 
 /// A log without what the runner itself has said at its end, as its report would have it.
-pub(crate) fn of_script(log: &str) -> &str {
+pub(crate) fn script_part(log: &str) -> &str {
     let mut rest = log;
     loop {
         let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
@@ -130,7 +130,7 @@ mod tests {
         ] {
             let pod =
                 serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
-            assert_eq!(is_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
+            assert_eq!(is_pod_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
         }
     }
 
@@ -142,12 +142,12 @@ mod tests {
         let stalls = futures::StreamExt::chain(piece, never);
         let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
         let cut = "begun\n\nebb-runner: the rest of the log did not arrive within 2 s\n";
-        assert_eq!((log.as_str(), of_script(&log)), (cut, "begun\n\n"));
+        assert_eq!((log.as_str(), script_part(&log)), (cut, "begun\n\n"));
         // Nor is it opened.
         let silent = futures::future::pending::<Result<futures::io::Empty, ()>>();
-        assert_eq!(of_script(&tail(silent).await), "\n");
+        assert_eq!(script_part(&tail(silent).await), "\n");
         // The state of a work is answered before its sender gives up.
-        let answer = ebb_wire::relay::SHORT_ANSWER_TIMEOUT - ebb_wire::relay::ANSWER_MARGIN;
+        let answer = ebb_wire::relay::SHORT_RESPONSE_TIMEOUT - ebb_wire::relay::RESPONSE_MARGIN;
         assert!(begun.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < answer);
     }
 
@@ -160,14 +160,14 @@ mod tests {
             ("ebb-runner: x\n", ""),
             ("", ""),
         ] {
-            assert_eq!(of_script(log), expected, "{log:?}");
+            assert_eq!(script_part(log), expected, "{log:?}");
         }
     }
 
     #[test]
     fn it_fits_into_an_answer() {
         for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
-            assert_eq!(fitting(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
+            assert_eq!(fit_response(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
         }
     }
 }

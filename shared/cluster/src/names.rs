@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_wire::relay::WorkName;
+use ebb_wire::relay::TaskId;
 
 /// The label with the unit of a work.
 pub(crate) const UNIT: &str = "ebb.dev/unit";
@@ -28,7 +28,7 @@ pub(crate) const OUTPUT: &str = "output";
 const LONGEST: usize = 63;
 
 /// The labels of all that is made for a work.
-pub(crate) fn labels(name: &WorkName, life: &str) -> BTreeMap<String, String> {
+pub(crate) fn task_labels(name: &TaskId, life: &str) -> BTreeMap<String, String> {
     let labels = [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (LIFE, life.to_owned())];
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
@@ -37,27 +37,27 @@ pub(crate) fn labels(name: &WorkName, life: &str) -> BTreeMap<String, String> {
 pub(crate) const JOB: &str = "batch.kubernetes.io/controller-uid";
 
 /// Selects the pods of a Job.
-pub(crate) fn of_job(uid: &str) -> String {
+pub(crate) fn pod_selector(uid: &str) -> String {
     format!("{JOB}={uid}")
 }
 
 /// The work that labels name.
-pub(crate) fn of_labels(labels: &BTreeMap<String, String>) -> Option<WorkName> {
-    Some(WorkName { unit: labels.get(UNIT)?.clone(), attempt: labels.get(ATTEMPT)?.parse().ok()? })
+pub(crate) fn task_of_labels(labels: &BTreeMap<String, String>) -> Option<TaskId> {
+    Some(TaskId { unit: labels.get(UNIT)?.clone(), attempt: labels.get(ATTEMPT)?.parse().ok()? })
 }
 
 /// The Secret that holds the record. A full stop separates, which no unit has: two names never meet.
-pub(crate) fn record(name: &WorkName) -> String {
+pub(crate) fn record(name: &TaskId) -> String {
     format!("ebb-work.{}.{}", name.unit, name.attempt)
 }
 
 /// The Secret that holds a further part of a result.
-pub(crate) fn continued(name: &WorkName, part: usize) -> String {
+pub(crate) fn continuation_name(name: &TaskId, part: usize) -> String {
     format!("ebb-work.{}.{}.{part}", name.unit, name.attempt)
 }
 
 /// The Secret that holds a part of the documents of a work that waits.
-pub(crate) fn documents(name: &WorkName, part: usize) -> String {
+pub(crate) fn documents_name(name: &TaskId, part: usize) -> String {
     format!("ebb-work.{}.{}.documents.{part}", name.unit, name.attempt)
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn documents(name: &WorkName, part: usize) -> String {
 pub(crate) const OUTPUTS: &str = "ebb-output.";
 
 /// The Secret that holds a sensitive output.
-pub(crate) fn output(name: &WorkName, number: usize) -> String {
+pub(crate) fn output_name(name: &TaskId, number: usize) -> String {
     format!("{OUTPUTS}{}.{}.{number}", name.unit, name.attempt)
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn output(name: &WorkName, number: usize) -> String {
 ///
 /// # Errors
 /// When it cannot; says why.
-pub(crate) fn check(name: &WorkName) -> Result<(), String> {
+pub(crate) fn check_task(name: &TaskId) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let unit = &name.unit;
     let ends = unit.starts_with('-') || unit.ends_with('-');
@@ -90,7 +90,7 @@ pub(crate) fn check(name: &WorkName) -> Result<(), String> {
 ///
 /// # Errors
 /// When it cannot; says why.
-pub(crate) fn check_life(life: &str) -> Result<(), String> {
+pub(crate) fn check_instance(life: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = life.as_bytes();
@@ -125,15 +125,15 @@ mod tests {
             ("run", 1, "a=b", false),
             ("run", 1, &long, false),
         ] {
-            let name = WorkName { unit: unit.to_owned(), attempt };
+            let name = TaskId { unit: unit.to_owned(), attempt };
             assert_eq!(
-                check(&name).and_then(|()| check_life(life)).is_ok(),
+                check_task(&name).and_then(|()| check_instance(life)).is_ok(),
                 good,
                 "{unit:?} {attempt} {life:?}"
             );
         }
-        let name = WorkName { unit: "run-1".to_owned(), attempt: 2 };
-        assert_eq!(of_labels(&labels(&name, "l")), Some(name.clone()));
+        let name = TaskId { unit: "run-1".to_owned(), attempt: 2 };
+        assert_eq!(task_of_labels(&task_labels(&name, "l")), Some(name.clone()));
         assert_eq!(record(&name), "ebb-work.run-1.2");
     }
 }

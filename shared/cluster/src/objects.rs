@@ -1,30 +1,30 @@
 //! Objects in the cluster: reading, applying, deleting.
 
-use ebb_wire::relay::WorkName;
+use ebb_wire::relay::TaskId;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::error::{Error, status};
-use crate::kinds::Kind;
+use crate::discovery::ResourceKind;
+use crate::error::{ClusterError, status};
 use crate::names::{self, MANAGER};
-use crate::record::{Applied, Place};
-use crate::relay::Inner;
-use crate::warm;
+use crate::record::{AppliedObject, ObjectRef};
+use crate::relay::Reconciler;
+use crate::startup;
 
-impl Inner {
+impl Reconciler {
     /// An object as it is now.
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub(crate) async fn read(&self, place: &Place) -> Result<Option<Value>, kube::Error> {
-        let Some(api) = self.kinds.of(&self.client, place).await? else { return Ok(None) };
-        let found = match warm::settled(&self.client, || api.get(&place.name)).await {
-            Err(error) if status(&error) == Some(404) && !is_of(&error, place) => {
+    pub(crate) async fn read(&self, place: &ObjectRef) -> Result<Option<Value>, kube::Error> {
+        let Some(api) = self.discovery.api_for(&self.client, place).await? else { return Ok(None) };
+        let found = match startup::retry_forbidden(&self.client, || api.get(&place.name)).await {
+            Err(error) if status(&error) == Some(404) && !names_object(&error, place) => {
                 // It is not the object that is missing but its kind, or its version.
-                self.kinds.forget(place);
-                let Some(api) = self.kinds.of(&self.client, place).await? else { return Ok(None) };
-                warm::settled(&self.client, || api.get(&place.name)).await
+                self.discovery.forget(place);
+                let Some(api) = self.discovery.api_for(&self.client, place).await? else { return Ok(None) };
+                startup::retry_forbidden(&self.client, || api.get(&place.name)).await
             }
             found => found,
         };
@@ -36,8 +36,8 @@ impl Inner {
         }
     }
 
-    async fn served(&self, place: &Place) -> Result<Kind, kube::Error> {
-        let kind = self.kinds.find(&self.client, &place.api_version, &place.kind).await?;
+    async fn served_kind(&self, place: &ObjectRef) -> Result<ResourceKind, kube::Error> {
+        let kind = self.discovery.find(&self.client, &place.api_version, &place.kind).await?;
         let missing = || kube::error::DiscoveryError::MissingKind(place.to_string());
         kind.ok_or_else(|| kube::Error::Discovery(missing()))
     }
@@ -46,12 +46,13 @@ impl Inner {
     ///
     /// # Errors
     /// The API server's.
-    pub(crate) async fn apply(&self, place: &Place, manifest: &Value) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> = self.served(place).await?.api(&self.client, place.namespace.as_deref());
+    pub(crate) async fn apply(&self, place: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
+        let api: Api<DynamicObject> =
+            self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let how = how.validation_strict();
         let patch = Patch::Apply(manifest);
-        let applied = warm::settled(&self.client, || api.patch(&place.name, &how, &patch)).await?;
+        let applied = startup::retry_forbidden(&self.client, || api.patch(&place.name, &how, &patch)).await?;
         Ok(applied.uid().unwrap_or_default())
     }
 
@@ -59,8 +60,9 @@ impl Inner {
     ///
     /// # Errors
     /// The API server's.
-    pub(crate) async fn create(&self, place: &Place, manifest: &Value) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> = self.served(place).await?.api(&self.client, place.namespace.as_deref());
+    pub(crate) async fn create(&self, place: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
+        let api: Api<DynamicObject> =
+            self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
         // By hand: the client's `create` has unknown fields dropped, where applying refuses them.
         let url = format!("{}?fieldManager={MANAGER}&fieldValidation=Strict", api.resource_url());
         let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
@@ -75,15 +77,16 @@ impl Inner {
     ///
     /// # Errors
     /// The API server's.
-    pub(crate) async fn take_over(
+    pub(crate) async fn replace_lower(
         &self,
-        place: &Place,
+        place: &ObjectRef,
         object: &Value,
         manifest: &Value,
     ) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> = self.served(place).await?.api(&self.client, place.namespace.as_deref());
+        let api: Api<DynamicObject> =
+            self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
         let mut version = object["metadata"]["resourceVersion"].clone();
-        if let Some(managed) = as_applied(&object["metadata"]["managedFields"]) {
+        if let Some(managed) = as_apply_managed(&object["metadata"]["managedFields"]) {
             let patch = json!({"metadata": {
                 "uid": uid(object), "resourceVersion": version, "managedFields": managed,
             }});
@@ -100,29 +103,33 @@ impl Inner {
     ///
     /// # Errors
     /// When the API server does not answer, or refuses.
-    pub(crate) async fn delete(&self, name: &WorkName, applied: &Applied) -> Result<Deletion, Error> {
-        let Some(object) = self.read(&applied.place).await? else { return Ok(Deletion::Gone) };
+    pub(crate) async fn delete(
+        &self,
+        name: &TaskId,
+        applied: &AppliedObject,
+    ) -> Result<DeleteOutcome, ClusterError> {
+        let Some(object) = self.read(&applied.place).await? else { return Ok(DeleteOutcome::Gone) };
         if uid(&object) != applied.uid || owner(&object).as_ref() != Some(name) {
-            return Ok(Deletion::Gone);
+            return Ok(DeleteOutcome::Gone);
         }
         let deletion = ebb_readiness::deletion(Some(&object), Some(&applied.uid));
         let why = match deletion {
-            ebb_readiness::Verdict::Pending { why } => why,
+            ebb_readiness::ObjectReadiness::Pending { reason: why } => why,
             _ => String::new(),
         };
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(Deletion::Ends(format!("{}: {why}", applied.place)));
+            return Ok(DeleteOutcome::Pending(format!("{}: {why}", applied.place)));
         }
-        let Some(api) = self.kinds.of(&self.client, &applied.place).await? else {
-            return Ok(Deletion::Gone);
+        let Some(api) = self.discovery.api_for(&self.client, &applied.place).await? else {
+            return Ok(DeleteOutcome::Gone);
         };
         let same = Preconditions { uid: Some(applied.uid.clone()), resource_version: None };
         let how = DeleteParams::foreground().preconditions(same);
         match api.delete(&applied.place.name, &how).await {
-            Ok(_) => Ok(Deletion::Ends(format!("{}: it was just deleted", applied.place))),
+            Ok(_) => Ok(DeleteOutcome::Pending(format!("{}: it was just deleted", applied.place))),
             // Gone, or another object by now: the next look tells.
             Err(error) if matches!(status(&error), Some(404 | 409)) => {
-                Ok(Deletion::Ends(format!("{}: {error}", applied.place)))
+                Ok(DeleteOutcome::Pending(format!("{}: {error}", applied.place)))
             }
             Err(error) => Err(error.into()),
         }
@@ -130,14 +137,14 @@ impl Inner {
 }
 
 /// Whether an answer of 404 says that the object is not there. Of a kind or version that is not served it says less.
-fn is_of(error: &kube::Error, place: &Place) -> bool {
+fn names_object(error: &kube::Error, place: &ObjectRef) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.details.as_ref().is_some_and(|details| details.name == place.name)
 }
 
 /// The owners of fields, where what we have created counts as applied by us: only then does applying remove what it does
 /// not give. `None`: it does already.
-fn as_applied(managed: &Value) -> Option<Value> {
+fn as_apply_managed(managed: &Value) -> Option<Value> {
     let mut managed = managed.clone();
     let ours = |entry: &&mut Value| {
         entry["manager"] == MANAGER && entry["operation"] == "Update" && entry["subresource"].is_null()
@@ -149,11 +156,11 @@ fn as_applied(managed: &Value) -> Option<Value> {
 
 /// What a deletion has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deletion {
+pub(crate) enum DeleteOutcome {
     /// It is not there.
     Gone,
     /// It is still there: which and why.
-    Ends(String),
+    Pending(String),
 }
 
 /// The uid of an object.
@@ -163,25 +170,27 @@ pub(crate) fn uid(object: &Value) -> &str {
 
 /// Whose an object is, as a work sees it that would apply it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Belongs {
+pub(crate) enum ObjectOwnership {
     /// It was applied for this very work.
     Own,
     /// It was applied for a lower try of the unit, which a higher one replaces.
-    Lower,
+    LowerAttempt,
     Foreign,
 }
 
 /// Whose an object is.
-pub(crate) fn belongs(object: &Value, name: &WorkName) -> Belongs {
+pub(crate) fn ownership(object: &Value, name: &TaskId) -> ObjectOwnership {
     match owner(object) {
-        Some(owner) if owner == *name => Belongs::Own,
-        Some(owner) if owner.unit == name.unit && owner.attempt < name.attempt => Belongs::Lower,
-        _ => Belongs::Foreign,
+        Some(owner) if owner == *name => ObjectOwnership::Own,
+        Some(owner) if owner.unit == name.unit && owner.attempt < name.attempt => {
+            ObjectOwnership::LowerAttempt
+        }
+        _ => ObjectOwnership::Foreign,
     }
 }
 
 /// The work that an object was applied for.
-pub(crate) fn owner(object: &Value) -> Option<WorkName> {
+pub(crate) fn owner(object: &Value) -> Option<TaskId> {
     let label = |key: &str| object["metadata"]["labels"][key].as_str();
-    Some(WorkName { unit: label(names::UNIT)?.to_owned(), attempt: label(names::ATTEMPT)?.parse().ok()? })
+    Some(TaskId { unit: label(names::UNIT)?.to_owned(), attempt: label(names::ATTEMPT)?.parse().ok()? })
 }

@@ -4,7 +4,7 @@
 //! `kuberuntime_container.go`, `kubelet_pods.go`), those of the condition `DisruptionTarget` are in the documentation of
 //! pod disruptions.
 
-use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::callback::{FailureReason, ReasonCode};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 /// What is seen of a container.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Sight {
+pub(crate) enum PodObservation {
     /// It has not started: what keeps it, if something does.
-    Waits(Option<Trouble>),
-    Runs,
-    Ended(End),
+    Waiting(Option<StartBlocker>),
+    Running,
+    Terminated(ContainerExit),
     /// There is no pod, and there will be none.
     Gone,
     /// There is no pod yet.
@@ -25,47 +25,47 @@ pub(crate) enum Sight {
 
 /// What keeps a container from starting.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Trouble {
+pub(crate) struct StartBlocker {
     pub(crate) code: ReasonCode,
     pub(crate) message: String,
-    pub(crate) lasts: Lasts,
+    pub(crate) kind: BlockerKind,
 }
 
 /// How long a trouble may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lasts {
+pub(crate) enum BlockerKind {
     /// It never passes.
-    Forever,
+    Permanent,
     /// It may pass by itself. Milliseconds since 1970 from when on it is there, by the cluster's clock.
-    Since(u64),
+    Transient(u64),
     /// A node may come. As before.
     Unschedulable(u64),
 }
 
 /// How a container has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct ContainerExit {
     pub(crate) exit_code: i32,
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
 /// What is seen of a container: `job` as it is, and its pods, the newest last.
-pub(crate) fn look(job: &Value, pods: &[Pod], container: &str) -> Sight {
+pub(crate) fn observe(job: &Value, pods: &[Pod], container: &str) -> PodObservation {
     let Some(pod) = pods.last() else {
         let conditions = job["status"]["conditions"].as_array();
         let mut ends = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
         let over = ends.any(|it| it["type"] == "Failed" || it["type"] == "Complete");
         return if over || !job["metadata"]["deletionTimestamp"].is_null() {
-            Sight::Gone
+            PodObservation::Gone
         } else {
-            Sight::NoPod
+            PodObservation::NoPod
         };
     };
     let status = pod.status.as_ref();
     let own = status.and_then(|it| find(it.container_statuses.as_deref(), container));
-    if let Some(end) = own.and_then(ended) {
-        return Sight::Ended(end);
+    if let Some(end) = own.and_then(container_exit) {
+        return PodObservation::Terminated(end);
     }
     // The pod as a whole can end before its containers do, or without them.
     if let Some(status) = status.filter(|it| it.phase.as_deref() == Some("Failed")) {
@@ -82,24 +82,24 @@ pub(crate) fn look(job: &Value, pods: &[Pod], container: &str) -> Sight {
                 let code = if interrupted(said) { ReasonCode::Lost } else { ReasonCode::NotStartable };
                 let message = format!("the init container `{name}` ended with {}: {said}", state.exit_code);
                 let message = message.trim_end_matches(": ").to_owned();
-                Sight::Waits(Some(Trouble { code, message, lasts: Lasts::Forever }))
+                PodObservation::Waiting(Some(StartBlocker { code, message, kind: BlockerKind::Permanent }))
             }
-            _ => Sight::Ended(End { exit_code: -1, reason, message }),
+            _ => PodObservation::Terminated(ContainerExit { exit_code: -1, reason, message }),
         };
     }
     if own.and_then(|it| it.state.as_ref()?.running.as_ref()).is_some() {
-        return Sight::Runs;
+        return PodObservation::Running;
     }
-    Sight::Waits(unscheduled(pod).or_else(|| kept(pod)))
+    PodObservation::Waiting(unscheduled(pod).or_else(|| blocked(pod)))
 }
 
 fn find<'a>(all: Option<&'a [ContainerStatus]>, name: &str) -> Option<&'a ContainerStatus> {
     all.into_iter().flatten().find(|it| it.name == name)
 }
 
-fn ended(status: &ContainerStatus) -> Option<End> {
+fn container_exit(status: &ContainerStatus) -> Option<ContainerExit> {
     let state = status.state.as_ref()?.terminated.as_ref()?;
-    Some(End {
+    Some(ContainerExit {
         exit_code: state.exit_code,
         reason: state.reason.clone().unwrap_or_default(),
         message: state.message.clone().unwrap_or_default(),
@@ -111,18 +111,18 @@ fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondit
     conditions.iter().find(|it| it.type_ == kind && it.status == status)
 }
 
-fn unscheduled(pod: &Pod) -> Option<Trouble> {
+fn unscheduled(pod: &Pod) -> Option<StartBlocker> {
     let said = condition(pod, "PodScheduled", "False")?;
     if said.reason.as_deref() != Some("Unschedulable") {
         return None;
     }
     let since = millis(said.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()));
     let message = said.message.clone().unwrap_or_default();
-    Some(Trouble { code: ReasonCode::Unschedulable, message, lasts: Lasts::Unschedulable(since) })
+    Some(StartBlocker { code: ReasonCode::Unschedulable, message, kind: BlockerKind::Unschedulable(since) })
 }
 
 /// What keeps a container of the pod from starting, whichever: without its init containers none begins.
-fn kept(pod: &Pod) -> Option<Trouble> {
+fn blocked(pod: &Pod) -> Option<StartBlocker> {
     let status = pod.status.as_ref()?;
     let since = millis(status.start_time.as_ref());
     let all = [&status.init_container_statuses, &status.container_statuses];
@@ -130,23 +130,23 @@ fn kept(pod: &Pod) -> Option<Trouble> {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let (code, lasts) = match reason {
-            "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, Lasts::Forever),
+            "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, BlockerKind::Permanent),
             "ErrImagePull"
             | "ImagePullBackOff"
             | "ImageInspectError"
             | "RegistryUnavailable"
-            | "SignatureValidationFailed" => (ReasonCode::ImagePull, Lasts::Since(since)),
+            | "SignatureValidationFailed" => (ReasonCode::ImagePull, BlockerKind::Transient(since)),
             "CreateContainerConfigError"
             | "CreateContainerError"
             | "RunContainerError"
             | "PreStartHookError"
             | "PostStartHookError"
-            | "CrashLoopBackOff" => (ReasonCode::NotStartable, Lasts::Since(since)),
+            | "CrashLoopBackOff" => (ReasonCode::NotStartable, BlockerKind::Transient(since)),
             _ => return None,
         };
         let message = waiting.message.as_deref().unwrap_or_default();
         let message = format!("container `{}`: {reason}: {message}", container.name);
-        Some(Trouble { code, message, lasts })
+        Some(StartBlocker { code, message, kind: lasts })
     })
 }
 
@@ -156,11 +156,11 @@ pub(crate) fn interrupted(message: &str) -> bool {
 }
 
 /// What is known of why a pod is about to go.
-pub(crate) fn foreboding(pod: &Pod) -> Option<Reason> {
+pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
     let status = pod.status.as_ref()?;
     let told = |code, why: &str, message: Option<&str>| {
         let message = format!("{why}: {}", message.unwrap_or_default());
-        Some(Reason { code, message: ebb_wire::limits::message(message.trim_end_matches(": ")) })
+        Some(FailureReason { code, message: ebb_wire::limits::message(message.trim_end_matches(": ")) })
     };
     if let Some(said) = condition(pod, "DisruptionTarget", "True") {
         let message = said.message.as_deref();
@@ -214,7 +214,7 @@ mod tests {
         ] {
             let pod: Pod =
                 serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
-            assert_eq!(foreboding(&pod).map(|it| it.code), expected, "{status}");
+            assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
         // Its container had ended before: that stands, whatever the rest of the pod comes to.
         let ended = json!([{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
@@ -228,8 +228,8 @@ mod tests {
             status["containerStatuses"] = ended.clone();
             let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
             let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
-            let end = End { exit_code: 0, reason: "Completed".to_owned(), message: "m".to_owned() };
-            assert_eq!(look(&Value::Null, &[pod], "main"), Sight::Ended(end), "{status}");
+            let end = ContainerExit { exit_code: 0, reason: "Completed".to_owned(), message: "m".to_owned() };
+            assert_eq!(observe(&Value::Null, &[pod], "main"), PodObservation::Terminated(end), "{status}");
         }
         let waiting = |list: &str, reason: &str| {
             json!({list: [{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
@@ -240,31 +240,33 @@ mod tests {
             (waiting("initContainerStatuses", "PodInitializing"), None),
             (
                 waiting("initContainerStatuses", "ImagePullBackOff"),
-                Some((ReasonCode::ImagePull, Lasts::Since(0))),
+                Some((ReasonCode::ImagePull, BlockerKind::Transient(0))),
             ),
             (
                 waiting("containerStatuses", "RunContainerError"),
-                Some((ReasonCode::NotStartable, Lasts::Since(0))),
+                Some((ReasonCode::NotStartable, BlockerKind::Transient(0))),
             ),
             (
                 waiting("containerStatuses", "InvalidImageName"),
-                Some((ReasonCode::NotStartable, Lasts::Forever)),
+                Some((ReasonCode::NotStartable, BlockerKind::Permanent)),
             ),
         ] {
             let pod: Pod =
                 serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
-            let Sight::Waits(trouble) = look(&Value::Null, &[pod], "main") else { panic!("{status}") };
-            assert_eq!(trouble.map(|it| (it.code, it.lasts)), expected, "{status}");
+            let PodObservation::Waiting(trouble) = observe(&Value::Null, &[pod], "main") else {
+                panic!("{status}")
+            };
+            assert_eq!(trouble.map(|it| (it.code, it.kind)), expected, "{status}");
         }
         // A pod that has ended as a whole, before its containers have a status.
         let evicted =
             json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
         let evicted: Pod = serde_json::from_value(evicted).unwrap();
-        let end = End { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
-        assert_eq!(look(&Value::Null, &[evicted], "main"), Sight::Ended(end));
+        let end = ContainerExit { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
+        assert_eq!(observe(&Value::Null, &[evicted], "main"), PodObservation::Terminated(end));
         let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
-        for (kind, expected) in [("Failed", Sight::Gone), ("Suspended", Sight::NoPod)] {
-            assert_eq!(look(&job(kind), &[], "main"), expected);
+        for (kind, expected) in [("Failed", PodObservation::Gone), ("Suspended", PodObservation::NoPod)] {
+            assert_eq!(observe(&job(kind), &[], "main"), expected);
         }
     }
 }

@@ -2,44 +2,44 @@
 
 use std::collections::BTreeSet;
 
-use ebb_wire::callback::Reason;
-use ebb_wire::relay::{Destination, Objects, Until, WorkName};
+use ebb_wire::callback::FailureReason;
+use ebb_wire::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What is remembered of a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Record {
-    pub(crate) name: WorkName,
-    pub(crate) phase: Phase,
+pub(crate) struct TaskRecord {
+    pub(crate) name: TaskId,
+    pub(crate) phase: TaskPhase,
     /// `None`: the name was cancelled before it came.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<TaskSpec>,
 }
 
-impl Record {
+impl TaskRecord {
     /// Whether it waits for its turn: nothing of it was applied.
-    pub(crate) fn waits(&self) -> bool {
-        let waits = |work: &Work| work.container().is_some() && !work.turn && work.applied.is_empty();
-        self.phase == Phase::Starting && self.work.as_ref().is_some_and(waits)
+    pub(crate) fn is_queued(&self) -> bool {
+        let waits = |work: &TaskSpec| work.container().is_some() && !work.turn && work.applied.is_empty();
+        self.phase == TaskPhase::Starting && self.work.as_ref().is_some_and(waits)
     }
 
     /// Whether anybody may remove the record: nobody waits for its result, and it names nothing that is to be removed.
-    pub(crate) fn may_go(&self) -> bool {
+    pub(crate) fn is_removable(&self) -> bool {
         self.phase.is_over() && self.work.as_ref().is_none_or(|work| work.applied.is_empty())
     }
 
     /// Whether something of it may run in a container now.
     pub(crate) fn may_run(&self) -> bool {
         let container = self.work.as_ref().is_some_and(|work| work.container().is_some());
-        container && self.phase.is_open() && !self.waits()
+        container && self.phase.is_open() && !self.is_queued()
     }
 }
 
 /// How far a work is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Phase {
+pub(crate) enum TaskPhase {
     Starting,
     /// All is applied; its end is waited for.
     Running,
@@ -52,7 +52,7 @@ pub(crate) enum Phase {
         concluded: bool,
         /// Where an object may still come to be: whether a request for it is under way nobody knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        unsure: Option<Unsure>,
+        unsure: Option<UnconfirmedObject>,
     },
     /// There is a result, which nobody has taken yet.
     Ended,
@@ -65,7 +65,7 @@ pub(crate) enum Phase {
     },
 }
 
-impl Phase {
+impl TaskPhase {
     /// For the label that people see.
     pub(crate) fn label(&self) -> &'static str {
         match self {
@@ -92,13 +92,13 @@ impl Phase {
 /// What was asked for, as far as it is still needed. Times are milliseconds since 1970 by the relay's clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Work {
-    pub(crate) callback: Destination,
+pub(crate) struct TaskSpec {
+    pub(crate) callback: CallbackEndpoint,
     pub(crate) namespace: String,
     /// What was asked for; the manifests and documents go once they are applied.
-    pub(crate) objects: Objects,
+    pub(crate) objects: ObjectTask,
     /// What was applied, documents first, then the manifests in their order.
-    pub(crate) applied: Vec<Applied>,
+    pub(crate) applied: Vec<AppliedObject>,
     pub(crate) token: String,
     /// From when on its time runs: when it was asked for, or when it got its turn.
     pub(crate) received_ms: u64,
@@ -115,12 +115,12 @@ pub(crate) struct Work {
     pub(crate) reported: bool,
     /// What was seen of a pod that is about to end, should nobody see it again.
     #[serde(default)]
-    pub(crate) foreboding: Option<Reason>,
+    pub(crate) foreboding: Option<FailureReason>,
 }
 
-impl Work {
+impl TaskSpec {
     /// It gets its turn. Since it was asked for in time, it has from now on what it had then.
-    pub(crate) fn begin(&mut self, now_ms: u64) {
+    pub(crate) fn start_clock(&mut self, now_ms: u64) {
         let waited = now_ms.saturating_sub(self.received_ms);
         for time in [&mut self.received_ms, &mut self.not_after_ms, &mut self.deadline_ms] {
             *time = time.saturating_add(waited);
@@ -131,20 +131,20 @@ impl Work {
     /// The container whose end is waited for.
     pub(crate) fn container(&self) -> Option<&str> {
         match &self.objects.until {
-            Until::Ended { container } => Some(container),
-            Until::Ready(_) => None,
+            TaskCompletion::Ended { container } => Some(container),
+            TaskCompletion::Ready(_) => None,
         }
     }
 
     /// Where all is applied that was asked for, in its order, and whether it is a document.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (Place, bool)> {
+    pub(crate) fn object_refs(&self) -> impl Iterator<Item = (ObjectRef, bool)> {
         let documents =
-            self.objects.secrets.iter().map(|it| (Place::secret(&self.namespace, &it.name), true));
-        documents.chain(self.objects.apply.iter().map(|manifest| (Place::of(manifest), false)))
+            self.objects.secrets.iter().map(|it| (ObjectRef::secret(&self.namespace, &it.name), true));
+        documents.chain(self.objects.apply.iter().map(|manifest| (ObjectRef::of(manifest), false)))
     }
 
     /// What was applied of the manifests.
-    pub(crate) fn manifests(&self) -> impl DoubleEndedIterator<Item = &Applied> {
+    pub(crate) fn manifests(&self) -> impl DoubleEndedIterator<Item = &AppliedObject> {
         self.applied.iter().filter(|applied| !applied.document)
     }
 }
@@ -152,8 +152,8 @@ impl Work {
 /// An object that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Applied {
-    pub(crate) place: Place,
+pub(crate) struct AppliedObject {
+    pub(crate) place: ObjectRef,
     pub(crate) uid: String,
     /// Whether it is a Secret with a document.
     #[serde(default)]
@@ -163,15 +163,15 @@ pub(crate) struct Applied {
 /// What may have been applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Unsure {
-    pub(crate) place: Place,
+pub(crate) struct UnconfirmedObject {
+    pub(crate) place: ObjectRef,
     pub(crate) document: bool,
 }
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Place {
+pub(crate) struct ObjectRef {
     pub(crate) api_version: String,
     pub(crate) kind: String,
     /// `None`: outside of namespaces.
@@ -180,7 +180,7 @@ pub(crate) struct Place {
     pub(crate) name: String,
 }
 
-impl Place {
+impl ObjectRef {
     /// Where a manifest belongs, whose namespace was filled in.
     pub(crate) fn of(manifest: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -208,7 +208,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use ebb_wire::relay::WorkName;
+use ebb_wire::relay::TaskId;
 
-use crate::ending::GRACE_MS;
-use crate::error::{Error, said};
-use crate::objects::Deletion;
-use crate::record::Phase;
-use crate::relay::Inner;
-use crate::store::Held;
+use crate::error::{ClusterError, error_message};
+use crate::objects::DeleteOutcome;
+use crate::record::TaskPhase;
+use crate::relay::Reconciler;
+use crate::store::VersionedRecord;
+use crate::terminate::GRACE_MS;
 
-impl Inner {
+impl Reconciler {
     /// Removes what all tries of these units have applied. `Some`: what is still there, and why.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn remove(
+    pub(crate) async fn remove_units(
         self: &Arc<Self>,
-        name: &WorkName,
+        name: &TaskId,
         units: &[String],
-    ) -> Result<Option<String>, Error> {
-        self.tasks.interest(name, units);
+    ) -> Result<Option<String>, ClusterError> {
+        self.registry.subscribe(name, units);
         let mut left = None;
         for unit in units {
             for record in self.store.list(unit).await? {
@@ -29,11 +29,11 @@ impl Inner {
                     continue;
                 }
                 if record.phase.is_open() {
-                    self.stop(&record.name).await?;
+                    self.begin_stop(&record.name).await?;
                     left = Some(format!("try {} of {unit} still ends", record.name.attempt));
                 } else if record.work.is_some_and(|work| !work.applied.is_empty())
                     && let Some(mut held) = self.store.get(&record.name).await?
-                    && let Some(why) = self.remove_of(&mut held).await?
+                    && let Some(why) = self.remove_objects(&mut held).await?
                 {
                     left = Some(why);
                 }
@@ -46,14 +46,17 @@ impl Inner {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn discard(self: &Arc<Self>, name: &WorkName) -> Result<Option<String>, Error> {
+    pub(crate) async fn delete_unmanaged_task(
+        self: &Arc<Self>,
+        name: &TaskId,
+    ) -> Result<Option<String>, ClusterError> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
         if held.record.phase.is_open() {
-            self.stop(name).await?;
+            self.begin_stop(name).await?;
             return Ok(Some("it still ends".to_owned()));
         }
         match held.record.work.as_ref().is_some_and(|work| !work.applied.is_empty()) {
-            true => self.remove_of(&mut held).await,
+            true => self.remove_objects(&mut held).await,
             false => Ok(None),
         }
     }
@@ -62,30 +65,33 @@ impl Inner {
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub(crate) async fn stop(self: &Arc<Self>, name: &WorkName) -> Result<(), Error> {
+    pub(crate) async fn begin_stop(self: &Arc<Self>, name: &TaskId) -> Result<(), ClusterError> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(()) };
-        if matches!(held.record.phase, Phase::Starting | Phase::Running) {
-            self.begin_end(&mut held, GRACE_MS, None).await?;
-            self.attend(name);
+        if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
+            self.begin_termination(&mut held, GRACE_MS, None).await?;
+            self.reconcile(name);
         }
         Ok(())
     }
 
-    async fn remove_of(self: &Arc<Self>, held: &mut Held) -> Result<Option<String>, Error> {
+    async fn remove_objects(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+    ) -> Result<Option<String>, ClusterError> {
         let Some(work) = held.record.work.clone() else { return Ok(None) };
         let mut left = None;
         for applied in work.applied.iter().rev() {
             if let Some(kind) =
-                self.kinds.find(&self.client, &applied.place.api_version, &applied.place.kind).await?
+                self.discovery.find(&self.client, &applied.place.api_version, &applied.place.kind).await?
             {
                 self.watch(&kind, applied.place.namespace.as_deref());
             }
             match self.delete(&held.record.name, applied).await {
-                Ok(Deletion::Gone) => {}
-                Ok(Deletion::Ends(why)) => left = Some(why),
+                Ok(DeleteOutcome::Gone) => {}
+                Ok(DeleteOutcome::Pending(why)) => left = Some(why),
                 // Rights may be given, and policies changed, until the deadline.
-                Err(Error::Cluster(error @ kube::Error::Api(_))) => {
-                    left = Some(format!("{}: {}", applied.place, said(&error)));
+                Err(ClusterError::Api(error @ kube::Error::Api(_))) => {
+                    left = Some(format!("{}: {}", applied.place, error_message(&error)));
                 }
                 Err(error) => return Err(error),
             }
@@ -95,7 +101,7 @@ impl Inner {
                 work.applied.clear();
             }
             if held.record.phase.is_over() {
-                held.bury();
+                held.make_tombstone();
             }
             self.store.save(held).await?;
         }

@@ -6,37 +6,37 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::entrypoint::{ReportState, ScriptExit, ScriptReport, VERSION};
 use ebb_wire::limits::{OUTPUT as OUTPUT_BYTES, OUTPUTS};
-use ebb_wire::relay::WorkName;
-use ebb_wire::runner::{Ended, Report, ReportState, VERSION};
+use ebb_wire::relay::TaskId;
 use ebb_wire::value::SecretRef;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Error;
+use crate::error::ClusterError;
 use crate::names::{self, OUTPUT, PART};
-use crate::record::{Phase, Place, Work};
-use crate::relay::{Inner, Relay};
-use crate::store::Held;
-use crate::verbs::CHANGED;
+use crate::record::{ObjectRef, TaskPhase, TaskSpec};
+use crate::relay::{Reconciler, Relay};
+use crate::requests::CONFLICT_PAUSE;
+use crate::store::VersionedRecord;
 
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reported {
+pub enum ReportOutcome {
     /// It is known now, and stays known whatever happens to the relay: 204.
-    Taken,
+    Accepted,
     Gone,
     /// The token is not this work's: 401.
-    NotYours,
+    Unauthorized,
     /// It is no report: 400, and why.
-    Unreadable(String),
+    Invalid(String),
 }
 
 /// How long it may take to write down a report: the runner tries again.
-const LONGEST: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn late() -> Result<Reported, Error> {
-    Err(Error::Own("the API server takes too long".to_owned()))
+fn timed_out() -> Result<ReportOutcome, ClusterError> {
+    Err(ClusterError::Internal("the API server takes too long".to_owned()))
 }
 
 impl Relay {
@@ -44,20 +44,32 @@ impl Relay {
     ///
     /// # Errors
     /// When it cannot be written down: the runner has to try again.
-    pub async fn report(&self, name: &WorkName, token: &str, body: &[u8]) -> Result<Reported, Error> {
-        if names::check(name).is_err() {
-            return Ok(Reported::Gone);
+    pub async fn report(
+        &self,
+        name: &TaskId,
+        token: &str,
+        body: &[u8],
+    ) -> Result<ReportOutcome, ClusterError> {
+        if names::check_task(name).is_err() {
+            return Ok(ReportOutcome::Gone);
         }
-        tokio::time::timeout(LONGEST, self.report_late(name, token, body)).await.unwrap_or_else(|_| late())
+        tokio::time::timeout(REPORT_TIMEOUT, self.retry_report(name, token, body))
+            .await
+            .unwrap_or_else(|_| timed_out())
     }
 
-    async fn report_late(&self, name: &WorkName, token: &str, body: &[u8]) -> Result<Reported, Error> {
+    async fn retry_report(
+        &self,
+        name: &TaskId,
+        token: &str,
+        body: &[u8],
+    ) -> Result<ReportOutcome, ClusterError> {
         loop {
-            match self.inner.take_report(name, token, body).await {
-                Err(Error::Conflict) => tokio::time::sleep(CHANGED).await,
+            match self.inner.accept_report(name, token, body).await {
+                Err(ClusterError::Conflict) => tokio::time::sleep(CONFLICT_PAUSE).await,
                 Ok(taken) => {
                     if taken.1 {
-                        self.inner.attend(name);
+                        self.inner.reconcile(name);
                     }
                     return Ok(taken.0);
                 }
@@ -70,27 +82,29 @@ impl Relay {
     ///
     /// # Errors
     /// When that cannot be read: the runner has to try again.
-    pub async fn expects(&self, name: &WorkName, token: &str) -> Result<Reported, Error> {
-        if names::check(name).is_err() {
-            return Ok(Reported::Gone);
+    pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
+        if names::check_task(name).is_err() {
+            return Ok(ReportOutcome::Gone);
         }
-        tokio::time::timeout(LONGEST, self.inner.expects(name, token)).await.unwrap_or_else(|_| late())
+        tokio::time::timeout(REPORT_TIMEOUT, self.inner.expects(name, token))
+            .await
+            .unwrap_or_else(|_| timed_out())
     }
 }
 
 /// Whether a token is that of a work. Digests are of equal length and give no hint at where they differ.
-fn proves(token: &str, work: &Work) -> bool {
+fn token_matches(token: &str, work: &TaskSpec) -> bool {
     Sha256::digest(token.as_bytes()) == Sha256::digest(work.token.as_bytes())
 }
 
 /// Outputs with their bytes.
-type Kept = Vec<(String, Vec<u8>)>;
+type DecodedOutputs = Vec<(String, Vec<u8>)>;
 
 /// Sensitive outputs as they are kept: only such as were asked for, and no larger than outputs may be.
-fn sensitive(
+fn decode_outputs(
     reported: BTreeMap<String, String>,
     declared: &BTreeSet<String>,
-) -> Result<Kept, (ReasonCode, String)> {
+) -> Result<DecodedOutputs, (ReasonCode, String)> {
     let (mut all, mut total) = (Vec::new(), 0);
     for (name, text) in reported {
         if !declared.contains(&name) {
@@ -110,60 +124,67 @@ fn sensitive(
     Ok(all)
 }
 
-impl Inner {
+impl Reconciler {
     /// Whether it is worth to read a report: its token is looked at before its body.
-    async fn expects(&self, name: &WorkName, token: &str) -> Result<Reported, Error> {
+    async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
         let held = self.store.head(name).await?;
         Ok(match held.and_then(|held| held.record.work) {
-            None => Reported::Gone,
-            Some(work) if proves(token, &work) => Reported::Taken,
-            Some(_) => Reported::NotYours,
+            None => ReportOutcome::Gone,
+            Some(work) if token_matches(token, &work) => ReportOutcome::Accepted,
+            Some(_) => ReportOutcome::Unauthorized,
         })
     }
 
     /// What became of it, and whether there is something to do now.
-    async fn take_report(
+    async fn accept_report(
         &self,
-        name: &WorkName,
+        name: &TaskId,
         token: &str,
         body: &[u8],
-    ) -> Result<(Reported, bool), Error> {
-        let _lock = self.tasks.lock(&name.unit).await;
-        let Some(mut held) = self.store.get(name).await? else { return Ok((Reported::Gone, false)) };
-        let Some(work) = held.record.work.clone() else { return Ok((Reported::Gone, false)) };
-        if !proves(token, &work) {
-            return Ok((Reported::NotYours, false));
+    ) -> Result<(ReportOutcome, bool), ClusterError> {
+        let _lock = self.registry.lock(&name.unit).await;
+        let Some(mut held) = self.store.get(name).await? else { return Ok((ReportOutcome::Gone, false)) };
+        let Some(work) = held.record.work.clone() else { return Ok((ReportOutcome::Gone, false)) };
+        if !token_matches(token, &work) {
+            return Ok((ReportOutcome::Unauthorized, false));
         }
-        let report: Report = match serde_json::from_slice(body) {
+        let report: ScriptReport = match serde_json::from_slice(body) {
             Ok(report) => report,
-            Err(error) => return Ok((Reported::Unreadable(error.to_string()), false)),
+            Err(error) => return Ok((ReportOutcome::Invalid(error.to_string()), false)),
         };
         if report.v != VERSION {
             let why = format!("it has version {}, and this relay reads {VERSION}", report.v);
-            return Ok((Reported::Unreadable(why), false));
+            return Ok((ReportOutcome::Invalid(why), false));
         }
         match (&held.record.phase, report.state) {
             // The first one counts.
-            (Phase::Ended | Phase::Taken, _) if work.reported => Ok((Reported::Taken, false)),
-            (Phase::Ended | Phase::Taken | Phase::Tombstone { .. }, _) => Ok((Reported::Gone, false)),
-            (_, ReportState::Ended(_)) if work.reported => Ok((Reported::Taken, false)),
-            (_, ReportState::Running) => {
-                self.tasks.note_heartbeat(name);
-                Ok((Reported::Taken, false))
+            (TaskPhase::Ended | TaskPhase::Taken, _) if work.reported => Ok((ReportOutcome::Accepted, false)),
+            (TaskPhase::Ended | TaskPhase::Taken | TaskPhase::Tombstone { .. }, _) => {
+                Ok((ReportOutcome::Gone, false))
             }
-            (_, ReportState::Ended(ended)) => self.take_end(&mut held, &work, *ended).await,
+            (_, ReportState::Ended(_)) if work.reported => Ok((ReportOutcome::Accepted, false)),
+            (_, ReportState::Running) => {
+                self.registry.record_heartbeat(name);
+                Ok((ReportOutcome::Accepted, false))
+            }
+            (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &work, *ended).await,
         }
     }
 
-    async fn take_end(&self, held: &mut Held, work: &Work, ended: Ended) -> Result<(Reported, bool), Error> {
+    async fn accept_end(
+        &self,
+        held: &mut VersionedRecord,
+        work: &TaskSpec,
+        ended: ScriptExit,
+    ) -> Result<(ReportOutcome, bool), ClusterError> {
         let mut result = ended.result;
         // Only a relay names Secrets.
         result.secrets.clear();
         match result.status {
-            CallbackStatus::Succeeded => match sensitive(ended.sensitive, &work.sensitive) {
+            CallbackStatus::Succeeded => match decode_outputs(ended.sensitive, &work.sensitive) {
                 Ok(all) => {
                     for (number, (name, bytes)) in all.into_iter().enumerate() {
-                        let kept = self.keep_secret(&held.record.name, work, number, bytes).await?;
+                        let kept = self.store_output(&held.record.name, work, number, bytes).await?;
                         result.secrets.insert(name, kept);
                     }
                 }
@@ -173,24 +194,24 @@ impl Inner {
                 }
             },
             CallbackStatus::Failed => {}
-            other => return Ok((Reported::Unreadable(format!("nothing ends with {other:?}")), false)),
+            other => return Ok((ReportOutcome::Invalid(format!("nothing ends with {other:?}")), false)),
         }
-        self.note_end(held, result.fit()).await?;
-        Ok((Reported::Taken, true))
+        self.record_end(held, result.fit()).await?;
+        Ok((ReportOutcome::Accepted, true))
     }
 
-    async fn note_end(&self, held: &mut Held, result: Callback) -> Result<(), Error> {
+    async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ClusterError> {
         let is_success = result.status == CallbackStatus::Succeeded;
         if let Some(work) = &mut held.record.work {
             work.reported = true;
             // Why a container has failed is known better outside of it; and what is being ended has to be gone.
-            if is_success && held.record.phase == Phase::Running && work.objects.remove.is_empty() {
-                held.record.phase = Phase::Ended;
+            if is_success && held.record.phase == TaskPhase::Running && work.objects.remove.is_empty() {
+                held.record.phase = TaskPhase::Ended;
             }
         }
         // What is being ended may have a result already, which only a success replaces.
-        if is_success || !matches!(held.record.phase, Phase::Ending { .. }) {
-            held.conclude(result);
+        if is_success || !matches!(held.record.phase, TaskPhase::Ending { .. }) {
+            held.set_result(result);
         }
         self.store.save(held).await
     }
@@ -199,16 +220,16 @@ impl Inner {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) async fn keep_secret(
+    pub(crate) async fn store_output(
         &self,
-        name: &WorkName,
-        work: &Work,
+        name: &TaskId,
+        work: &TaskSpec,
         number: usize,
         bytes: Vec<u8>,
-    ) -> Result<SecretRef, Error> {
+    ) -> Result<SecretRef, ClusterError> {
         const KEY: &str = "value";
-        let place = Place::secret(&work.namespace, &names::output(name, number));
-        let mut labels = names::labels(name, &work.objects.life);
+        let place = ObjectRef::secret(&work.namespace, &names::output_name(name, number));
+        let mut labels = names::task_labels(name, &work.objects.life);
         labels.insert(PART.to_owned(), OUTPUT.to_owned());
         let manifest = json!({
             "apiVersion": place.api_version,
@@ -239,7 +260,7 @@ mod tests {
         ] {
             let reported =
                 reported.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
-            let found = sensitive(reported, &declared);
+            let found = decode_outputs(reported, &declared);
             assert_eq!(found.map(|all| all.len()).map_err(|(code, _)| code), expected);
         }
     }

@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebb_wire::callback::Callback;
-use ebb_wire::relay::{SecretDocument, WorkName};
+use ebb_wire::relay::{SecretDocument, TaskId};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
-use crate::error::{Error, status};
+use crate::error::{ClusterError, status};
 use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
-use crate::record::{Applied, Phase, Record};
+use crate::record::{AppliedObject, TaskPhase, TaskRecord};
 
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";
 const OF_DOCUMENTS: &str = "documents";
 /// Bytes of a result in one Secret: Kubernetes takes 1 MiB of all values together.
-const PIECE: usize = 700 << 10;
+const PART_BYTES: usize = 700 << 10;
 /// Bytes of a record without its result.
-const LARGEST: usize = 300 << 10;
+const MAX_RECORD: usize = 300 << 10;
 /// Bytes by which a record may grow beside what is applied: its phase, and why a pod goes.
-const GROWS: usize = 16 << 10;
+const RECORD_RESERVE: usize = 16 << 10;
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// Records in one page of a list.
 const PAGE: u32 = 50;
@@ -36,41 +36,41 @@ pub(crate) fn now_ms() -> u64 {
 
 /// A record as it was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
-    pub(crate) record: Record,
+pub(crate) struct VersionedRecord {
+    pub(crate) record: TaskRecord,
     /// A [`Callback`] as JSON.
     pub(crate) result: Option<Vec<u8>>,
     /// Secrets that hold the rest of the result.
-    pieces: usize,
+    result_parts: usize,
     /// Secrets that hold the documents of a work that waits for its turn.
-    pub(crate) documents: usize,
+    pub(crate) document_parts: usize,
     /// Whether this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
     /// Secret.
-    pub(crate) sure: bool,
+    pub(crate) confirmed: bool,
     uid: String,
-    pub(crate) version: String,
+    pub(crate) resource_version: String,
 }
 
-impl Held {
+impl VersionedRecord {
     /// The result.
     ///
     /// # Errors
     /// [`Error::Damaged`] if there is none, or none that can be read.
-    pub(crate) fn result(&self) -> Result<Callback, Error> {
+    pub(crate) fn result(&self) -> Result<Callback, ClusterError> {
         let bytes = self.result.as_deref().unwrap_or_default();
         serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
     }
 
     /// Puts a result in, as the control plane always takes it.
-    pub(crate) fn conclude(&mut self, result: Callback) {
+    pub(crate) fn set_result(&mut self, result: Callback) {
         // Maps with names as keys can always be written.
         self.result = Some(serde_json::to_vec(&result.fit()).unwrap_or_default());
     }
 
     /// Forgets all but the name and what has to be taken away still.
-    pub(crate) fn bury(&mut self) {
+    pub(crate) fn make_tombstone(&mut self) {
         self.result = None;
-        self.record.phase = Phase::Tombstone { since_ms: now_ms() };
+        self.record.phase = TaskPhase::Tombstone { since_ms: now_ms() };
         if self.record.work.as_ref().is_some_and(|work| work.applied.is_empty()) {
             self.record.work = None;
         }
@@ -79,11 +79,11 @@ impl Held {
 
 /// All records of a relay.
 #[derive(Clone)]
-pub(crate) struct Store {
+pub(crate) struct RecordStore {
     secrets: Api<Secret>,
 }
 
-impl Store {
+impl RecordStore {
     pub(crate) fn new(client: &Client, namespace: &str) -> Self {
         Self { secrets: Api::namespaced(client.clone(), namespace) }
     }
@@ -92,9 +92,9 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn get(&self, name: &WorkName) -> Result<Option<Held>, Error> {
+    pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
         let Some(mut held) = self.head(name).await? else { return Ok(None) };
-        self.rest(&mut held).await?;
+        self.read_rest(&mut held).await?;
         Ok(Some(held))
     }
 
@@ -103,18 +103,18 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn head(&self, name: &WorkName) -> Result<Option<Held>, Error> {
+    pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
         let secret = self.secrets.get_opt(&names::record(name)).await?;
-        secret.as_ref().map(read).transpose()
+        secret.as_ref().map(decode).transpose()
     }
 
     /// Reads the rest of a result.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn rest(&self, held: &mut Held) -> Result<(), Error> {
-        for part in 1..=held.pieces {
-            let piece = self.secrets.get(&names::continued(&held.record.name, part)).await?;
+    pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ClusterError> {
+        for part in 1..=held.result_parts {
+            let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
             let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
             held.result.get_or_insert_default().extend(data.0);
         }
@@ -125,7 +125,7 @@ impl Store {
     ///
     /// # Errors
     /// When they cannot be listed; [`Error::Damaged`] if one cannot be read: it may run.
-    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<Record>, Error> {
+    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>, ClusterError> {
         self.collect_of(Some(unit), Some).await
     }
 
@@ -134,15 +134,18 @@ impl Store {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn collect<T>(&self, part: impl FnMut(Record) -> Option<T>) -> Result<Vec<T>, Error> {
+    pub(crate) async fn collect<T>(
+        &self,
+        part: impl FnMut(TaskRecord) -> Option<T>,
+    ) -> Result<Vec<T>, ClusterError> {
         self.collect_of(None, part).await
     }
 
     async fn collect_of<T>(
         &self,
         unit: Option<&str>,
-        mut part: impl FnMut(Record) -> Option<T>,
-    ) -> Result<Vec<T>, Error> {
+        mut part: impl FnMut(TaskRecord) -> Option<T>,
+    ) -> Result<Vec<T>, ClusterError> {
         let mut all = Vec::new();
         let mut after = None;
         loop {
@@ -159,7 +162,10 @@ impl Store {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn page(&self, after: Option<&str>) -> Result<(Vec<Record>, Option<String>), Error> {
+    pub(crate) async fn page(
+        &self,
+        after: Option<&str>,
+    ) -> Result<(Vec<TaskRecord>, Option<String>), ClusterError> {
         self.page_of(None, after).await
     }
 
@@ -167,7 +173,7 @@ impl Store {
         &self,
         unit: Option<&str>,
         after: Option<&str>,
-    ) -> Result<(Vec<Record>, Option<String>), Error> {
+    ) -> Result<(Vec<TaskRecord>, Option<String>), ClusterError> {
         let mut selector = format!("{PART}={RECORD}");
         if let Some(unit) = unit {
             selector += &format!(",{UNIT}={unit}");
@@ -179,7 +185,7 @@ impl Store {
         let list = self.secrets.list(&page).await?;
         let mut records = Vec::new();
         for secret in &list.items {
-            match read(secret) {
+            match decode(secret) {
                 Ok(held) => records.push(held.record),
                 Err(error) if unit.is_some() => return Err(error),
                 Err(error) => tracing::error!(%error, "a record is left alone"),
@@ -192,49 +198,53 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Conflict`] if there is one; [`Error::TooLarge`].
-    pub(crate) async fn create(&self, record: Record) -> Result<Held, Error> {
-        let held = Held {
+    pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ClusterError> {
+        let held = VersionedRecord {
             record,
             result: None,
-            pieces: 0,
-            documents: 0,
-            sure: true,
+            result_parts: 0,
+            document_parts: 0,
+            confirmed: true,
             uid: String::new(),
-            version: String::new(),
+            resource_version: String::new(),
         };
         has_room(&held)?;
-        let made = self.secrets.create(&PostParams::default(), &write(&held)?).await;
+        let made = self.secrets.create(&PostParams::default(), &encode(&held)?).await;
         let made = made.map_err(|error| match status(&error) {
             // There is no such namespace: to look again would not help.
-            Some(404) => Error::Cluster(error),
-            _ => written(error),
+            Some(404) => ClusterError::Api(error),
+            _ => write_error(error),
         })?;
         // Nothing was applied for what was not there.
-        Ok(Held { sure: true, ..read(&made)? })
+        Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
     }
 
     /// Writes what has changed, if nobody else did. A result that does not fit goes into Secrets of its own, first.
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::TooLarge`].
-    pub(crate) async fn save(&self, held: &mut Held) -> Result<(), Error> {
+    pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ClusterError> {
         let name = held.record.name.clone();
-        let before = held.pieces;
+        let before = held.result_parts;
         let result = held.result.as_deref().unwrap_or_default();
-        held.pieces = result.len().saturating_sub(1) / PIECE;
-        for (part, piece) in result.chunks(PIECE).enumerate().skip(1) {
-            self.piece(held, names::continued(&name, part), OF_RESULT, piece).await?;
+        held.result_parts = result.len().saturating_sub(1) / PART_BYTES;
+        for (part, piece) in result.chunks(PART_BYTES).enumerate().skip(1) {
+            self.write_part(held, names::continuation_name(&name, part), OF_RESULT, piece).await?;
         }
-        if held.record.phase != Phase::Starting {
+        if held.record.phase != TaskPhase::Starting {
             // First: of a record that says less nobody would find them.
-            for part in 1..=std::mem::take(&mut held.documents) {
-                gone(self.secrets.delete(&names::documents(&name, part), &DeleteParams::default()).await)?;
+            for part in 1..=std::mem::take(&mut held.document_parts) {
+                ignore_missing(
+                    self.secrets.delete(&names::documents_name(&name, part), &DeleteParams::default()).await,
+                )?;
             }
         }
-        let saved = self.secrets.replace(&names::record(&name), &PostParams::default(), &write(held)?).await;
-        held.version = saved.map_err(written)?.resource_version().unwrap_or_default();
-        for part in held.pieces + 1..=before {
-            gone(self.secrets.delete(&names::continued(&name, part), &DeleteParams::default()).await)?;
+        let saved = self.secrets.replace(&names::record(&name), &PostParams::default(), &encode(held)?).await;
+        held.resource_version = saved.map_err(write_error)?.resource_version().unwrap_or_default();
+        for part in held.result_parts + 1..=before {
+            ignore_missing(
+                self.secrets.delete(&names::continuation_name(&name, part), &DeleteParams::default()).await,
+            )?;
         }
         Ok(())
     }
@@ -243,17 +253,17 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Conflict`].
-    pub(crate) async fn keep_documents(
+    pub(crate) async fn save_documents(
         &self,
-        held: &mut Held,
+        held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<(), Error> {
+    ) -> Result<(), ClusterError> {
         let name = held.record.name.clone();
         let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error))?;
-        for (part, piece) in (1..).zip(bytes.chunks(PIECE)) {
-            self.piece(held, names::documents(&name, part), OF_DOCUMENTS, piece).await?;
+        for (part, piece) in (1..).zip(bytes.chunks(PART_BYTES)) {
+            self.write_part(held, names::documents_name(&name, part), OF_DOCUMENTS, piece).await?;
         }
-        held.documents = bytes.len().div_ceil(PIECE);
+        held.document_parts = bytes.len().div_ceil(PART_BYTES);
         self.save(held).await
     }
 
@@ -261,10 +271,13 @@ impl Store {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) async fn documents(&self, held: &Held) -> Result<Vec<SecretDocument>, Error> {
+    pub(crate) async fn documents(
+        &self,
+        held: &VersionedRecord,
+    ) -> Result<Vec<SecretDocument>, ClusterError> {
         let (name, mut bytes) = (&held.record.name, Vec::new());
-        for part in 1..=held.documents {
-            let Some(piece) = self.secrets.get_opt(&names::documents(name, part)).await? else {
+        for part in 1..=held.document_parts {
+            let Some(piece) = self.secrets.get_opt(&names::documents_name(name, part)).await? else {
                 return Ok(Vec::new());
             };
             bytes.extend(piece.data.unwrap_or_default().remove(OF_DOCUMENTS).unwrap_or_default().0);
@@ -275,7 +288,13 @@ impl Store {
         serde_json::from_slice(&bytes).map_err(|error| damaged(name, &error))
     }
 
-    async fn piece(&self, held: &Held, name: String, key: &str, piece: &[u8]) -> Result<(), Error> {
+    async fn write_part(
+        &self,
+        held: &VersionedRecord,
+        name: String,
+        key: &str,
+        piece: &[u8],
+    ) -> Result<(), ClusterError> {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -283,7 +302,7 @@ impl Store {
             uid: held.uid.clone(),
             ..OwnerReference::default()
         };
-        let mut labels = names::labels(&held.record.name, "");
+        let mut labels = names::task_labels(&held.record.name, "");
         labels.remove(names::LIFE);
         labels.insert(PART.to_owned(), CONTINUED.to_owned());
         let metadata = ObjectMeta {
@@ -308,113 +327,119 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub(crate) async fn remove(&self, held: &Held) -> Result<(), Error> {
-        let unchanged =
-            Preconditions { uid: Some(held.uid.clone()), resource_version: Some(held.version.clone()) };
+    pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ClusterError> {
+        let unchanged = Preconditions {
+            uid: Some(held.uid.clone()),
+            resource_version: Some(held.resource_version.clone()),
+        };
         let how = DeleteParams::default().preconditions(unchanged);
-        gone(self.secrets.delete(&names::record(&held.record.name), &how).await)
+        ignore_missing(self.secrets.delete(&names::record(&held.record.name), &how).await)
     }
 }
 
-fn gone<T>(answer: Result<T, kube::Error>) -> Result<(), Error> {
+fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ClusterError> {
     match answer {
-        Err(error) if status(&error) != Some(404) => Err(written(error)),
+        Err(error) if status(&error) != Some(404) => Err(write_error(error)),
         _ => Ok(()),
     }
 }
 
-fn written(error: kube::Error) -> Error {
+fn write_error(error: kube::Error) -> ClusterError {
     match status(&error) {
-        Some(404 | 409) => Error::Conflict,
-        Some(413 | 422) => Error::TooLarge(format!("it does not fit into a record: {error}")),
-        _ => Error::Cluster(error),
+        Some(404 | 409) => ClusterError::Conflict,
+        Some(413 | 422) => ClusterError::TooLarge(format!("it does not fit into a record: {error}")),
+        _ => ClusterError::Api(error),
     }
 }
 
-fn damaged(name: &WorkName, error: &serde_json::Error) -> Error {
-    Error::Damaged { name: names::record(name), why: place_of(error) }
+fn damaged(name: &TaskId, error: &serde_json::Error) -> ClusterError {
+    ClusterError::Damaged { name: names::record(name), why: position_of(error) }
 }
 
 /// Where something cannot be read, and no more: the text of an error may have a value in it.
-fn place_of(error: &serde_json::Error) -> String {
+fn position_of(error: &serde_json::Error) -> String {
     format!("line {}, column {}", error.line(), error.column())
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Written {
+struct RecordJson {
     #[serde(default)]
     pieces: usize,
     #[serde(default)]
     documents: usize,
     #[serde(flatten)]
-    record: Record,
+    record: TaskRecord,
 }
 
-fn read(secret: &Secret) -> Result<Held, Error> {
+fn decode(secret: &Secret) -> Result<VersionedRecord, ClusterError> {
     let name = secret.name_any();
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
-    let Written { pieces, documents, record } =
-        serde_json::from_slice(record).map_err(|error| Error::Damaged { name, why: place_of(&error) })?;
-    Ok(Held {
+    let RecordJson { pieces, documents, record } = serde_json::from_slice(record)
+        .map_err(|error| ClusterError::Damaged { name, why: position_of(&error) })?;
+    Ok(VersionedRecord {
         record,
         result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
-        pieces,
-        documents,
-        sure: false,
+        result_parts: pieces,
+        document_parts: documents,
+        confirmed: false,
         uid: secret.uid().unwrap_or_default(),
-        version: secret.resource_version().unwrap_or_default(),
+        resource_version: secret.resource_version().unwrap_or_default(),
     })
 }
 
-fn bytes_of(held: &Held) -> Result<Vec<u8>, Error> {
-    let Held { record, pieces, documents, .. } = held;
-    let all = Written { pieces: *pieces, documents: *documents, record: record.clone() };
+fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ClusterError> {
+    let VersionedRecord { record, result_parts: pieces, document_parts: documents, .. } = held;
+    let all = RecordJson { pieces: *pieces, documents: *documents, record: record.clone() };
     serde_json::to_vec(&all).map_err(|error| damaged(&record.name, &error))
 }
 
 /// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
-fn has_room(held: &Held) -> Result<(), Error> {
+fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
     let mut grown = held.clone();
     if let Some(work) = &mut grown.record.work {
-        work.applied =
-            work.places().map(|(place, document)| Applied { place, uid: UID.to_owned(), document }).collect();
+        work.applied = work
+            .object_refs()
+            .map(|(place, document)| AppliedObject { place, uid: UID.to_owned(), document })
+            .collect();
     }
-    let size = bytes_of(&grown)?.len() + GROWS;
-    if size > LARGEST {
+    let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
+    if size > MAX_RECORD {
         let why = format!(
-            "manifests and rules have {size} bytes with what is noted of them; {LARGEST} is the limit"
+            "manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit"
         );
-        return Err(Error::TooLarge(why));
+        return Err(ClusterError::TooLarge(why));
     }
     Ok(())
 }
 
-fn write(held: &Held) -> Result<Secret, Error> {
-    let Record { name, phase, work } = &held.record;
+fn encode(held: &VersionedRecord) -> Result<Secret, ClusterError> {
+    let TaskRecord { name, phase, work } = &held.record;
     let life = work.as_ref().map(|work| work.objects.life.as_str());
-    let mut labels = names::labels(name, life.unwrap_or_default());
+    let mut labels = names::task_labels(name, life.unwrap_or_default());
     if life.is_none() {
         labels.remove(names::LIFE);
     }
     labels.insert(PART.to_owned(), RECORD.to_owned());
     labels.insert(PHASE.to_owned(), phase.label().to_owned());
-    let finalizers = if held.record.may_go() { vec![] } else { vec![FINALIZER.to_owned()] };
+    let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };
     let metadata = ObjectMeta {
         name: Some(names::record(name)),
         labels: Some(labels),
         finalizers: Some(finalizers),
-        resource_version: Some(held.version.clone()).filter(|version| !version.is_empty()),
+        resource_version: Some(held.resource_version.clone()).filter(|version| !version.is_empty()),
         ..ObjectMeta::default()
     };
     let record = bytes_of(held)?;
-    if record.len() > LARGEST {
+    if record.len() > MAX_RECORD {
         let size = record.len();
-        return Err(Error::TooLarge(format!("its record has {size} bytes; {LARGEST} is the limit")));
+        return Err(ClusterError::TooLarge(format!(
+            "its record has {size} bytes; {MAX_RECORD} is the limit"
+        )));
     }
     let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
     if let Some(result) = &held.result {
-        let first = &result[..result.len().min(PIECE)];
+        let first = &result[..result.len().min(PART_BYTES)];
         data.insert(OF_RESULT.to_owned(), ByteString(first.to_vec()));
     }
     Ok(Secret { metadata, data: Some(data), ..Secret::default() })

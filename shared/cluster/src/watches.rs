@@ -12,18 +12,18 @@ use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::task::AbortHandle;
 
-use crate::kinds::Kind;
+use crate::discovery::ResourceKind;
 use crate::names::{self, UNIT};
-use crate::relay::Inner;
+use crate::relay::Reconciler;
 
 /// What is watched: version, kind, namespace.
-type Key = (String, String, Option<String>);
+type WatchKey = (String, String, Option<String>);
 
 /// The watches that run.
 #[derive(Default)]
-pub(crate) struct Watches(Mutex<HashMap<Key, AbortHandle>>);
+pub(crate) struct ObjectWatches(Mutex<HashMap<WatchKey, AbortHandle>>);
 
-impl Drop for Watches {
+impl Drop for ObjectWatches {
     fn drop(&mut self) {
         for task in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
             task.abort();
@@ -31,9 +31,9 @@ impl Drop for Watches {
     }
 }
 
-impl Inner {
+impl Reconciler {
     /// Sees to it that objects of a kind are watched from now on.
-    pub(crate) fn watch(self: &Arc<Self>, kind: &Kind, namespace: Option<&str>) {
+    pub(crate) fn watch(self: &Arc<Self>, kind: &ResourceKind, namespace: Option<&str>) {
         let resource = &kind.resource;
         let key = (resource.api_version.clone(), resource.kind.clone(), namespace.map(str::to_owned));
         let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl Inner {
             let inner = Arc::downgrade(self);
             tokio::spawn(follow(api, move |unit| {
                 if let Some(inner) = inner.upgrade() {
-                    inner.tasks.happened(unit);
+                    inner.registry.notify_unit(unit);
                 }
             }))
             .abort_handle()
@@ -56,7 +56,7 @@ async fn follow(api: Api<PartialObjectMeta<DynamicObject>>, happened: impl Fn(&s
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                if let Some(name) = names::of_labels(object.labels()) {
+                if let Some(name) = names::task_of_labels(object.labels()) {
                     happened(&name.unit);
                 }
             }

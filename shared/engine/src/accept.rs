@@ -1,13 +1,13 @@
 //! Which conditional write an event asks for, and what a refusal of it means.
 
 use crate::graph::Unit;
-use crate::patch::{Change, Condition, Patch};
-use crate::state::{Attempt, Epoch, Head, Late, RunPhase, Shard};
+use crate::patch::{Patch, PatchChange, PatchCondition};
+use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase, Shard};
 use crate::time::Timestamp;
 
 /// Something that happened to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RunEvent {
     /// A try of a unit succeeded, or the unit was skipped.
     Succeeded {
         unit: Unit,
@@ -32,7 +32,7 @@ pub enum Event {
         epoch: Epoch,
     },
     /// A success arrived that no longer counts as progress. Its record is written already.
-    Late {
+    SucceededLate {
         unit: Unit,
         attempt: Attempt,
         /// A part of the result's digest.
@@ -55,15 +55,15 @@ pub enum Event {
         to: Attempt,
     },
     /// `sweep` has to look at `due` at the latest, which is earlier than what it knows of.
-    Hastened { due: Timestamp },
+    WakeupAdvanced { due: Timestamp },
     /// The run is due earlier than somebody wanted: whoever looks then must not put it off without another look.
-    Noticed,
+    VersionBumped,
     /// The run, closed or not, has something to do again from `due` on.
-    Reawoken { due: Timestamp, version: u64, epoch: Epoch },
+    RunReopened { due: Timestamp, version: u64, epoch: Epoch },
     /// A run that is closed already is not to be opened again by whoever has seen it in this epoch.
-    Outdated { epoch: Epoch },
+    EpochFenced { epoch: Epoch },
     /// `sweep` has acted and wants to look again at `next`.
-    Rearmed {
+    Rescheduled {
         /// The wake-up time that made it look.
         seen: Timestamp,
         version: u64,
@@ -76,7 +76,7 @@ pub enum Event {
         next: Timestamp,
     },
     /// A look whose time was put off by another one wants the next one at `due`.
-    Advanced { due: Timestamp },
+    SweepAdvanced { due: Timestamp },
     /// Nothing moves any more. A wake-up that was only put off since is no reason to stay open.
     Closed { version: u64 },
 }
@@ -85,155 +85,167 @@ pub enum Event {
 ///
 /// Every event is safe to accept twice: the second write finds its condition false, or changes nothing but the
 /// version.
-pub fn accept(event: Event) -> Patch {
+pub fn accept(event: RunEvent) -> Patch {
     match event {
-        Event::Succeeded { unit, attempt, epoch } => {
+        RunEvent::Succeeded { unit, attempt, epoch } => {
             let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![Change::AddDone(slot)] }
+            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![PatchChange::AddDone(slot)] }
         }
-        Event::Retried { unit, attempt, epoch, to } => {
+        RunEvent::Retried { unit, attempt, epoch, to } => {
             let (shard, slot) = Shard::of(unit);
-            let mut changes = vec![Change::SetAttempt(slot, to)];
+            let mut changes = vec![PatchChange::SetAttempt(slot, to)];
             // Whoever is about to put the wake-up off has not seen this try.
             if shard == Shard::ROOT {
-                changes.push(Change::BumpVersion);
+                changes.push(PatchChange::BumpVersion);
             }
             Patch { shard, conditions: open(slot, attempt, epoch), changes }
         }
-        Event::Failed { unit, attempt, epoch } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![Change::AddFailed(slot)] }
-        }
-        Event::Late { unit, attempt, mark } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: vec![], changes: vec![Change::AddLate(Late { slot, attempt, mark })] }
-        }
-        Event::Sealed { unit } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: vec![], changes: vec![Change::AddSealed(slot)] }
-        }
-        Event::Cancelled { shard, epoch, now } => {
-            let mut changes = vec![Change::SetEpoch(epoch.next())];
-            if shard == Shard::ROOT {
-                changes.extend([
-                    Change::SetPhase(RunPhase::Stopping),
-                    Change::SetDue(now),
-                    Change::BumpVersion,
-                ]);
-            }
-            Patch { shard, conditions: vec![Condition::EpochIs(epoch)], changes }
-        }
-        Event::Stopped { now, epoch } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![Condition::EpochIs(epoch)],
-            changes: vec![Change::SetStopped(now)],
-        },
-        Event::Reopened { unit, attempt, epoch, to } => {
+        RunEvent::Failed { unit, attempt, epoch } => {
             let (shard, slot) = Shard::of(unit);
             Patch {
                 shard,
-                conditions: vec![Condition::EpochIs(epoch), Condition::AttemptIs(slot, attempt)],
-                changes: vec![Change::Reopen(slot), Change::SetAttempt(slot, to)],
+                conditions: open(slot, attempt, epoch),
+                changes: vec![PatchChange::AddFailed(slot)],
             }
         }
-        Event::Hastened { due } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![Condition::DueAfter(due)],
-            changes: vec![Change::SetDue(due), Change::BumpVersion],
-        },
-        Event::Noticed => {
-            Patch { shard: Shard::ROOT, conditions: vec![], changes: vec![Change::BumpVersion] }
+        RunEvent::SucceededLate { unit, attempt, mark } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch {
+                shard,
+                conditions: vec![],
+                changes: vec![PatchChange::AddLate(LateMark { slot, attempt, mark })],
+            }
         }
-        Event::Outdated { epoch } => Patch {
+        RunEvent::Sealed { unit } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch { shard, conditions: vec![], changes: vec![PatchChange::AddSealed(slot)] }
+        }
+        RunEvent::Cancelled { shard, epoch, now } => {
+            let mut changes = vec![PatchChange::SetEpoch(epoch.next())];
+            if shard == Shard::ROOT {
+                changes.extend([
+                    PatchChange::SetPhase(RunPhase::Stopping),
+                    PatchChange::SetDue(now),
+                    PatchChange::BumpVersion,
+                ]);
+            }
+            Patch { shard, conditions: vec![PatchCondition::EpochIs(epoch)], changes }
+        }
+        RunEvent::Stopped { now, epoch } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::EpochIs(epoch)],
-            changes: vec![Change::SetEpoch(epoch.next()), Change::BumpVersion],
+            conditions: vec![PatchCondition::EpochIs(epoch)],
+            changes: vec![PatchChange::SetStopped(now)],
         },
-        Event::Reawoken { due, version, epoch } => Patch {
+        RunEvent::Reopened { unit, attempt, epoch, to } => {
+            let (shard, slot) = Shard::of(unit);
+            Patch {
+                shard,
+                conditions: vec![PatchCondition::EpochIs(epoch), PatchCondition::AttemptIs(slot, attempt)],
+                changes: vec![PatchChange::Reopen(slot), PatchChange::SetAttempt(slot, to)],
+            }
+        }
+        RunEvent::WakeupAdvanced { due } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::VersionIs(version), Condition::EpochIs(epoch)],
-            changes: vec![Change::SetPhase(RunPhase::Running), Change::SetDue(due), Change::BumpVersion],
+            conditions: vec![PatchCondition::DueAfter(due)],
+            changes: vec![PatchChange::SetDue(due), PatchChange::BumpVersion],
         },
-        Event::Rearmed { seen, version, next } => Patch {
+        RunEvent::VersionBumped => {
+            Patch { shard: Shard::ROOT, conditions: vec![], changes: vec![PatchChange::BumpVersion] }
+        }
+        RunEvent::EpochFenced { epoch } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::DueIs(seen), Condition::VersionIs(version)],
-            changes: vec![Change::SetDue(next)],
+            conditions: vec![PatchCondition::EpochIs(epoch)],
+            changes: vec![PatchChange::SetEpoch(epoch.next()), PatchChange::BumpVersion],
         },
-        Event::Postponed { seen, next } => Patch {
+        RunEvent::RunReopened { due, version, epoch } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::DueIs(seen)],
-            changes: vec![Change::SetDue(next)],
+            conditions: vec![PatchCondition::VersionIs(version), PatchCondition::EpochIs(epoch)],
+            changes: vec![
+                PatchChange::SetPhase(RunPhase::Running),
+                PatchChange::SetDue(due),
+                PatchChange::BumpVersion,
+            ],
         },
-        Event::Advanced { due } => Patch {
+        RunEvent::Rescheduled { seen, version, next } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::DueAfter(due)],
-            changes: vec![Change::SetDue(due)],
+            conditions: vec![PatchCondition::DueIs(seen), PatchCondition::VersionIs(version)],
+            changes: vec![PatchChange::SetDue(next)],
         },
-        Event::Closed { version } => Patch {
+        RunEvent::Postponed { seen, next } => Patch {
             shard: Shard::ROOT,
-            conditions: vec![Condition::VersionIs(version)],
-            changes: vec![Change::SetPhase(RunPhase::Closed), Change::ClearDue],
+            conditions: vec![PatchCondition::DueIs(seen)],
+            changes: vec![PatchChange::SetDue(next)],
+        },
+        RunEvent::SweepAdvanced { due } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![PatchCondition::DueAfter(due)],
+            changes: vec![PatchChange::SetDue(due)],
+        },
+        RunEvent::Closed { version } => Patch {
+            shard: Shard::ROOT,
+            conditions: vec![PatchCondition::VersionIs(version)],
+            changes: vec![PatchChange::SetPhase(RunPhase::Closed), PatchChange::ClearDue],
         },
     }
 }
 
 /// `event`'s write together with an earlier wake-up at `due`, as one write; it is refused where the run is due sooner.
 /// `None` where another item than the root holds the unit: the wake-up has to be set first, by [`Event::Hastened`].
-pub fn accept_waking(event: Event, due: Timestamp) -> Option<Patch> {
+pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Option<Patch> {
     let mut patch = accept(event);
     if patch.shard != Shard::ROOT {
         return None;
     }
-    patch.conditions.push(Condition::DueAfter(due));
-    patch.changes.push(Change::SetDue(due));
-    if !patch.changes.contains(&Change::BumpVersion) {
-        patch.changes.push(Change::BumpVersion);
+    patch.conditions.push(PatchCondition::DueAfter(due));
+    patch.changes.push(PatchChange::SetDue(due));
+    if !patch.changes.contains(&PatchChange::BumpVersion) {
+        patch.changes.push(PatchChange::BumpVersion);
     }
     Some(patch)
 }
 
 /// `OPEN` of the protocol: this epoch, this try, neither done nor failed.
-fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<Condition> {
+fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<PatchCondition> {
     vec![
-        Condition::EpochIs(epoch),
-        Condition::AttemptIs(slot, attempt),
-        Condition::NotDone(slot),
-        Condition::NotFailed(slot),
+        PatchCondition::EpochIs(epoch),
+        PatchCondition::AttemptIs(slot, attempt),
+        PatchCondition::NotDone(slot),
+        PatchCondition::NotFailed(slot),
     ]
 }
 
 /// What it means that a result was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PatchRefusal {
     /// This very try is done already: whoever wrote it may have died before sending the successors.
     AlreadyDone,
     /// This very try has failed for good already.
     AlreadyFailed,
     /// Another try is under way, or the run was cancelled, or it is not there any more. A success is late.
-    Late,
+    Superseded,
     /// Everything that the result depends on holds; only the wake-up condition can have been false.
     StillOpen,
 }
 
 /// What the image of the item says to a refused result of `unit` at `attempt` in `epoch`.
-pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&Head>) -> Refusal {
+pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&HeadState>) -> PatchRefusal {
     let (shard, slot) = Shard::of(unit);
     let Some(head) = image else {
-        return if shard == Shard::ROOT { Refusal::Late } else { Refusal::StillOpen };
+        return if shard == Shard::ROOT { PatchRefusal::Superseded } else { PatchRefusal::StillOpen };
     };
     if head.attempt(slot) != attempt || head.epoch != epoch {
         // A done unit of this try stays done after a cancel: a repeated callback is a repetition, not news.
         let same = head.attempt(slot) == attempt;
         return match () {
-            () if same && head.done.contains(&slot) => Refusal::AlreadyDone,
-            () if same && head.failed.contains(&slot) => Refusal::AlreadyFailed,
-            () => Refusal::Late,
+            () if same && head.done.contains(&slot) => PatchRefusal::AlreadyDone,
+            () if same && head.failed.contains(&slot) => PatchRefusal::AlreadyFailed,
+            () => PatchRefusal::Superseded,
         };
     }
     match () {
-        () if head.done.contains(&slot) => Refusal::AlreadyDone,
-        () if head.failed.contains(&slot) => Refusal::AlreadyFailed,
-        () => Refusal::StillOpen,
+        () if head.done.contains(&slot) => PatchRefusal::AlreadyDone,
+        () if head.failed.contains(&slot) => PatchRefusal::AlreadyFailed,
+        () => PatchRefusal::StillOpen,
     }
 }
 

@@ -1,20 +1,20 @@
 //! What follows from the state after a write.
 
 use crate::graph::{Graph, Unit};
-use crate::state::{Attempt, Status, View};
+use crate::state::{Attempt, RunView, UnitProgress};
 
 /// What the caller has just learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum FollowCause {
     /// Its own write made this unit done or failed.
     Fresh(Unit),
     /// The unit was so already: whoever wrote it may have died before acting on it.
-    Again(Unit),
+    Repeated(Unit),
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum RunOutcome {
     Succeeded,
     /// Something failed for good, and nothing can move any more.
     Failed,
@@ -22,99 +22,103 @@ pub enum Outcome {
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Follow {
+pub struct NextSteps {
     /// Units to send, with the try to send them at.
     pub dispatch: Vec<(Unit, Attempt)>,
     /// Set when nothing can move any more.
-    pub over: Option<Outcome>,
+    pub run_outcome: Option<RunOutcome>,
 }
 
 /// The answer to "what follows?".
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    Known(Follow),
+pub enum FollowResult {
+    Known(NextSteps),
     /// The view does not tell: read all items of the run, strongly consistent, and ask again.
-    LookAtAll,
+    ReadAll,
 }
 
 /// What follows from `cause`, given the items in `view`, one of which must be the one that `cause` wrote.
 ///
 /// Reads are strong and come after the write: of the writers that complete a join's last units in several items,
 /// at least one sees all of them. Several may: which of them sends what is for the caller to settle.
-pub fn follow(graph: &Graph, view: &View, cause: Cause) -> Next {
-    let (Cause::Fresh(unit) | Cause::Again(unit)) = cause;
+pub fn follow(graph: &Graph, view: &RunView, cause: FollowCause) -> FollowResult {
+    let (FollowCause::Fresh(unit) | FollowCause::Repeated(unit)) = cause;
     let mut dispatch = Vec::new();
-    if view.status(unit) == Status::Done {
+    if view.status(unit) == UnitProgress::Done {
         for &successor in graph.successors(unit) {
             match readiness(graph, view, successor) {
-                Readiness::Waiting => {}
-                Readiness::Unknown => return Next::LookAtAll,
-                Readiness::Ready => match (view.status(successor), cause) {
-                    (Status::Open(attempt), _) => dispatch.push((successor, attempt)),
-                    (Status::Done | Status::Failed, _) => {}
+                UnitReadiness::Waiting => {}
+                UnitReadiness::Unknown => return FollowResult::ReadAll,
+                UnitReadiness::Ready => match (view.status(successor), cause) {
+                    (UnitProgress::Open(attempt), _) => dispatch.push((successor, attempt)),
+                    (UnitProgress::Done | UnitProgress::Failed, _) => {}
                     // Nobody can have started it before this unit was done, which it is only just now.
-                    (Status::Unknown, Cause::Fresh(_)) => dispatch.push((successor, Attempt::FIRST)),
-                    (Status::Unknown, Cause::Again(_)) => return Next::LookAtAll,
+                    (UnitProgress::Unknown, FollowCause::Fresh(_)) => {
+                        dispatch.push((successor, Attempt::FIRST))
+                    }
+                    (UnitProgress::Unknown, FollowCause::Repeated(_)) => return FollowResult::ReadAll,
                 },
             }
         }
     }
     if !dispatch.is_empty() {
-        return Next::Known(Follow { dispatch, over: None });
+        return FollowResult::Known(NextSteps { dispatch, run_outcome: None });
     }
     if view.known_units(graph).any(|unit| is_in_flight(graph, view, unit)) {
-        return Next::Known(Follow { dispatch, over: None });
+        return FollowResult::Known(NextSteps { dispatch, run_outcome: None });
     }
     if !view.is_complete() {
-        return Next::LookAtAll;
+        return FollowResult::ReadAll;
     }
-    Next::Known(Follow { dispatch, over: Some(outcome(view)) })
+    FollowResult::Known(NextSteps { dispatch, run_outcome: Some(outcome(view)) })
 }
 
 /// The units that may be running: everything that they wait for is done, and they are not over. Complete only for
 /// a complete view.
-pub fn in_flight(graph: &Graph, view: &View) -> Vec<(Unit, Attempt)> {
+pub fn in_flight(graph: &Graph, view: &RunView) -> Vec<(Unit, Attempt)> {
     view.known_units(graph)
         .filter(|&unit| is_in_flight(graph, view, unit))
         .filter_map(|unit| match view.status(unit) {
-            Status::Open(attempt) => Some((unit, attempt)),
+            UnitProgress::Open(attempt) => Some((unit, attempt)),
             _ => None,
         })
         .collect()
 }
 
 /// Whether any try of `unit` may ever have been started, by the state of a whole run.
-pub fn may_have_started(graph: &Graph, view: &View, unit: Unit) -> bool {
+pub fn may_have_started(graph: &Graph, view: &RunView, unit: Unit) -> bool {
     match view.status(unit) {
-        Status::Done | Status::Failed => true,
-        Status::Open(_) | Status::Unknown => readiness(graph, view, unit) != Readiness::Waiting,
+        UnitProgress::Done | UnitProgress::Failed => true,
+        UnitProgress::Open(_) | UnitProgress::Unknown => {
+            readiness(graph, view, unit) != UnitReadiness::Waiting
+        }
     }
 }
 
 /// How a run in which nothing moves has ended.
-pub fn outcome(view: &View) -> Outcome {
-    if view.any_failed() { Outcome::Failed } else { Outcome::Succeeded }
+pub fn outcome(view: &RunView) -> RunOutcome {
+    if view.any_failed() { RunOutcome::Failed } else { RunOutcome::Succeeded }
 }
 
-fn is_in_flight(graph: &Graph, view: &View, unit: Unit) -> bool {
-    matches!(view.status(unit), Status::Open(_)) && readiness(graph, view, unit) == Readiness::Ready
+fn is_in_flight(graph: &Graph, view: &RunView, unit: Unit) -> bool {
+    matches!(view.status(unit), UnitProgress::Open(_)) && readiness(graph, view, unit) == UnitReadiness::Ready
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Readiness {
+enum UnitReadiness {
     Ready,
     Waiting,
     /// All that is known is done; the rest is in items that were not read.
     Unknown,
 }
 
-fn readiness(graph: &Graph, view: &View, unit: Unit) -> Readiness {
-    let mut answer = Readiness::Ready;
+fn readiness(graph: &Graph, view: &RunView, unit: Unit) -> UnitReadiness {
+    let mut answer = UnitReadiness::Ready;
     for &dependency in graph.dependencies(unit) {
         match view.status(dependency) {
-            Status::Done => {}
-            Status::Failed | Status::Open(_) => return Readiness::Waiting,
-            Status::Unknown => answer = Readiness::Unknown,
+            UnitProgress::Done => {}
+            UnitProgress::Failed | UnitProgress::Open(_) => return UnitReadiness::Waiting,
+            UnitProgress::Unknown => answer = UnitReadiness::Unknown,
         }
     }
     answer
@@ -127,27 +131,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::accept::{Event, accept};
-    use crate::state::{Epoch, Head, SHARD, Shard};
+    use crate::accept::{RunEvent, accept};
+    use crate::state::{Epoch, HeadState, SHARD, Shard};
 
     /// A run over items, of which each write shows only the one that it wrote, as the table does.
-    struct Driven {
+    struct TestRun {
         graph: Graph,
-        heads: BTreeMap<Shard, Head>,
+        heads: BTreeMap<Shard, HeadState>,
         /// How often all items were asked for.
         looks: usize,
         sent: BTreeMap<Unit, usize>,
-        ends: Vec<Outcome>,
+        ends: Vec<RunOutcome>,
     }
 
-    impl Driven {
+    impl TestRun {
         fn new(graph: Graph) -> Self {
-            let heads = BTreeMap::from([(Shard::ROOT, Head::new(Epoch::FIRST))]);
+            let heads = BTreeMap::from([(Shard::ROOT, HeadState::new(Epoch::FIRST))]);
             let sent = graph.roots().map(|unit| (unit, 1)).collect();
             Self { graph, heads, looks: 0, sent, ends: Vec::new() }
         }
 
-        fn write(&mut self, event: Event) -> Shard {
+        fn write(&mut self, event: RunEvent) -> Shard {
             let patch = accept(event);
             let after =
                 patch.apply(self.heads.get(&patch.shard), Epoch::FIRST).expect("nothing was written twice");
@@ -155,32 +159,32 @@ mod tests {
             patch.shard
         }
 
-        fn whole(&self) -> View {
-            View::whole(&self.graph, self.heads.clone())
+        fn whole(&self) -> RunView {
+            RunView::whole(&self.graph, self.heads.clone())
         }
 
         /// Ends a unit; gives what follows from the written item, or from all if that is asked for.
-        fn end(&mut self, unit: Unit, well: Outcome) -> Follow {
+        fn end(&mut self, unit: Unit, well: RunOutcome) -> NextSteps {
             let (attempt, epoch) = (Attempt::FIRST, Epoch::FIRST);
             let shard = self.write(match well {
-                Outcome::Succeeded => Event::Succeeded { unit, attempt, epoch },
-                Outcome::Failed => Event::Failed { unit, attempt, epoch },
+                RunOutcome::Succeeded => RunEvent::Succeeded { unit, attempt, epoch },
+                RunOutcome::Failed => RunEvent::Failed { unit, attempt, epoch },
             });
-            let view = View::new(&self.graph, [(shard, self.heads[&shard].clone())]);
-            let next = match follow(&self.graph, &view, Cause::Fresh(unit)) {
-                Next::Known(known) => known,
-                Next::LookAtAll => {
+            let view = RunView::new(&self.graph, [(shard, self.heads[&shard].clone())]);
+            let next = match follow(&self.graph, &view, FollowCause::Fresh(unit)) {
+                FollowResult::Known(known) => known,
+                FollowResult::ReadAll => {
                     self.looks += 1;
-                    match follow(&self.graph, &self.whole(), Cause::Fresh(unit)) {
-                        Next::Known(known) => known,
-                        Next::LookAtAll => panic!("all of it is known"),
+                    match follow(&self.graph, &self.whole(), FollowCause::Fresh(unit)) {
+                        FollowResult::Known(known) => known,
+                        FollowResult::ReadAll => panic!("all of it is known"),
                     }
                 }
             };
             for (unit, _) in &next.dispatch {
                 *self.sent.entry(*unit).or_default() += 1;
             }
-            self.ends.extend(next.over);
+            self.ends.extend(next.run_outcome);
             next
         }
     }
@@ -190,27 +194,27 @@ mod tests {
         Graph::new(units.collect()).unwrap()
     }
 
-    const SUCCEEDED: Outcome = Outcome::Succeeded;
+    const SUCCEEDED: RunOutcome = RunOutcome::Succeeded;
 
     #[test]
     fn a_fan_in_over_items_is_looked_at_as_a_whole_about_once_per_item() {
         let mut lists = vec![vec![]; 600];
         lists.push((0..600).collect());
-        let mut run = Driven::new(graph(lists));
+        let mut run = TestRun::new(graph(lists));
         for unit in 0..600 {
             let next = run.end(Unit(unit), SUCCEEDED);
             let expected = if unit == 599 { vec![(Unit(600), Attempt::FIRST)] } else { vec![] };
-            assert_eq!((next.dispatch, next.over), (expected, None), "after {unit}");
+            assert_eq!((next.dispatch, next.run_outcome), (expected, None), "after {unit}");
         }
         assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
-        assert_eq!(run.end(Unit(600), SUCCEEDED).over, Some(SUCCEEDED));
+        assert_eq!(run.end(Unit(600), SUCCEEDED).run_outcome, Some(SUCCEEDED));
     }
 
     #[test]
     fn a_fan_in_whose_units_end_in_turn_over_the_items_is_looked_at_once_per_item() {
         let mut lists = vec![vec![]; 600];
         lists.push((0..600).collect());
-        let mut run = Driven::new(graph(lists));
+        let mut run = TestRun::new(graph(lists));
         let mut order: Vec<u32> = (0..600).collect();
         order.sort_by_key(|unit| unit % 200);
         for unit in order {
@@ -224,11 +228,11 @@ mod tests {
     fn a_fan_out_over_items_is_sent_without_looking() {
         let mut lists = vec![vec![]];
         lists.extend(vec![vec![0]; 600]);
-        let mut run = Driven::new(graph(lists));
+        let mut run = TestRun::new(graph(lists));
         assert_eq!(run.end(Unit(0), SUCCEEDED).dispatch.len(), 600);
         assert_eq!(run.looks, 0, "a unit that was done just now cannot have been followed before");
         for unit in 1..=600 {
-            let over = run.end(Unit(unit), SUCCEEDED).over;
+            let over = run.end(Unit(unit), SUCCEEDED).run_outcome;
             assert_eq!(over.is_some(), unit == 600, "{unit}");
         }
         assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
@@ -237,26 +241,26 @@ mod tests {
     #[test]
     fn a_chain_over_items_is_never_looked_at_as_a_whole_but_at_its_end() {
         let lists = (0..600_u32).map(|unit| unit.checked_sub(1).into_iter().collect()).collect();
-        let mut run = Driven::new(graph(lists));
+        let mut run = TestRun::new(graph(lists));
         for unit in 0..599 {
             let next = run.end(Unit(unit), SUCCEEDED);
             assert_eq!(next.dispatch, [(Unit(unit + 1), Attempt::FIRST)]);
         }
         assert_eq!(run.looks, 0);
-        assert_eq!(run.end(Unit(599), SUCCEEDED).over, Some(SUCCEEDED));
+        assert_eq!(run.end(Unit(599), SUCCEEDED).run_outcome, Some(SUCCEEDED));
         assert!(run.looks <= 1);
     }
 
     #[test]
     fn a_repeated_result_looks_before_it_sends_into_an_item_that_it_does_not_see() {
         let graph = graph((0..300_u32).map(|unit| unit.checked_sub(1).into_iter().collect()).collect());
-        let mut head = Head::new(Epoch::FIRST);
+        let mut head = HeadState::new(Epoch::FIRST);
         head.done = (0..SHARD).collect();
-        let view = View::new(&graph, [(Shard::ROOT, head)]);
+        let view = RunView::new(&graph, [(Shard::ROOT, head)]);
         let last = Unit(SHARD - 1);
-        assert_eq!(follow(&graph, &view, Cause::Again(last)), Next::LookAtAll);
-        let known = Follow { dispatch: vec![(Unit(SHARD), Attempt::FIRST)], over: None };
-        assert_eq!(follow(&graph, &view, Cause::Fresh(last)), Next::Known(known));
+        assert_eq!(follow(&graph, &view, FollowCause::Repeated(last)), FollowResult::ReadAll);
+        let known = NextSteps { dispatch: vec![(Unit(SHARD), Attempt::FIRST)], run_outcome: None };
+        assert_eq!(follow(&graph, &view, FollowCause::Fresh(last)), FollowResult::Known(known));
     }
 
     #[test]
@@ -264,22 +268,29 @@ mod tests {
         // 0 done, 1 failed, 2 at its third try; the others wait for those.
         let graph = graph(vec![vec![], vec![], vec![], vec![0], vec![0, 1], vec![0, 2], vec![0, 3]]);
         let attempts = [(2, Attempt(3)), (3, Attempt(2))].into();
-        let head = Head { done: [0].into(), failed: [1].into(), attempts, ..Head::new(Epoch::FIRST) };
-        let view = View::whole(&graph, [(Shard::ROOT, head.clone())]);
+        let head =
+            HeadState { done: [0].into(), failed: [1].into(), attempts, ..HeadState::new(Epoch::FIRST) };
+        let view = RunView::whole(&graph, [(Shard::ROOT, head.clone())]);
         assert_eq!(in_flight(&graph, &view), [(Unit(2), Attempt(3)), (Unit(3), Attempt(2))]);
         let started: Vec<u32> =
             graph.units().filter(|&unit| may_have_started(&graph, &view, unit)).map(|unit| unit.0).collect();
         assert_eq!(started, [0, 1, 2, 3]);
-        let next = follow(&graph, &view, Cause::Again(Unit(0)));
-        assert_eq!(next, Next::Known(Follow { dispatch: vec![(Unit(3), Attempt(2))], over: None }));
+        let next = follow(&graph, &view, FollowCause::Repeated(Unit(0)));
+        assert_eq!(
+            next,
+            FollowResult::Known(NextSteps { dispatch: vec![(Unit(3), Attempt(2))], run_outcome: None })
+        );
         // Nothing follows from a failure, but that the run is over when nothing else moves.
-        let next = follow(&graph, &view, Cause::Fresh(Unit(1)));
-        assert_eq!(next, Next::Known(Follow { dispatch: vec![], over: None }));
-        let head = Head { done: [0, 3, 6].into(), failed: [1, 2].into(), ..head };
-        let view = View::whole(&graph, [(Shard::ROOT, head)]);
+        let next = follow(&graph, &view, FollowCause::Fresh(Unit(1)));
+        assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: None }));
+        let head = HeadState { done: [0, 3, 6].into(), failed: [1, 2].into(), ..head };
+        let view = RunView::whole(&graph, [(Shard::ROOT, head)]);
         assert_eq!(in_flight(&graph, &view), []);
-        let next = follow(&graph, &view, Cause::Fresh(Unit(2)));
-        assert_eq!(next, Next::Known(Follow { dispatch: vec![], over: Some(Outcome::Failed) }));
+        let next = follow(&graph, &view, FollowCause::Fresh(Unit(2)));
+        assert_eq!(
+            next,
+            FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: Some(RunOutcome::Failed) })
+        );
     }
 
     /// Graphs whose units lie in up to three items, mostly without edges so that they stay cheap.
@@ -305,7 +316,7 @@ mod tests {
 
         #[test]
         fn one_written_item_at_a_time_tells_what_all_of_them_would((lists, orders, fates) in spread()) {
-            let mut run = Driven::new(graph(lists));
+            let mut run = TestRun::new(graph(lists));
             let mut open: Vec<Unit> = run.graph.roots().collect();
             let mut before: Vec<Unit> = open.clone();
             while !open.is_empty() {
@@ -313,15 +324,15 @@ mod tests {
                 let at = (0..open.len()).min_by_key(|&at| weight(&open[at])).expect("one is open");
                 let unit = open.swap_remove(at);
                 let well = match unit.0.is_multiple_of(12) && fates[unit.0 as usize / 12] == 0 {
-                    true => Outcome::Failed,
-                    false => Outcome::Succeeded,
+                    true => RunOutcome::Failed,
+                    false => RunOutcome::Succeeded,
                 };
                 let next = run.end(unit, well);
                 let after: Vec<Unit> = in_flight(&run.graph, &run.whole()).into_iter().map(|(unit, _)| unit).collect();
                 let fresh: Vec<Unit> = after.iter().copied().filter(|unit| !before.contains(unit)).collect();
                 let sent: Vec<Unit> = next.dispatch.iter().map(|(unit, _)| *unit).collect();
                 prop_assert_eq!(&sent, &fresh, "after {:?}", unit);
-                prop_assert_eq!(next.over.is_some(), after.is_empty(), "after {:?}", unit);
+                prop_assert_eq!(next.run_outcome.is_some(), after.is_empty(), "after {:?}", unit);
                 open.extend(sent);
                 before = after;
             }

@@ -16,11 +16,11 @@ pub mod state;
 pub mod target;
 pub mod time;
 
-pub use accept::{Event, Refusal, accept, refusal};
-pub use follow::{Cause, Follow, Next, Outcome, follow};
+pub use accept::{PatchRefusal, RunEvent, accept, refusal};
+pub use follow::{FollowCause, FollowResult, NextSteps, RunOutcome, follow};
 pub use graph::{Graph, GraphError, MAX_UNITS, Unit};
-pub use patch::{Change, Condition, Patch};
+pub use patch::{Patch, PatchChange, PatchCondition};
 pub use retry::{Backoff, Millis};
-pub use state::{Attempt, Epoch, Head, Late, RunPhase, SHARD, Shard, Status, View};
-pub use target::{Moment, Moments, Target, TargetPhase};
+pub use state::{Attempt, Epoch, HeadState, LateMark, RunPhase, RunView, SHARD, Shard, UnitProgress};
+pub use target::{Hook, HookSet, Target, TargetPhase};
 pub use time::Timestamp;

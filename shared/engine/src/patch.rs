@@ -4,12 +4,12 @@
 //! values are absolute except the additions to sets and the version: a lost reply makes the SDK send a write
 //! twice, and the second must find its condition false or change nothing that matters.
 
-use crate::state::{Attempt, Epoch, Head, Late, RunPhase, Shard};
+use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase, Shard};
 use crate::time::Timestamp;
 
 /// What must hold of the item, or nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum PatchCondition {
     /// The item is in this epoch. An item that was never written to is in every epoch, unless it is the root.
     EpochIs(Epoch),
     /// The unit at this position is at this try.
@@ -27,7 +27,7 @@ pub enum Condition {
 
 /// What the write does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum PatchChange {
     /// Adds the position to the done ones.
     AddDone(u32),
     /// Takes the position out of the done and the failed ones.
@@ -35,7 +35,7 @@ pub enum Change {
     /// Adds the position to the failed ones.
     AddFailed(u32),
     /// Notes a success that came too late.
-    AddLate(Late),
+    AddLate(LateMark),
     /// Notes that the undo of this position begins to read.
     AddSealed(u32),
     /// Sets the try of the unit at this position.
@@ -54,13 +54,13 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     pub shard: Shard,
-    pub conditions: Vec<Condition>,
-    pub changes: Vec<Change>,
+    pub conditions: Vec<PatchCondition>,
+    pub changes: Vec<PatchChange>,
 }
 
-impl Condition {
+impl PatchCondition {
     /// Whether it holds of `head`; `None` is an item that was never written to.
-    pub fn holds(self, shard: Shard, head: Option<&Head>) -> bool {
+    pub fn holds(self, shard: Shard, head: Option<&HeadState>) -> bool {
         let Some(head) = head else {
             return match self {
                 Self::EpochIs(_) => shard != Shard::ROOT,
@@ -83,38 +83,38 @@ impl Condition {
 
 impl Patch {
     /// The item after the write, or `None` if a condition does not hold. What a table does, for tables in memory.
-    pub fn apply(&self, head: Option<&Head>, epoch: Epoch) -> Option<Head> {
+    pub fn apply(&self, head: Option<&HeadState>, epoch: Epoch) -> Option<HeadState> {
         if !self.conditions.iter().all(|condition| condition.holds(self.shard, head)) {
             return None;
         }
-        let mut after = head.cloned().unwrap_or_else(|| Head::new(epoch));
+        let mut after = head.cloned().unwrap_or_else(|| HeadState::new(epoch));
         for &change in &self.changes {
             match change {
-                Change::AddDone(slot) => {
+                PatchChange::AddDone(slot) => {
                     after.done.insert(slot);
                 }
-                Change::Reopen(slot) => {
+                PatchChange::Reopen(slot) => {
                     after.done.remove(&slot);
                     after.failed.remove(&slot);
                 }
-                Change::AddFailed(slot) => {
+                PatchChange::AddFailed(slot) => {
                     after.failed.insert(slot);
                 }
-                Change::AddLate(late) => {
+                PatchChange::AddLate(late) => {
                     after.late.insert(late);
                 }
-                Change::AddSealed(slot) => {
+                PatchChange::AddSealed(slot) => {
                     after.sealed.insert(slot);
                 }
-                Change::SetAttempt(slot, attempt) => {
+                PatchChange::SetAttempt(slot, attempt) => {
                     after.attempts.insert(slot, attempt);
                 }
-                Change::SetEpoch(epoch) => after.epoch = epoch,
-                Change::SetPhase(phase) => after.phase = phase,
-                Change::SetStopped(at) => after.stopped = Some(at),
-                Change::SetDue(due) => after.due = Some(due),
-                Change::ClearDue => after.due = None,
-                Change::BumpVersion => after.version += 1,
+                PatchChange::SetEpoch(epoch) => after.epoch = epoch,
+                PatchChange::SetPhase(phase) => after.phase = phase,
+                PatchChange::SetStopped(at) => after.stopped = Some(at),
+                PatchChange::SetDue(due) => after.due = Some(due),
+                PatchChange::ClearDue => after.due = None,
+                PatchChange::BumpVersion => after.version += 1,
             }
         }
         Some(after)
@@ -128,7 +128,7 @@ mod tests {
     /// What the items that are there say is tested with the events that ask for it, in `accept`.
     #[test]
     fn an_item_that_is_not_there_has_no_wake_up_and_is_at_its_first_tries() {
-        use Condition as C;
+        use PatchCondition as C;
         let (first, second, due) = (Attempt::FIRST, Attempt(2), Timestamp(0));
         for (condition, of_root, of_others) in [
             (C::EpochIs(Epoch(1)), false, true),
@@ -148,16 +148,16 @@ mod tests {
 
     #[test]
     fn all_conditions_must_hold_and_all_changes_are_made() {
-        let patch = |conditions: &[Condition]| Patch {
+        let patch = |conditions: &[PatchCondition]| Patch {
             shard: Shard(3),
             conditions: conditions.to_vec(),
-            changes: vec![Change::AddDone(1), Change::BumpVersion, Change::BumpVersion],
+            changes: vec![PatchChange::AddDone(1), PatchChange::BumpVersion, PatchChange::BumpVersion],
         };
-        let (holds, not) = (Condition::NotDone(1), Condition::VersionIs(0));
+        let (holds, not) = (PatchCondition::NotDone(1), PatchCondition::VersionIs(0));
         for conditions in [[holds, not], [not, holds]] {
             assert_eq!(patch(&conditions).apply(None, Epoch(4)), None);
         }
-        let after = Head { done: [1].into(), version: 2, ..Head::new(Epoch(4)) };
+        let after = HeadState { done: [1].into(), version: 2, ..HeadState::new(Epoch(4)) };
         assert_eq!(patch(&[holds]).apply(None, Epoch(4)), Some(after));
     }
 }

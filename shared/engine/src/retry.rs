@@ -31,7 +31,7 @@ impl Backoff {
 
 /// How many of `tries` a unit has used up with the try `attempt`, 1 to `tries`. Tries are numbered on when a unit is
 /// reopened, which begins a new block of `tries` ([`next_block`]).
-pub fn used(attempt: Attempt, tries: u32) -> u32 {
+pub fn attempts_used(attempt: Attempt, tries: u32) -> u32 {
     attempt.0.saturating_sub(1) % tries.max(1) + 1
 }
 
@@ -42,7 +42,7 @@ pub fn next_block(attempt: Attempt, tries: u32) -> Attempt {
 }
 
 /// Returns the number of the block of `tries` in which `attempt` is, from 0.
-pub fn block(attempt: Attempt, tries: u32) -> u32 {
+pub fn attempt_block(attempt: Attempt, tries: u32) -> u32 {
     attempt.0.saturating_sub(1) / tries.max(1)
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_reopened_unit_gets_all_its_tries_again() {
-        let used: Vec<u32> = (1..=7).map(|n| used(Attempt(n), 3)).collect();
+        let used: Vec<u32> = (1..=7).map(|n| attempts_used(Attempt(n), 3)).collect();
         assert_eq!(used, [1, 2, 3, 1, 2, 3, 1]);
         let blocks: Vec<u32> = [1, 2, 3, 4].map(|n| next_block(Attempt(n), 3).0).to_vec();
         assert_eq!(blocks, [4, 4, 4, 7]);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn two_passes_have_a_block_between_them() {
-        let blocks: Vec<u32> = (1..=7).map(|n| block(Attempt(n), 3)).collect();
+        let blocks: Vec<u32> = (1..=7).map(|n| attempt_block(Attempt(n), 3)).collect();
         assert_eq!(blocks, [0, 0, 0, 1, 1, 1, 2]);
         let passes: Vec<u32> = [1, 2, 3, 4].map(|n| next_pass(Attempt(n), 3).0).to_vec();
         assert_eq!(passes, [7, 7, 7, 10]);

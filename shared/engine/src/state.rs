@@ -73,7 +73,7 @@ pub enum RunPhase {
 
 /// A success that came too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Late {
+pub struct LateMark {
     /// The unit's position in its item.
     pub slot: u32,
     pub attempt: Attempt,
@@ -83,7 +83,7 @@ pub struct Late {
 
 /// One head item's share of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct HeadState {
     pub epoch: Epoch,
     /// Where the run stands. Meaningful in the root only.
     pub phase: RunPhase,
@@ -94,7 +94,7 @@ pub struct Head {
     /// Positions that have failed for good.
     pub failed: BTreeSet<u32>,
     /// Successes that came too late to count as progress.
-    pub late: BTreeSet<Late>,
+    pub late: BTreeSet<LateMark>,
     /// Positions whose undo has begun to read.
     pub sealed: BTreeSet<u32>,
     /// When `sweep` has to look. Root only; `None` once closed.
@@ -105,7 +105,7 @@ pub struct Head {
     pub version: u64,
 }
 
-impl Head {
+impl HeadState {
     /// The head of a run that has just begun; also what stands for a shard that nothing was written to yet.
     pub fn new(epoch: Epoch) -> Self {
         Self {
@@ -155,7 +155,7 @@ impl Shard {
 
 /// Where a unit stands, as far as a [`View`] can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum UnitProgress {
     Done,
     Failed,
     Open(Attempt),
@@ -168,14 +168,14 @@ pub enum Status {
 /// Invariant: what a view says was true at one point in time per item. Units only ever move towards done or
 /// failed within an epoch, so "done" stays true however old the view is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    heads: Vec<Option<Head>>,
+pub struct RunView {
+    heads: Vec<Option<HeadState>>,
     implied: BTreeSet<Unit>,
 }
 
-impl View {
+impl RunView {
     /// The view of a run of `graph` that knows only what `heads` say. Items beyond the graph are ignored.
-    pub fn new(graph: &Graph, heads: impl IntoIterator<Item = (Shard, Head)>) -> Self {
+    pub fn new(graph: &Graph, heads: impl IntoIterator<Item = (Shard, HeadState)>) -> Self {
         let count = Shard::count(graph.len());
         let mut view = Self { heads: vec![None; count as usize], implied: BTreeSet::new() };
         for (shard, head) in heads {
@@ -190,11 +190,11 @@ impl View {
     }
 
     /// A view of a whole run: an item that is not among `heads` was never written to and counts as untouched.
-    pub fn whole(graph: &Graph, heads: impl IntoIterator<Item = (Shard, Head)>) -> Self {
+    pub fn whole(graph: &Graph, heads: impl IntoIterator<Item = (Shard, HeadState)>) -> Self {
         let mut view = Self::new(graph, heads);
         let epoch = view.root().map_or(Epoch::FIRST, |head| head.epoch);
         for place in &mut view.heads {
-            place.get_or_insert_with(|| Head::new(epoch));
+            place.get_or_insert_with(|| HeadState::new(epoch));
         }
         view
     }
@@ -214,24 +214,24 @@ impl View {
     }
 
     /// The root item, if known.
-    pub fn root(&self) -> Option<&Head> {
+    pub fn root(&self) -> Option<&HeadState> {
         self.heads.first()?.as_ref()
     }
 
     /// The item of `shard`, if known.
-    pub fn head(&self, shard: Shard) -> Option<&Head> {
+    pub fn head(&self, shard: Shard) -> Option<&HeadState> {
         self.heads.get(shard.0 as usize)?.as_ref()
     }
 
     /// Where `unit` stands.
-    pub fn status(&self, unit: Unit) -> Status {
+    pub fn status(&self, unit: Unit) -> UnitProgress {
         let (shard, slot) = Shard::of(unit);
         match self.head(shard) {
-            Some(head) if head.done.contains(&slot) => Status::Done,
-            Some(head) if head.failed.contains(&slot) => Status::Failed,
-            Some(head) => Status::Open(head.attempt(slot)),
-            None if self.implied.contains(&unit) => Status::Done,
-            None => Status::Unknown,
+            Some(head) if head.done.contains(&slot) => UnitProgress::Done,
+            Some(head) if head.failed.contains(&slot) => UnitProgress::Failed,
+            Some(head) => UnitProgress::Open(head.attempt(slot)),
+            None if self.implied.contains(&unit) => UnitProgress::Done,
+            None => UnitProgress::Unknown,
         }
     }
 
@@ -250,7 +250,7 @@ impl View {
     /// Whether this success of `unit` is known to have come too late.
     pub fn is_late(&self, unit: Unit, attempt: Attempt, mark: u32) -> bool {
         let (shard, slot) = Shard::of(unit);
-        self.head(shard).is_some_and(|head| head.late.contains(&Late { slot, attempt, mark }))
+        self.head(shard).is_some_and(|head| head.late.contains(&LateMark { slot, attempt, mark }))
     }
 
     /// Whether any known unit has failed for good.
@@ -295,33 +295,33 @@ mod tests {
         Graph::new(lists).unwrap()
     }
 
-    fn middle() -> Head {
-        Head {
+    fn middle() -> HeadState {
+        HeadState {
             attempts: [(46, Attempt(3))].into(),
             done: [44].into(),
             failed: [45].into(),
-            late: [Late { slot: 47, attempt: Attempt(2), mark: 9 }].into(),
+            late: [LateMark { slot: 47, attempt: Attempt(2), mark: 9 }].into(),
             sealed: [48].into(),
-            ..Head::new(Epoch(2))
+            ..HeadState::new(Epoch(2))
         }
     }
 
     #[test]
     fn a_view_says_what_its_items_say_and_what_follows_for_others() {
         let graph = wide();
-        let view = View::new(&graph, [(Shard(1), middle()), (Shard(3), Head::new(Epoch::FIRST))]);
+        let view = RunView::new(&graph, [(Shard(1), middle()), (Shard(3), HeadState::new(Epoch::FIRST))]);
         assert_eq!((view.is_complete(), view.root(), view.head(Shard(0))), (false, None, None));
         assert_eq!((view.head(Shard(1)), view.head(Shard(3))), (Some(&middle()), None));
         for (unit, status) in [
-            (299, Status::Open(Attempt::FIRST)),
-            (300, Status::Done),
-            (301, Status::Failed),
-            (302, Status::Open(Attempt(3))),
-            (3, Status::Done),
-            (520, Status::Done),
-            (2, Status::Unknown),
-            (521, Status::Unknown),
-            (9_999, Status::Unknown),
+            (299, UnitProgress::Open(Attempt::FIRST)),
+            (300, UnitProgress::Done),
+            (301, UnitProgress::Failed),
+            (302, UnitProgress::Open(Attempt(3))),
+            (3, UnitProgress::Done),
+            (520, UnitProgress::Done),
+            (2, UnitProgress::Unknown),
+            (521, UnitProgress::Unknown),
+            (9_999, UnitProgress::Unknown),
         ] {
             assert_eq!(view.status(Unit(unit)), status, "{unit}");
         }
@@ -332,20 +332,20 @@ mod tests {
         assert_eq!(late, [true, false, false, false, false]);
         assert_eq!([303, 304, 47].map(|unit| view.late_marks(Unit(unit))), [1, 0, 0]);
         assert!(view.known_units(&graph).eq((256..512).map(Unit)));
-        let last = View::new(&graph, [(Shard(2), Head::new(Epoch::FIRST))]);
+        let last = RunView::new(&graph, [(Shard(2), HeadState::new(Epoch::FIRST))]);
         assert!(last.known_units(&graph).eq((512..600).map(Unit)));
-        assert_eq!([&view, &last].map(View::any_failed), [true, false]);
+        assert_eq!([&view, &last].map(RunView::any_failed), [true, false]);
     }
 
     #[test]
     fn items_that_were_never_written_are_in_the_epoch_of_the_root() {
         let graph = wide();
-        let root = Head { due: Some(Timestamp(7)), ..Head::new(Epoch(5)) };
-        let view = View::whole(&graph, [(Shard::ROOT, root.clone()), (Shard(1), middle())]);
+        let root = HeadState { due: Some(Timestamp(7)), ..HeadState::new(Epoch(5)) };
+        let view = RunView::whole(&graph, [(Shard::ROOT, root.clone()), (Shard(1), middle())]);
         assert_eq!((view.is_complete(), view.root()), (true, Some(&root)));
         assert_eq!(view.head(Shard(1)), Some(&middle()));
-        assert_eq!(view.head(Shard(2)), Some(&Head::new(Epoch(5))));
+        assert_eq!(view.head(Shard(2)), Some(&HeadState::new(Epoch(5))));
         assert!(view.known_units(&graph).eq(graph.units()));
-        assert_eq!(View::whole(&graph, []).root(), Some(&Head::new(Epoch::FIRST)));
+        assert_eq!(RunView::whole(&graph, []).root(), Some(&HeadState::new(Epoch::FIRST)));
     }
 }

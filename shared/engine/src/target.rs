@@ -1,23 +1,23 @@
 //! The life of a target: which event comes when, and what the platform is told.
 
-use crate::follow::Outcome;
+use crate::follow::RunOutcome;
 
 /// When in a life an event happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Moment {
+pub enum Hook {
     /// Before the target is ready; the target waits for it.
-    BeforeReady,
+    PreStart,
     /// After it is ready; nothing waits.
-    AfterReady,
+    PostStart,
     /// Before it stops, while it is alive; the stop waits for it.
-    BeforeStop,
+    PreStop,
     /// After it stopped; the removal waits for it.
-    AfterStop,
+    PostStop,
 }
 
-impl Moment {
+impl Hook {
     /// All, in the order of a life.
-    pub const ALL: [Self; 4] = [Self::BeforeReady, Self::AfterReady, Self::BeforeStop, Self::AfterStop];
+    pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 }
 
 /// Where a target stands.
@@ -43,33 +43,33 @@ pub struct Target {
     pub generation: u64,
     pub phase: TargetPhase,
     /// The event whose run is or was the last one.
-    pub moment: Option<Moment>,
+    pub hook: Option<Hook>,
     /// The uid that waits for the name.
     pub waiting: Option<String>,
 }
 
 /// Which moments have units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moments {
+pub struct HookSet {
     bits: u8,
 }
 
-impl FromIterator<Moment> for Moments {
-    fn from_iter<T: IntoIterator<Item = Moment>>(moments: T) -> Self {
+impl FromIterator<Hook> for HookSet {
+    fn from_iter<T: IntoIterator<Item = Hook>>(moments: T) -> Self {
         Self { bits: moments.into_iter().fold(0, |bits, moment| bits | 1 << moment as u8) }
     }
 }
 
-impl Moments {
+impl HookSet {
     /// Whether `moment` has units.
-    pub fn has(self, moment: Moment) -> bool {
+    pub fn has(self, moment: Hook) -> bool {
         self.bits & (1 << moment as u8) != 0
     }
 }
 
 /// What the platform is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tell {
+pub enum Notification {
     Ready,
     Failed,
     /// Taking it away needs an operator.
@@ -77,7 +77,7 @@ pub enum Tell {
     Gone,
 }
 
-impl Tell {
+impl Notification {
     pub const ALL: [Self; 4] = [Self::Ready, Self::Failed, Self::Stuck, Self::Gone];
 
     /// Its name: `ready`, `failed`, `stuck`, `gone`.
@@ -93,53 +93,53 @@ impl Tell {
 
 /// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PhaseChange {
     pub phase: TargetPhase,
     /// The event whose run starts in the same transaction.
-    pub start: Option<Moment>,
+    pub start: Option<Hook>,
     /// What the platform is to be told from now on.
-    pub tell: Option<Tell>,
+    pub notification: Option<Notification>,
 }
 
 /// The answer to a lifecycle webhook that asks for a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Creation {
-    Begin(Step),
+pub enum CreateDecision {
+    Begin(PhaseChange),
     /// It was asked for before: same answer, nothing new.
-    Same,
+    Repeated,
     Stale,
     /// Another life has the name: it waits until that one is gone.
     Wait,
     /// Another life already waits for the name.
-    Crowded,
+    QueueFull,
     /// The same life with a higher generation.
     Changed,
 }
 
 /// What asking for `uid` at `generation` means.
-pub fn create(existing: Option<&Target>, uid: &str, generation: u64, moments: Moments) -> Creation {
+pub fn create(existing: Option<&Target>, uid: &str, generation: u64, moments: HookSet) -> CreateDecision {
     match existing {
-        None => Creation::Begin(begin(moments)),
+        None => CreateDecision::Begin(begin(moments)),
         Some(target) if target.uid == uid => match target.phase {
-            TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => Creation::Stale,
-            _ if generation > target.generation => Creation::Changed,
-            _ => Creation::Same,
+            TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => CreateDecision::Stale,
+            _ if generation > target.generation => CreateDecision::Changed,
+            _ => CreateDecision::Repeated,
         },
         Some(target) if target.phase == TargetPhase::Gone && target.waiting.is_none() => {
-            Creation::Begin(begin(moments))
+            CreateDecision::Begin(begin(moments))
         }
         Some(target) => match &target.waiting {
-            Some(waiting) if waiting == uid => Creation::Same,
-            Some(_) => Creation::Crowded,
-            None => Creation::Wait,
+            Some(waiting) if waiting == uid => CreateDecision::Repeated,
+            Some(_) => CreateDecision::QueueFull,
+            None => CreateDecision::Wait,
         },
     }
 }
 
 /// The first step of a life.
-pub fn begin(moments: Moments) -> Step {
-    if moments.has(Moment::BeforeReady) {
-        Step { phase: TargetPhase::Starting, start: Some(Moment::BeforeReady), tell: None }
+pub fn begin(moments: HookSet) -> PhaseChange {
+    if moments.has(Hook::PreStart) {
+        PhaseChange { phase: TargetPhase::Starting, start: Some(Hook::PreStart), notification: None }
     } else {
         ready(moments)
     }
@@ -147,41 +147,41 @@ pub fn begin(moments: Moments) -> Step {
 
 /// The answer to a lifecycle webhook that ends a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deletion {
+pub enum DeleteDecision {
     /// Nothing is known of this life: its uid is remembered, so that a late creation is refused.
-    Remember,
+    PutTombstone,
     /// It waits for its name and never began: it is dropped and remembered.
     Unqueue,
     /// It was ended before: same answer.
-    Same,
+    Repeated,
     /// Something may be running: the current run is cancelled and settled, then teardown starts.
-    Cancel(Step),
-    Begin(Step),
+    Cancel(PhaseChange),
+    Begin(PhaseChange),
 }
 
 /// What deleting `uid` means.
-pub fn delete(existing: Option<&Target>, uid: &str, moments: Moments) -> Deletion {
-    let Some(target) = existing else { return Deletion::Remember };
+pub fn delete(existing: Option<&Target>, uid: &str, moments: HookSet) -> DeleteDecision {
+    let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {
         let waits = target.waiting.as_deref() == Some(uid);
-        return if waits { Deletion::Unqueue } else { Deletion::Remember };
+        return if waits { DeleteDecision::Unqueue } else { DeleteDecision::PutTombstone };
     }
-    let stopping = Step { phase: TargetPhase::Stopping, start: None, tell: None };
-    match (target.phase, target.moment) {
-        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => Deletion::Same,
-        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Moment::AfterReady)) => {
-            Deletion::Cancel(stopping)
+    let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
+    match (target.phase, target.hook) {
+        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => DeleteDecision::Repeated,
+        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Hook::PostStart)) => {
+            DeleteDecision::Cancel(stopping)
         }
-        (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Moment::AfterReady)) => {
-            Deletion::Begin(teardown(Life::WasReady, moments))
+        (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Hook::PostStart)) => {
+            DeleteDecision::Begin(teardown(TeardownStage::WasReady, moments))
         }
-        (TargetPhase::Failed, _) => Deletion::Begin(teardown(Life::NeverReady, moments)),
+        (TargetPhase::Failed, _) => DeleteDecision::Begin(teardown(TeardownStage::NeverReady, moments)),
     }
 }
 
 /// How far a life had come when it is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum TeardownStage {
     /// It has been ready: what is to happen while it is alive happens first.
     WasReady,
     /// It never was ready: there is nothing to drain or to dump.
@@ -190,55 +190,62 @@ pub enum Life {
     Drained,
 }
 
-impl Life {
+impl TeardownStage {
     /// How far a life had come whose run of `moment` was cancelled.
-    pub fn cancelled_in(moment: Moment) -> Self {
+    pub fn cancelled_in(moment: Hook) -> Self {
         match moment {
-            Moment::BeforeReady => Self::NeverReady,
-            Moment::AfterReady => Self::WasReady,
-            Moment::BeforeStop | Moment::AfterStop => Self::Drained,
+            Hook::PreStart => Self::NeverReady,
+            Hook::PostStart => Self::WasReady,
+            Hook::PreStop | Hook::PostStop => Self::Drained,
         }
     }
 }
 
 /// The step into teardown, once nothing of the target's setup can be running.
-pub fn teardown(life: Life, moments: Moments) -> Step {
-    let stopping = |moment| Step { phase: TargetPhase::Stopping, start: Some(moment), tell: None };
+pub fn teardown(life: TeardownStage, moments: HookSet) -> PhaseChange {
+    let stopping =
+        |moment| PhaseChange { phase: TargetPhase::Stopping, start: Some(moment), notification: None };
     match life {
-        Life::WasReady if moments.has(Moment::BeforeStop) => stopping(Moment::BeforeStop),
-        _ if moments.has(Moment::AfterStop) => stopping(Moment::AfterStop),
+        TeardownStage::WasReady if moments.has(Hook::PreStop) => stopping(Hook::PreStop),
+        _ if moments.has(Hook::PostStop) => stopping(Hook::PostStop),
         _ => GONE,
     }
 }
 
-const GONE: Step = Step { phase: TargetPhase::Gone, start: None, tell: Some(Tell::Gone) };
+const GONE: PhaseChange =
+    PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
 
 /// What follows for the target when the run of `moment` is over, or `None` when the target has moved on from it.
-pub fn run_over(target: &Target, moment: Moment, outcome: Outcome, moments: Moments) -> Option<Step> {
-    if target.moment != Some(moment) {
+pub fn run_ended(
+    target: &Target,
+    moment: Hook,
+    outcome: RunOutcome,
+    moments: HookSet,
+) -> Option<PhaseChange> {
+    if target.hook != Some(moment) {
         return None;
     }
-    let step = |phase, start, tell| Some(Step { phase, start, tell });
+    let step = |phase, start, tell| Some(PhaseChange { phase, start, notification: tell });
     match (target.phase, moment, outcome) {
-        (TargetPhase::Starting, Moment::BeforeReady, Outcome::Succeeded) => Some(ready(moments)),
-        (TargetPhase::Starting, Moment::BeforeReady, Outcome::Failed)
-        | (TargetPhase::Ready, Moment::AfterReady, Outcome::Failed) => {
-            step(TargetPhase::Failed, None, Some(Tell::Failed))
+        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(moments)),
+        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Failed)
+        | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed) => {
+            step(TargetPhase::Failed, None, Some(Notification::Failed))
         }
-        (TargetPhase::Stopping | TargetPhase::Stuck, Moment::BeforeStop, Outcome::Succeeded) => {
-            Some(teardown(Life::Drained, moments))
+        (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PreStop, RunOutcome::Succeeded) => {
+            Some(teardown(TeardownStage::Drained, moments))
         }
-        (TargetPhase::Stopping | TargetPhase::Stuck, Moment::AfterStop, Outcome::Succeeded) => Some(GONE),
-        (TargetPhase::Stopping, Moment::BeforeStop | Moment::AfterStop, Outcome::Failed) => {
-            step(TargetPhase::Stuck, None, Some(Tell::Stuck))
+        (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PostStop, RunOutcome::Succeeded) => Some(GONE),
+        (TargetPhase::Stopping, Hook::PreStop | Hook::PostStop, RunOutcome::Failed) => {
+            step(TargetPhase::Stuck, None, Some(Notification::Stuck))
         }
         _ => None,
     }
 }
 
-fn ready(moments: Moments) -> Step {
-    let start = moments.has(Moment::AfterReady).then_some(Moment::AfterReady);
-    Step { phase: TargetPhase::Ready, start, tell: Some(Tell::Ready) }
+fn ready(moments: HookSet) -> PhaseChange {
+    let start = moments.has(Hook::PostStart).then_some(Hook::PostStart);
+    PhaseChange { phase: TargetPhase::Ready, start, notification: Some(Notification::Ready) }
 }
 
 #[cfg(test)]
@@ -256,85 +263,91 @@ mod tests {
     const UNDER_WAY_OR_OVER: [TargetPhase; 3] =
         [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
-    fn target(phase: TargetPhase, moment: Option<Moment>, waiting: Option<&str>) -> Target {
-        Target { uid: "own".into(), generation: 2, phase, moment, waiting: waiting.map(str::to_owned) }
+    fn target(phase: TargetPhase, moment: Option<Hook>, waiting: Option<&str>) -> Target {
+        Target { uid: "own".into(), generation: 2, phase, hook: moment, waiting: waiting.map(str::to_owned) }
     }
 
     /// Every choice of moments, each named twice.
-    fn choices() -> impl Iterator<Item = (Moments, Vec<Moment>)> {
+    fn choices() -> impl Iterator<Item = (HookSet, Vec<Hook>)> {
         (0..16).map(|bits| {
-            let named = (0..4).filter(|n| bits >> n & 1 > 0).map(|n| Moment::ALL[n]);
-            let named: Vec<Moment> = named.collect();
+            let named = (0..4).filter(|n| bits >> n & 1 > 0).map(|n| Hook::ALL[n]);
+            let named: Vec<Hook> = named.collect();
             (named.iter().chain(&named).copied().collect(), named)
         })
     }
 
-    fn step(phase: TargetPhase, start: Option<Moment>, tell: Option<Tell>) -> Step {
-        Step { phase, start, tell }
+    fn step(phase: TargetPhase, start: Option<Hook>, tell: Option<Notification>) -> PhaseChange {
+        PhaseChange { phase, start, notification: tell }
     }
 
     #[test]
     fn a_life_goes_through_the_moments_that_have_units() {
         for (moments, named) in choices() {
             let has = |moment| named.contains(&moment).then_some(moment);
-            assert_eq!(Moment::ALL.map(|moment| moments.has(moment).then_some(moment)), Moment::ALL.map(has));
-            let ready = step(TargetPhase::Ready, has(Moment::AfterReady), Some(Tell::Ready));
-            let first = match has(Moment::BeforeReady) {
+            assert_eq!(Hook::ALL.map(|moment| moments.has(moment).then_some(moment)), Hook::ALL.map(has));
+            let ready = step(TargetPhase::Ready, has(Hook::PostStart), Some(Notification::Ready));
+            let first = match has(Hook::PreStart) {
                 None => ready,
                 first => step(TargetPhase::Starting, first, None),
             };
             assert_eq!(begin(moments), first);
             let stopping = |moment| step(TargetPhase::Stopping, Some(moment), None);
             let after =
-                has(Moment::AfterStop).map_or(step(TargetPhase::Gone, None, Some(Tell::Gone)), stopping);
-            let drained = has(Moment::BeforeStop).map_or(after, stopping);
-            let down = [Life::WasReady, Life::NeverReady, Life::Drained].map(|life| teardown(life, moments));
+                has(Hook::PostStop).map_or(step(TargetPhase::Gone, None, Some(Notification::Gone)), stopping);
+            let drained = has(Hook::PreStop).map_or(after, stopping);
+            let down = [TeardownStage::WasReady, TeardownStage::NeverReady, TeardownStage::Drained]
+                .map(|life| teardown(life, moments));
             assert_eq!(down, [drained, after, after], "{named:?}");
 
             for (phase, at, of, outcome) in PHASES.into_iter().flat_map(|phase| {
-                let pairs = Moment::ALL.into_iter().flat_map(|at| Moment::ALL.map(|of| (at, of)));
+                let pairs = Hook::ALL.into_iter().flat_map(|at| Hook::ALL.map(|of| (at, of)));
                 pairs.flat_map(move |(at, of)| {
-                    [Outcome::Succeeded, Outcome::Failed].map(|outcome| (phase, at, of, outcome))
+                    [RunOutcome::Succeeded, RunOutcome::Failed].map(|outcome| (phase, at, of, outcome))
                 })
             }) {
-                use {Moment as M, Outcome as O, TargetPhase as P};
+                use {Hook as M, RunOutcome as O, TargetPhase as P};
                 let expected = match (phase, of, outcome) {
                     _ if at != of => None,
-                    (P::Starting, M::BeforeReady, O::Succeeded) => Some(ready),
-                    (P::Starting, M::BeforeReady, O::Failed) | (P::Ready, M::AfterReady, O::Failed) => {
-                        Some(step(P::Failed, None, Some(Tell::Failed)))
+                    (P::Starting, M::PreStart, O::Succeeded) => Some(ready),
+                    (P::Starting, M::PreStart, O::Failed) | (P::Ready, M::PostStart, O::Failed) => {
+                        Some(step(P::Failed, None, Some(Notification::Failed)))
                     }
-                    (P::Stopping, M::BeforeStop | M::AfterStop, O::Failed) => {
-                        Some(step(P::Stuck, None, Some(Tell::Stuck)))
+                    (P::Stopping, M::PreStop | M::PostStop, O::Failed) => {
+                        Some(step(P::Stuck, None, Some(Notification::Stuck)))
                     }
-                    (P::Stopping | P::Stuck, M::BeforeStop, O::Succeeded) => Some(after),
-                    (P::Stopping | P::Stuck, M::AfterStop, O::Succeeded) => {
-                        Some(step(P::Gone, None, Some(Tell::Gone)))
+                    (P::Stopping | P::Stuck, M::PreStop, O::Succeeded) => Some(after),
+                    (P::Stopping | P::Stuck, M::PostStop, O::Succeeded) => {
+                        Some(step(P::Gone, None, Some(Notification::Gone)))
                     }
                     _ => None,
                 };
-                let over = run_over(&target(phase, Some(at), None), of, outcome, moments);
+                let over = run_ended(&target(phase, Some(at), None), of, outcome, moments);
                 assert_eq!(over, expected, "{phase:?} at {at:?}: {of:?} {outcome:?}, {named:?}");
             }
             assert_eq!(
-                run_over(
+                run_ended(
                     &target(TargetPhase::Starting, None, None),
-                    Moment::BeforeReady,
-                    Outcome::Failed,
+                    Hook::PreStart,
+                    RunOutcome::Failed,
                     moments
                 ),
                 None
             );
         }
-        assert_eq!(Tell::ALL.map(Tell::name), ["ready", "failed", "stuck", "gone"]);
-        let lives = [Life::NeverReady, Life::WasReady, Life::Drained, Life::Drained];
-        assert_eq!(Moment::ALL.map(Life::cancelled_in), lives);
+        assert_eq!(Notification::ALL.map(Notification::name), ["ready", "failed", "stuck", "gone"]);
+        let lives = [
+            TeardownStage::NeverReady,
+            TeardownStage::WasReady,
+            TeardownStage::Drained,
+            TeardownStage::Drained,
+        ];
+        assert_eq!(Hook::ALL.map(TeardownStage::cancelled_in), lives);
     }
 
     #[test]
     fn a_name_belongs_to_one_life_and_one_may_wait_for_it() {
-        let moments: Moments = Moment::ALL.into_iter().collect();
-        assert_eq!(create(None, "new", 1, moments), Creation::Begin(begin(moments)));
+        let moments: HookSet = Hook::ALL.into_iter().collect();
+        assert_eq!(create(None, "new", 1, moments), CreateDecision::Begin(begin(moments)));
         for (phase, waiting) in
             PHASES.into_iter().flat_map(|phase| [None, Some("new"), Some("other")].map(|w| (phase, w)))
         {
@@ -342,15 +355,15 @@ mod tests {
             let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation, moments));
             let of_new = create(Some(&existing), "new", 1, moments);
             let expected = match UNDER_WAY_OR_OVER.contains(&phase) {
-                true => [Creation::Stale; 3],
-                false => [Creation::Same, Creation::Same, Creation::Changed],
+                true => [CreateDecision::Stale; 3],
+                false => [CreateDecision::Repeated, CreateDecision::Repeated, CreateDecision::Changed],
             };
             assert_eq!(of_own, expected, "{existing:?}");
             let expected = match waiting {
-                Some("new") => Creation::Same,
-                Some(_) => Creation::Crowded,
-                None if phase == TargetPhase::Gone => Creation::Begin(begin(moments)),
-                None => Creation::Wait,
+                Some("new") => CreateDecision::Repeated,
+                Some(_) => CreateDecision::QueueFull,
+                None if phase == TargetPhase::Gone => CreateDecision::Begin(begin(moments)),
+                None => CreateDecision::Wait,
             };
             assert_eq!(of_new, expected, "{existing:?}");
         }
@@ -358,23 +371,27 @@ mod tests {
 
     #[test]
     fn a_deletion_takes_away_what_there_can_be() {
-        use {Moment as M, TargetPhase as P};
-        let moments: Moments = Moment::ALL.into_iter().collect();
-        let cancel = Deletion::Cancel(step(P::Stopping, None, None));
-        let begin = |moment| Deletion::Begin(step(P::Stopping, Some(moment), None));
-        assert_eq!(delete(None, "own", moments), Deletion::Remember);
+        use {Hook as M, TargetPhase as P};
+        let moments: HookSet = Hook::ALL.into_iter().collect();
+        let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
+        let begin = |moment| DeleteDecision::Begin(step(P::Stopping, Some(moment), None));
+        assert_eq!(delete(None, "own", moments), DeleteDecision::PutTombstone);
         for (phase, moment) in PHASES.into_iter().flat_map(|phase| {
-            Moment::ALL.into_iter().map(Some).chain([None]).map(move |moment| (phase, moment))
+            Hook::ALL.into_iter().map(Some).chain([None]).map(move |moment| (phase, moment))
         }) {
             let expected = match (phase, moment) {
-                (phase, _) if UNDER_WAY_OR_OVER.contains(&phase) => Deletion::Same,
-                (P::Starting, _) | (P::Ready, Some(M::AfterReady)) => cancel,
-                (P::Ready, _) | (P::Failed, Some(M::AfterReady)) => begin(M::BeforeStop),
-                _ => begin(M::AfterStop),
+                (phase, _) if UNDER_WAY_OR_OVER.contains(&phase) => DeleteDecision::Repeated,
+                (P::Starting, _) | (P::Ready, Some(M::PostStart)) => cancel,
+                (P::Ready, _) | (P::Failed, Some(M::PostStart)) => begin(M::PreStop),
+                _ => begin(M::PostStop),
             };
             let existing = target(phase, moment, Some("next"));
             let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid, moments));
-            assert_eq!(deleted, [expected, Deletion::Unqueue, Deletion::Remember], "{existing:?}");
+            assert_eq!(
+                deleted,
+                [expected, DeleteDecision::Unqueue, DeleteDecision::PutTombstone],
+                "{existing:?}"
+            );
         }
     }
 }

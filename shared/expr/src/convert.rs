@@ -34,7 +34,7 @@ pub fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
 
 /// What CEL made.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Made {
+pub enum CelOutput {
     Json(Json),
     /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),
@@ -43,17 +43,17 @@ pub enum Made {
 }
 
 /// The value that CEL made, or the type that has no place outside of an expression.
-pub(crate) fn to_value(value: &cel::Value) -> Result<Made, &'static str> {
+pub(crate) fn to_value(value: &cel::Value) -> Result<CelOutput, &'static str> {
     match value {
         cel::Value::Bytes(bytes) => Ok(match String::from_utf8(bytes.to_vec()) {
-            Ok(text) => Made::Json(text.into()),
-            Err(error) => Made::Bytes(error.into_bytes()),
+            Ok(text) => CelOutput::Json(text.into()),
+            Err(error) => CelOutput::Bytes(error.into_bytes()),
         }),
         cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
-            Ok(optional) => optional.value().map_or(Ok(Made::Nothing), to_value),
+            Ok(optional) => optional.value().map_or(Ok(CelOutput::Nothing), to_value),
             Err(_) => Err("a value that is no JSON"),
         },
-        other => to_json(other).map(|json| json.map_or(Made::Nothing, Made::Json)),
+        other => to_json(other).map(|json| json.map_or(CelOutput::Nothing, CelOutput::Json)),
     }
 }
 

@@ -18,14 +18,14 @@ const BYTES_PER_VALUE: u64 = 64;
 
 /// Values made, and values touched.
 #[derive(Clone, Copy, Default)]
-struct Bound {
+struct CostBound {
     size: u64,
     cost: u64,
 }
 
 /// Values that the evaluation of an expression over these variables touches at most.
 pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, cel::Value>) -> u64 {
-    let mut bound = Bounder { variables, patterns: &expression.patterns, local: Vec::new() };
+    let mut bound = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new() };
     bound.of(&expression.tree).cost
 }
 
@@ -42,13 +42,13 @@ fn size(value: &cel::Value) -> u64 {
     }
 }
 
-struct Bounder<'a> {
+struct CostEstimator<'a> {
     variables: &'a BTreeMap<&'a str, cel::Value>,
     patterns: &'a BTreeMap<String, TextPattern>,
     local: Vec<(&'a str, u64)>,
 }
 
-impl<'a> Bounder<'a> {
+impl<'a> CostEstimator<'a> {
     /// The value of a variable, or of what is selected from one by names alone.
     fn named(&self, expr: &IdedExpr) -> Option<&'a cel::Value> {
         match &expr.expr {
@@ -71,13 +71,13 @@ impl<'a> Bounder<'a> {
         }
     }
 
-    fn of(&mut self, expr: &'a IdedExpr) -> Bound {
+    fn of(&mut self, expr: &'a IdedExpr) -> CostBound {
         match &expr.expr {
             Expr::Ident(name) => {
                 let local = self.local.iter().rev().find(|(local, _)| local == name).map(|(_, size)| *size);
-                Bound { size: local.or_else(|| self.named(expr).map(size)).unwrap_or(1), cost: 1 }
+                CostBound { size: local.or_else(|| self.named(expr).map(size)).unwrap_or(1), cost: 1 }
             }
-            Expr::Literal(literal) => Bound {
+            Expr::Literal(literal) => CostBound {
                 size: match literal {
                     LiteralValue::String(text) => 1 + text.inner().len() as u64 / BYTES_PER_VALUE,
                     LiteralValue::Bytes(bytes) => 1 + bytes.inner().len() as u64 / BYTES_PER_VALUE,
@@ -88,11 +88,11 @@ impl<'a> Bounder<'a> {
             Expr::Select(select) => {
                 let operand = self.of(&select.operand);
                 let size = self.named(expr).map_or(operand.size, size);
-                Bound { size, cost: operand.cost.saturating_add(1) }
+                CostBound { size, cost: operand.cost.saturating_add(1) }
             }
             Expr::Call(call) => {
                 let operands = call.target.as_deref().into_iter().chain(&call.args);
-                let parts: Vec<Bound> = operands.map(|operand| self.of(operand)).collect();
+                let parts: Vec<CostBound> = operands.map(|operand| self.of(operand)).collect();
                 let sum = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.size));
                 let cost = parts.iter().fold(sum, |sum, part| sum.saturating_add(part.cost));
                 match call.func_name.as_str() {
@@ -101,23 +101,25 @@ impl<'a> Bounder<'a> {
                         let product = parts
                             .iter()
                             .fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
-                        Bound { size: product, cost: cost.saturating_add(product) }
+                        CostBound { size: product, cost: cost.saturating_add(product) }
                     }
                     // The pattern is the last operand; matching takes time by the text before it.
                     MATCHES => {
                         let read = parts.first().map_or(0, |text| text.size.saturating_mul(BYTES_PER_VALUE));
                         let read = usize::try_from(read).unwrap_or(usize::MAX);
                         let steps = self.pattern(call).map_or(0, |pattern| pattern.match_steps(read));
-                        Bound { size: 1, cost: cost.saturating_add(steps / STEPS_PER_VALUE) }
+                        CostBound { size: 1, cost: cost.saturating_add(steps / STEPS_PER_VALUE) }
                     }
-                    _ => Bound { size: sum, cost },
+                    _ => CostBound { size: sum, cost },
                 }
             }
-            Expr::List(list) => {
-                list.elements.iter().map(|element| self.of(element)).fold(Bound { size: 1, cost: 1 }, plus)
-            }
+            Expr::List(list) => list
+                .elements
+                .iter()
+                .map(|element| self.of(element))
+                .fold(CostBound { size: 1, cost: 1 }, plus),
             Expr::Map(map) => {
-                let mut sum = Bound { size: 1, cost: 1 };
+                let mut sum = CostBound { size: 1, cost: 1 };
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
                         sum = plus(plus(sum, self.of(&entry.key)), self.of(&entry.value));
@@ -146,13 +148,13 @@ impl<'a> Bounder<'a> {
                 let loops = range.size.saturating_mul(round);
                 let cost =
                     range.cost.saturating_add(start.cost).saturating_add(loops).saturating_add(result.cost);
-                Bound { size, cost: cost.saturating_add(size) }
+                CostBound { size, cost: cost.saturating_add(size) }
             }
-            Expr::Struct(_) | Expr::Unspecified => Bound::default(),
+            Expr::Struct(_) | Expr::Unspecified => CostBound::default(),
         }
     }
 }
 
-fn plus(a: Bound, b: Bound) -> Bound {
-    Bound { size: a.size.saturating_add(b.size), cost: a.cost.saturating_add(b.cost) }
+fn plus(a: CostBound, b: CostBound) -> CostBound {
+    CostBound { size: a.size.saturating_add(b.size), cost: a.cost.saturating_add(b.cost) }
 }

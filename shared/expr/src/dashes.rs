@@ -8,20 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
-use crate::names::Root;
-use crate::tokens::{self, Position};
+use crate::names::RootVariable;
+use crate::tokens::{self, NamePosition};
 use crate::walk::each_mut;
 
 /// The replacements of a dash; the first one that gives an unused name is taken.
 const FILLERS: &str = "_0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// A text without dashes in names, and the names that they stand for.
-pub(crate) struct Dashes {
+pub(crate) struct DashedNames {
     pub(crate) text: String,
     names: BTreeMap<String, String>,
 }
 
-impl Dashes {
+impl DashedNames {
     /// Replaces the dashes in the names of a text.
     pub(crate) fn replaced(text: &str) -> Self {
         let mut replaced = Self { text: text.to_owned(), names: BTreeMap::new() };
@@ -43,12 +43,15 @@ impl Dashes {
                 let between = &text[end..name.offset];
                 let named = match last {
                     "outputs" => true,
-                    root => matches!(Root::named(root), Some(Root::Units | Root::Resources | Root::Params)),
+                    root => matches!(
+                        RootVariable::named(root),
+                        Some(RootVariable::Units | RootVariable::Resources | RootVariable::Params)
+                    ),
                 };
                 named
                     && between.bytes().all(|byte| byte == b'.' || byte == b'?' || byte.is_ascii_whitespace())
             });
-            if name.position == Position::AfterDot
+            if name.position == NamePosition::AfterDot
                 && follows
                 && let Some(dashed) = tokens::dashed(text, name.offset)
             {

@@ -6,12 +6,12 @@ use std::sync::{Arc, LazyLock};
 use cel::extractors::This;
 use cel::{Context, Env};
 
-use crate::convert::{self, Made};
+use crate::convert::{self, CelOutput};
 use crate::{Expression, MAX_COST, cost, walk};
 
 /// Why an expression gives nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum EvaluationError {
     /// It fails on these values. The text has no value in it.
     #[error("{0}")]
     Evaluation(String),
@@ -35,15 +35,18 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 ///
 /// # Errors
 /// [`Failure`]; the same expression and variables give the same.
-pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) -> Result<Made, Failure> {
+pub fn evaluate(
+    expression: &Expression,
+    variables: BTreeMap<&str, cel::Value>,
+) -> Result<CelOutput, EvaluationError> {
     let cost = cost::bound(expression, &variables);
     if cost > MAX_COST {
-        return Err(Failure::TooCostly(cost));
+        return Err(EvaluationError::TooCostly(cost));
     }
     let mut context = Context::with_env(Arc::clone(&ENV));
     // A sensitive value is its name and key in here, so there is nothing left to do.
     let declared = context.add_function("secretRef", |value: cel::Value| value);
-    declared.map_err(|error| Failure::Evaluation(error.to_string()))?;
+    declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     if !expression.patterns.is_empty() {
         let patterns = Arc::clone(&expression.patterns);
         let declared =
@@ -51,12 +54,13 @@ pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) 
                 // Only literals are patterns, and each was compiled when the expression was read.
                 patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
             });
-        declared.map_err(|error| Failure::Evaluation(error.to_string()))?;
+        declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     }
     for (name, value) in variables {
         context.add_variable_from_value(name, value);
     }
     let made = cel::Value::resolve(&expression.tree, &context)
-        .map_err(|error| Failure::Evaluation(convert::reason(expression, &error)))?;
-    convert::to_value(&made).map_err(|kind| Failure::Evaluation(format!("the expression gives {kind}")))
+        .map_err(|error| EvaluationError::Evaluation(convert::reason(expression, &error)))?;
+    convert::to_value(&made)
+        .map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
 }

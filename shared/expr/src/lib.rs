@@ -16,9 +16,9 @@ mod dashes;
 mod evaluate;
 mod names;
 mod near;
+mod object_expression;
 mod path;
 mod pattern;
-mod program;
 mod tokens;
 mod walk;
 
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 
-use dashes::Dashes;
+use dashes::DashedNames;
 
 pub use budget::{DEFAULT_STEPS, WorkBudget};
 pub use cel::Value;
-pub use evaluate::{Failure, evaluate};
-pub use names::{FUNCTIONS, RESOURCE_FIELDS, Root, Scope, TARGET_FIELDS};
+pub use evaluate::{EvaluationError, evaluate};
+pub use names::{FUNCTIONS, RESOURCE_FIELDS, RootVariable, Scope, TARGET_FIELDS};
 pub use near::nearest;
+pub use object_expression::{ObjectExpression, ObjectExpressionError};
 pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
-pub use program::{Error, Program};
 
 /// The longest expression, in bytes.
 pub const MAX_LENGTH: usize = 4096;
@@ -47,7 +47,7 @@ pub const MAX_DEPTH: usize = 24;
 /// The deepest nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const MAX_NESTED_LOOPS: usize = 2;
 /// The most mistakes of one expression that are reported.
-pub const MAX_MISTAKES: usize = 20;
+pub const MAX_ISSUES: usize = 20;
 /// Bytes of an expression that one step reads.
 const BYTES_PER_STEP: u64 = 2;
 /// The most work that one evaluation may take, in values touched; what could take more is refused before it starts.
@@ -60,18 +60,18 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 pub struct Expression {
     pub(crate) tree: IdedExpr,
     /// Everything that it reads, in the order of the text.
-    pub references: Vec<Reference>,
+    pub references: Vec<ValueReference>,
     /// The patterns of its calls of `matches`, by their text.
     pub(crate) patterns: Arc<BTreeMap<String, TextPattern>>,
 }
 
 /// Something that an expression reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
-    pub source: Source,
+pub struct ValueReference {
+    pub source: ReferenceSource,
     /// Read with `.?`, `[?…]` or behind a `has()` of the same expression: it may be missing.
     pub optional: bool,
-    pub usage: Usage,
+    pub usage: ReferenceUsage,
     /// The byte of the expression where it begins.
     pub offset: usize,
     /// Its characters, as far as it names something.
@@ -80,7 +80,7 @@ pub struct Reference {
 
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum ReferenceSource {
     /// `params.NAME`.
     Param(String),
     /// `units.UNIT.outputs.OUTPUT`.
@@ -90,7 +90,7 @@ pub enum Source {
     /// `target.FIELD`.
     Target(String),
     /// `resource.FIELD`: of the resource that the expression belongs to.
-    Own(String),
+    OwnResource(String),
     /// `response…`.
     Response,
     /// `object…`.
@@ -101,7 +101,7 @@ pub enum Source {
 
 /// What an expression does with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
+pub enum ReferenceUsage {
     /// It is this value and nothing else.
     Whole,
     /// `secretRef(value)`.
@@ -113,7 +113,7 @@ pub enum Usage {
 
 /// What is wrong with an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ExpressionIssue {
     pub code: &'static str,
     pub message: String,
     pub help: Option<String>,
@@ -130,15 +130,15 @@ impl Expression {
     }
 
     /// The one value that this expression is, if it computes nothing.
-    pub fn whole(&self) -> Option<&Reference> {
+    pub fn whole(&self) -> Option<&ValueReference> {
         match self.references.as_slice() {
-            [reference] if reference.usage == Usage::Whole => Some(reference),
+            [reference] if reference.usage == ReferenceUsage::Whole => Some(reference),
             _ => None,
         }
     }
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for ReferenceSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Param(name) => write!(f, "params{}", path::step(name)),
@@ -149,7 +149,7 @@ impl std::fmt::Display for Source {
                 write!(f, "resources{}.outputs{}", path::step(resource), path::step(output))
             }
             Self::Target(field) => write!(f, "target.{field}"),
-            Self::Own(field) => write!(f, "resource.{field}"),
+            Self::OwnResource(field) => write!(f, "resource.{field}"),
             Self::Response => f.write_str("response"),
             Self::Object => f.write_str("object"),
             Self::Objects => f.write_str("objects"),
@@ -161,7 +161,7 @@ impl std::fmt::Display for Source {
 ///
 /// # Errors
 /// Everything that is wrong with it, at most [`MAX_MISTAKES`]; after a syntax error, that one alone.
-pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<Mistake>> {
+pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
     parse_within(text, scope, &WorkBudget::default())
 }
 
@@ -169,8 +169,13 @@ pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<Mistake>> {
 ///
 /// # Errors
 /// As [`parse`]. If the budget does not suffice, that alone, with the code `work-limit`.
-pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Expression, Vec<Mistake>> {
-    let wrong = |code, message: String| vec![Mistake { code, message, help: None, offset: 0, length: 0 }];
+pub fn parse_within(
+    text: &str,
+    scope: Scope,
+    budget: &WorkBudget,
+) -> Result<Expression, Vec<ExpressionIssue>> {
+    let wrong =
+        |code, message: String| vec![ExpressionIssue { code, message, help: None, offset: 0, length: 0 }];
     if text.len() > MAX_LENGTH {
         let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());
         return Err(wrong("expression-limit", message));
@@ -182,7 +187,7 @@ pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Exp
     if !budget.spend(1 + text.len() as u64 / BYTES_PER_STEP) {
         return Err(exhausted());
     }
-    let dashes = Dashes::replaced(text);
+    let dashes = DashedNames::replaced(text);
     let parser = PrattParser::new().enable_optional_syntax(true).max_expression_node_count(4 * MAX_NODES);
     let mut tree = parser.parse(&dashes.text).map_err(|errors| vec![syntax(text, &errors)])?;
     walk::shape(&tree)?;
@@ -191,16 +196,16 @@ pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Exp
     if budget.is_exhausted() { Err(exhausted()) } else { analysed }
 }
 
-fn syntax(text: &str, errors: &cel::ParseErrors) -> Mistake {
+fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let Some(first) = errors.errors.first() else {
         let message = "this is no CEL expression".to_owned();
-        return Mistake { code: "syntax", message, help: None, offset: 0, length: 0 };
+        return ExpressionIssue { code: "syntax", message, help: None, offset: 0, length: 0 };
     };
     let message = first.msg.lines().next().unwrap_or_default();
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
     let message = message.replace("'<EOF>'", "<EOF>").replace("mismatched input <EOF>", "it ends too early,");
     let message = message.replace("<EOF>", "the end").replace("mismatched input", "unexpected");
-    Mistake {
+    ExpressionIssue {
         code: "syntax",
         message: format!("this is no CEL expression: {message}"),
         help: None,

@@ -2,7 +2,7 @@
 
 /// What a name at the beginning of a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Root {
+pub enum RootVariable {
     Params,
     Units,
     Resources,
@@ -15,7 +15,7 @@ pub enum Root {
     Objects,
 }
 
-impl Root {
+impl RootVariable {
     pub const ALL: [Self; 8] = [
         Self::Params,
         Self::Units,
@@ -64,14 +64,16 @@ pub enum Scope {
 
 impl Scope {
     /// What can be named here.
-    pub fn roots(self) -> &'static [Root] {
+    pub fn roots(self) -> &'static [RootVariable] {
         match self {
-            Self::Plugin => &[Root::Params, Root::Units, Root::Target, Root::Resource],
-            Self::Sandbox => &[Root::Resources, Root::Target],
-            Self::Response => &[Root::Response],
-            Self::Object => &[Root::Object],
-            Self::Objects => &[Root::Object, Root::Objects],
-            Self::Plan => &Root::ALL,
+            Self::Plugin => {
+                &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource]
+            }
+            Self::Sandbox => &[RootVariable::Resources, RootVariable::Target],
+            Self::Response => &[RootVariable::Response],
+            Self::Object => &[RootVariable::Object],
+            Self::Objects => &[RootVariable::Object, RootVariable::Objects],
+            Self::Plan => &RootVariable::ALL,
         }
     }
 }

@@ -3,20 +3,20 @@
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
 /// A name and the steps from it, outermost last.
-pub(crate) struct Path<'a> {
+pub(crate) struct SelectionPath<'a> {
     pub(crate) root: &'a str,
     pub(crate) root_id: u64,
-    pub(crate) steps: Vec<Step<'a>>,
+    pub(crate) steps: Vec<PathStep<'a>>,
 }
 
 /// One step of a path.
-pub(crate) struct Step<'a> {
-    pub(crate) key: Key<'a>,
-    pub(crate) access: Access,
+pub(crate) struct PathStep<'a> {
+    pub(crate) key: PathKey<'a>,
+    pub(crate) access: StepAccess,
 }
 
 /// What a step selects.
-pub(crate) enum Key<'a> {
+pub(crate) enum PathKey<'a> {
     /// `.name` or `["name"]`.
     Name(&'a str),
     Dynamic(&'a IdedExpr),
@@ -24,7 +24,7 @@ pub(crate) enum Key<'a> {
 
 /// How a step selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum StepAccess {
     Required,
     /// `.?` or `[?…]`.
     Optional,
@@ -32,7 +32,7 @@ pub(crate) enum Access {
     Presence,
 }
 
-impl<'a> Path<'a> {
+impl<'a> SelectionPath<'a> {
     /// The path that an expression is, if it is one.
     pub(crate) fn of(expr: &'a IdedExpr) -> Option<Self> {
         let mut steps = Vec::new();
@@ -45,21 +45,21 @@ impl<'a> Path<'a> {
                     return Some(Self { root, root_id: at.id, steps });
                 }
                 Expr::Select(select) => {
-                    let access = if select.test { Access::Presence } else { Access::Required };
-                    steps.push(Step { key: Key::Name(&select.field), access });
+                    let access = if select.test { StepAccess::Presence } else { StepAccess::Required };
+                    steps.push(PathStep { key: PathKey::Name(&select.field), access });
                     &select.operand
                 }
                 Expr::Call(call) if call.target.is_none() && call.args.len() == 2 => {
                     let access = match call.func_name.as_str() {
-                        operators::INDEX => Access::Required,
-                        operators::OPT_INDEX | operators::OPT_SELECT => Access::Optional,
+                        operators::INDEX => StepAccess::Required,
+                        operators::OPT_INDEX | operators::OPT_SELECT => StepAccess::Optional,
                         _ => return None,
                     };
                     let key = match &call.args[1].expr {
-                        Expr::Literal(LiteralValue::String(name)) => Key::Name(name.inner()),
-                        _ => Key::Dynamic(&call.args[1]),
+                        Expr::Literal(LiteralValue::String(name)) => PathKey::Name(name.inner()),
+                        _ => PathKey::Dynamic(&call.args[1]),
                     };
-                    steps.push(Step { key, access });
+                    steps.push(PathStep { key, access });
                     &call.args[0]
                 }
                 _ => return None,
@@ -70,14 +70,14 @@ impl<'a> Path<'a> {
     /// The name of a step, unless it is dynamic or not there.
     pub(crate) fn name(&self, step: usize) -> Option<&'a str> {
         match self.steps.get(step)?.key {
-            Key::Name(name) => Some(name),
-            Key::Dynamic(_) => None,
+            PathKey::Name(name) => Some(name),
+            PathKey::Dynamic(_) => None,
         }
     }
 
     /// Whether one of the first `count` steps may find nothing.
     pub(crate) fn optional(&self, count: usize) -> bool {
-        self.steps.iter().take(count).any(|step| step.access != Access::Required)
+        self.steps.iter().take(count).any(|step| step.access != StepAccess::Required)
     }
 }
 

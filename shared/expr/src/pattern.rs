@@ -58,7 +58,7 @@ impl TextPattern {
         }
         let mut parser = ast::parse::ParserBuilder::new().nest_limit(MAX_PATTERN_DEPTH).build();
         let tree = parser.parse(text).map_err(|error| syntax_error(&error))?;
-        if !allow(price(&tree)) {
+        if !allow(pattern_cost(&tree)) {
             return Err(PatternError::NoBudget);
         }
         let config = Config::new().nfa_size_limit(Some(MAX_PATTERN)).which_captures(WhichCaptures::None);
@@ -112,19 +112,19 @@ fn syntax_error(error: &dyn std::error::Error) -> PatternError {
 
 /// The steps that translating a pattern takes at most. A class is copied range by range; in a pattern that ignores case,
 /// the other cases of every code point of a class are looked up.
-fn price(tree: &Ast) -> u64 {
-    let Ok(price) = ast::visit(tree, Price::default());
+fn pattern_cost(tree: &Ast) -> u64 {
+    let Ok(price) = ast::visit(tree, PatternCost::default());
     price.plain.saturating_add(if price.ignores_case { price.folded / FOLDED_PER_STEP } else { 0 })
 }
 
 #[derive(Default)]
-struct Price {
+struct PatternCost {
     plain: u64,
     folded: u64,
     ignores_case: bool,
 }
 
-impl Price {
+impl PatternCost {
     fn class(&mut self, steps: u64, code_points: u64) {
         self.plain = self.plain.saturating_add(steps);
         self.folded = self.folded.saturating_add(code_points);
@@ -135,7 +135,7 @@ impl Price {
     }
 }
 
-impl Visitor for Price {
+impl Visitor for PatternCost {
     type Output = Self;
     type Err = std::convert::Infallible;
 

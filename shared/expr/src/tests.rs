@@ -197,9 +197,9 @@ fn matching_costs_in_proportion_to_the_text() {
         let text = convert::from_json(&serde_json::Value::from("ab ".repeat(bytes / 3)));
         evaluate(&expression, [("response", text)].into())
     };
-    assert_eq!(over(300), Ok(convert::Made::Json(false.into())));
-    assert_eq!(over(1 << 20), Ok(convert::Made::Json(false.into())));
-    let Err(Failure::TooCostly(cost)) = over(10 << 20) else { panic!("10 MiB are not too much") };
+    assert_eq!(over(300), Ok(convert::CelOutput::Json(false.into())));
+    assert_eq!(over(1 << 20), Ok(convert::CelOutput::Json(false.into())));
+    let Err(EvaluationError::TooCostly(cost)) = over(10 << 20) else { panic!("10 MiB are not too much") };
     assert!((MAX_COST..MAX_COST * 20).contains(&cost), "{cost}");
     for (text, expected) in [
         ("response.matches('^a+b?$')", true),
@@ -208,7 +208,7 @@ fn matching_costs_in_proportion_to_the_text() {
     ] {
         let expression = parse(text, Scope::Response).unwrap();
         let variables = [("response", convert::from_json(&"aaa".into()))].into();
-        assert_eq!(evaluate(&expression, variables), Ok(convert::Made::Json(expected.into())), "{text}");
+        assert_eq!(evaluate(&expression, variables), Ok(convert::CelOutput::Json(expected.into())), "{text}");
     }
 }
 
@@ -220,5 +220,5 @@ fn expressions_that_share_a_budget_end_with_it() {
     assert_eq!(wrong.iter().map(|mistake| mistake.code).collect::<Vec<_>>(), ["work-limit"]);
     assert_eq!(parse_within("1", Scope::Plugin, &budget).unwrap_err(), wrong);
     let wrong = parse(&format!("[{}]", "f(),".repeat(200)), Scope::Plugin).unwrap_err();
-    assert_eq!(wrong.len(), MAX_MISTAKES);
+    assert_eq!(wrong.len(), MAX_ISSUES);
 }

@@ -2,26 +2,26 @@
 
 /// A name in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name<'a> {
+pub(crate) struct NameToken<'a> {
     pub(crate) text: &'a str,
     pub(crate) offset: usize,
     /// Whether it begins a path or follows a dot.
-    pub(crate) position: Position,
+    pub(crate) position: NamePosition,
 }
 
 /// Where a name stands in its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
+pub(crate) enum NamePosition {
     First,
     AfterDot,
 }
 
 /// All names outside of strings and comments, in the order of the text.
-pub(crate) fn names(text: &str) -> Vec<Name<'_>> {
+pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
     let bytes = text.as_bytes();
     let mut names = Vec::new();
     let mut at = 0;
-    let mut position = Position::First;
+    let mut position = NamePosition::First;
     while let Some(&byte) = bytes.get(at) {
         let start = at;
         if byte.is_ascii_alphabetic() || byte == b'_' {
@@ -33,24 +33,24 @@ pub(crate) fn names(text: &str) -> Vec<Name<'_>> {
             if raw && matches!(bytes.get(at), Some(b'"' | b'\'')) {
                 at = skip_string(bytes, at, &text[start..at]);
             } else {
-                names.push(Name { text: &text[start..at], offset: start, position });
+                names.push(NameToken { text: &text[start..at], offset: start, position });
             }
-            position = Position::First;
+            position = NamePosition::First;
         } else if byte.is_ascii_digit() {
             at += word(&bytes[at..]);
-            position = Position::First;
+            position = NamePosition::First;
         } else if byte == b'"' || byte == b'\'' {
             at = skip_string(bytes, at, "");
-            position = Position::First;
+            position = NamePosition::First;
         } else if bytes[at..].starts_with(b"//") {
             at += text[at..].find('\n').unwrap_or(text.len() - at);
         } else {
             match byte {
-                b'.' => position = Position::AfterDot,
+                b'.' => position = NamePosition::AfterDot,
                 // `.?name` is a name after a dot, and blanks change nothing.
-                b'?' if position == Position::AfterDot => {}
+                b'?' if position == NamePosition::AfterDot => {}
                 _ if byte.is_ascii_whitespace() => {}
-                _ => position = Position::First,
+                _ => position = NamePosition::First,
             }
             at += 1;
         }
@@ -110,7 +110,7 @@ mod tests {
     fn names_outside_of_strings() {
         let text = "a.?b + r'x\\' + size(\"c\\\"d\") // e\n + f . g[1e5] + bytes(b'''h'i''')";
         let found: Vec<(&str, usize, bool)> =
-            names(text).into_iter().map(|n| (n.text, n.offset, n.position == Position::First)).collect();
+            names(text).into_iter().map(|n| (n.text, n.offset, n.position == NamePosition::First)).collect();
         assert_eq!(
             found,
             [

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::names::{FUNCTIONS, RESOURCE_FIELDS, RESPONSE_FIELDS, Root, Scope, TARGET_FIELDS, TYPES};
-use crate::path::{Access, Key, Path, step};
+use crate::names::{FUNCTIONS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, Scope, TARGET_FIELDS, TYPES};
+use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
-use crate::tokens::{self, Name, Position};
+use crate::tokens::{self, NamePosition, NameToken};
 use crate::{
-    Expression, MAX_DEPTH, MAX_MISTAKES, MAX_NESTED_LOOPS, MAX_NODES, Mistake, PatternError, Reference,
-    Source, TextPattern, Usage, WorkBudget,
+    Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, PatternError,
+    ReferenceSource, ReferenceUsage, TextPattern, ValueReference, WorkBudget,
 };
 
 /// The name of `matches` with a pattern that was compiled. No text can call it.
@@ -23,8 +23,8 @@ pub(super) fn analyse(
     mut tree: IdedExpr,
     scope: Scope,
     budget: &WorkBudget,
-) -> Result<Expression, Vec<Mistake>> {
-    let mut walk = Walk {
+) -> Result<Expression, Vec<ExpressionIssue>> {
+    let mut walk = ExpressionWalker {
         text,
         scope,
         budget,
@@ -36,7 +36,7 @@ pub(super) fn analyse(
         found: Vec::new(),
         mistakes: Vec::new(),
     };
-    walk.expr(&tree, Usage::Whole);
+    walk.expr(&tree, ReferenceUsage::Whole);
     let patterns = Arc::new(std::mem::take(&mut walk.patterns));
     let (references, mistakes) = walk.placed();
     if !mistakes.is_empty() {
@@ -82,7 +82,7 @@ pub(super) fn each_mut(expr: &mut IdedExpr, change: &mut impl FnMut(&mut Expr)) 
 }
 
 /// Refuses trees that are too large to walk by recursion. Walks without recursion itself.
-pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
+pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
     let mut open = vec![(tree, 1)];
     let mut nodes = 0;
     while let Some((expr, depth)) = open.pop() {
@@ -96,12 +96,18 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<Mistake>> {
         };
         if let Some(message) = limit {
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
-            return Err(vec![Mistake { code: "expression-limit", message, help, offset: 0, length: 0 }]);
+            return Err(vec![ExpressionIssue {
+                code: "expression-limit",
+                message,
+                help,
+                offset: 0,
+                length: 0,
+            }]);
         }
         if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
             let message = "messages such as `Name{…}` are not supported".to_owned();
             let help = Some("a map is written `{\"key\": value}`".to_owned());
-            return Err(vec![Mistake { code: "syntax", message, help, offset: 0, length: 0 }]);
+            return Err(vec![ExpressionIssue { code: "syntax", message, help, offset: 0, length: 0 }]);
         }
         open.extend(children(expr).into_iter().map(|child| (child, depth + 1)));
     }
@@ -145,30 +151,30 @@ pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
     false
 }
 
-struct Walk<'t> {
+struct ExpressionWalker<'t> {
     text: &'t str,
     scope: Scope,
     budget: &'t WorkBudget,
     /// The patterns of `matches`, by their text.
     patterns: BTreeMap<String, TextPattern>,
-    names: Vec<Name<'t>>,
+    names: Vec<NameToken<'t>>,
     bound: Vec<String>,
     loops: usize,
     /// The node and the name of each path's beginning.
     roots: Vec<(u64, String)>,
     /// References with the node of their beginning.
-    found: Vec<(u64, Reference)>,
+    found: Vec<(u64, ValueReference)>,
     /// Mistakes with the node of the path that they concern, or with their offset.
-    mistakes: Vec<(Option<u64>, Mistake)>,
+    mistakes: Vec<(Option<u64>, ExpressionIssue)>,
 }
 
-impl Walk<'_> {
-    fn expr(&mut self, expr: &IdedExpr, usage: Usage) {
-        if let Some(path) = Path::of(expr) {
+impl ExpressionWalker<'_> {
+    fn expr(&mut self, expr: &IdedExpr, usage: ReferenceUsage) {
+        if let Some(path) = SelectionPath::of(expr) {
             self.roots.push((path.root_id, path.root.to_owned()));
             for step in &path.steps {
-                if let Key::Dynamic(key) = step.key {
-                    self.expr(key, Usage::Part);
+                if let PathKey::Dynamic(key) = step.key {
+                    self.expr(key, ReferenceUsage::Part);
                 }
             }
             if !path.root.starts_with('@') && !self.bound.iter().any(|name| name == path.root) {
@@ -179,16 +185,18 @@ impl Walk<'_> {
         match &expr.expr {
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
-            Expr::List(list) => list.elements.iter().for_each(|element| self.expr(element, Usage::Part)),
+            Expr::List(list) => {
+                list.elements.iter().for_each(|element| self.expr(element, ReferenceUsage::Part))
+            }
             Expr::Map(map) => {
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.expr(&entry.key, Usage::Part);
-                        self.expr(&entry.value, Usage::Part);
+                        self.expr(&entry.key, ReferenceUsage::Part);
+                        self.expr(&entry.value, ReferenceUsage::Part);
                     }
                 }
             }
-            Expr::Select(select) => self.expr(&select.operand, Usage::Part),
+            Expr::Select(select) => self.expr(&select.operand, ReferenceUsage::Part),
             Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
         }
     }
@@ -203,7 +211,7 @@ impl Walk<'_> {
                 _ => None,
             });
             if namespace.is_some_and(|name| FUNCTIONS.contains(&name.as_str())) {
-                call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
+                call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
                 return;
             }
             if !FUNCTIONS.contains(&call.func_name.as_str()) {
@@ -216,9 +224,9 @@ impl Walk<'_> {
             }
         }
         if let Some(target) = &call.target {
-            self.expr(target, Usage::Part);
+            self.expr(target, ReferenceUsage::Part);
         }
-        call.args.iter().for_each(|arg| self.expr(arg, Usage::Part));
+        call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
     }
 
     /// Compiles the pattern of `matches`: it has to be a literal, so that its work is known before anything runs.
@@ -241,35 +249,35 @@ impl Walk<'_> {
         };
         let help = Some(format!("{PATTERN_HELP}; it is a literal, such as `\"^[a-z]+$\"`"));
         let offset = self.offset_of("matches");
-        self.mistake(None, Mistake { code: "pattern", message, help, offset, length: 0 });
+        self.mistake(None, ExpressionIssue { code: "pattern", message, help, offset, length: 0 });
     }
 
     /// Notes a mistake. An expression with more than [`MAX_MISTAKES`] is wrong, whatever the others are.
-    fn mistake(&mut self, root: Option<u64>, mistake: Mistake) {
-        if self.mistakes.len() < MAX_MISTAKES {
+    fn mistake(&mut self, root: Option<u64>, mistake: ExpressionIssue) {
+        if self.mistakes.len() < MAX_ISSUES {
             self.mistakes.push((root, mistake));
         }
     }
 
     /// The nearest name, unless the document has too many errors for suggestions.
     fn near<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        if self.mistakes.len() < MAX_MISTAKES { self.budget.nearest(name, candidates) } else { None }
+        if self.mistakes.len() < MAX_ISSUES { self.budget.nearest(name, candidates) } else { None }
     }
 
     fn secret_ref(&mut self, call: &CallExpr) {
         match (call.target.as_deref(), call.args.as_slice()) {
-            (None, [arg]) if Path::of(arg).is_some() => self.expr(arg, Usage::SecretRef),
+            (None, [arg]) if SelectionPath::of(arg).is_some() => self.expr(arg, ReferenceUsage::SecretRef),
             _ => {
                 let offset = self.offset_of("secretRef");
                 let message = "`secretRef` takes one output or param".to_owned();
                 let help = Some("such as `secretRef(units.database.outputs.dsn)`".to_owned());
-                self.mistake(None, Mistake { code: "sensitive", message, help, offset, length: 0 });
+                self.mistake(None, ExpressionIssue { code: "sensitive", message, help, offset, length: 0 });
             }
         }
     }
 
     fn comprehension(&mut self, comprehension: &ComprehensionExpr) {
-        self.expr(&comprehension.iter_range, Usage::Part);
+        self.expr(&comprehension.iter_range, ReferenceUsage::Part);
         let outer = self.bound.len();
         self.bound.push(comprehension.iter_var.clone());
         self.bound.extend(comprehension.iter_var2.clone());
@@ -278,7 +286,10 @@ impl Walk<'_> {
             let message =
                 format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
-            self.mistake(None, Mistake { code: "expression-limit", message, help, offset: 0, length: 0 });
+            self.mistake(
+                None,
+                ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 },
+            );
         }
         let parts = [
             &comprehension.accu_init,
@@ -286,60 +297,66 @@ impl Walk<'_> {
             &comprehension.loop_step,
             &comprehension.result,
         ];
-        parts.into_iter().for_each(|part| self.expr(part, Usage::Part));
+        parts.into_iter().for_each(|part| self.expr(part, ReferenceUsage::Part));
         self.loops -= 1;
         self.bound.truncate(outer);
     }
 
-    fn path(&mut self, path: &Path<'_>, usage: Usage) {
-        let Some(root) = Root::named(path.root).filter(|root| self.scope.roots().contains(root)) else {
+    fn path(&mut self, path: &SelectionPath<'_>, usage: ReferenceUsage) {
+        let Some(root) = RootVariable::named(path.root).filter(|root| self.scope.roots().contains(root))
+        else {
             if !(TYPES.contains(&path.root) && path.steps.is_empty()) {
                 self.unknown_root(path);
             }
             return;
         };
         let steps = match root {
-            Root::Params | Root::Target | Root::Resource => 1,
-            Root::Units | Root::Resources => 3,
-            Root::Response | Root::Object | Root::Objects => 0,
+            RootVariable::Params | RootVariable::Target | RootVariable::Resource => 1,
+            RootVariable::Units | RootVariable::Resources => 3,
+            RootVariable::Response | RootVariable::Object | RootVariable::Objects => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
-        let presence = last.is_some_and(|step| step.access == Access::Presence);
+        let presence = last.is_some_and(|step| step.access == StepAccess::Presence);
         let usage = match usage {
-            _ if presence && path.steps.len() <= steps => Usage::Presence,
+            _ if presence && path.steps.len() <= steps => ReferenceUsage::Presence,
             usage if path.steps.len() <= steps || steps == 0 => usage,
-            _ => Usage::Part,
+            _ => ReferenceUsage::Part,
         };
         let optional = path.optional(steps.max(1));
-        let reference = Reference { source, optional, usage, offset: 0, length: 0 };
+        let reference = ValueReference { source, optional, usage, offset: 0, length: 0 };
         self.found.push((path.root_id, reference));
     }
 
     /// What a path reads; reports what is wrong with it.
-    fn source(&mut self, root: Root, path: &Path<'_>) -> Option<Source> {
+    fn source(&mut self, root: RootVariable, path: &SelectionPath<'_>) -> Option<ReferenceSource> {
         let at = path.root_id;
         let name = root.as_str();
         match root {
-            Root::Object => Some(Source::Object),
-            Root::Objects => Some(Source::Objects),
-            Root::Response => {
+            RootVariable::Object => Some(ReferenceSource::Object),
+            RootVariable::Objects => Some(ReferenceSource::Objects),
+            RootVariable::Response => {
                 let field = path.name(0)?;
                 if !RESPONSE_FIELDS.contains(&field) {
                     self.unknown_field(at, name, field, &RESPONSE_FIELDS);
                 }
-                Some(Source::Response)
+                Some(ReferenceSource::Response)
             }
-            Root::Target => {
-                Some(Source::Target(self.field(path, (at, name), "target.name", &TARGET_FIELDS)?))
+            RootVariable::Target => {
+                Some(ReferenceSource::Target(self.field(path, (at, name), "target.name", &TARGET_FIELDS)?))
             }
-            Root::Resource => {
-                Some(Source::Own(self.field(path, (at, name), "resource.name", &RESOURCE_FIELDS)?))
+            RootVariable::Resource => Some(ReferenceSource::OwnResource(self.field(
+                path,
+                (at, name),
+                "resource.name",
+                &RESOURCE_FIELDS,
+            )?)),
+            RootVariable::Params => {
+                Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned()))
             }
-            Root::Params => Some(Source::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
-            Root::Units | Root::Resources => {
+            RootVariable::Units | RootVariable::Resources => {
                 let (singular, shape) = match root {
-                    Root::Units => ("unit", "units.UNIT.outputs.OUTPUT"),
+                    RootVariable::Units => ("unit", "units.UNIT.outputs.OUTPUT"),
                     _ => ("resource", "resources.RESOURCE.outputs.OUTPUT"),
                 };
                 let first = self.constant(path, 0, shape)?.to_owned();
@@ -355,15 +372,15 @@ impl Walk<'_> {
                 }
                 let output = self.constant(path, 2, shape)?.to_owned();
                 Some(match root {
-                    Root::Units => Source::Output { unit: first, output },
-                    _ => Source::Resource { resource: first, output },
+                    RootVariable::Units => ReferenceSource::Output { unit: first, output },
+                    _ => ReferenceSource::Resource { resource: first, output },
                 })
             }
         }
     }
 
     /// The name of a step that has to be constant.
-    fn constant<'a>(&mut self, path: &Path<'a>, step: usize, shape: &str) -> Option<&'a str> {
+    fn constant<'a>(&mut self, path: &SelectionPath<'a>, step: usize, shape: &str) -> Option<&'a str> {
         let name = path.name(step);
         if name.is_none() {
             let part = path.root;
@@ -382,7 +399,7 @@ impl Walk<'_> {
     /// Returns the field of a root that has these `fields`, or reports that it has no such field.
     fn field(
         &mut self,
-        path: &Path<'_>,
+        path: &SelectionPath<'_>,
         (at, root): (u64, &str),
         shape: &str,
         fields: &[&str],
@@ -395,12 +412,12 @@ impl Walk<'_> {
         Some(field.to_owned())
     }
 
-    fn unknown_root(&mut self, path: &Path<'_>) {
+    fn unknown_root(&mut self, path: &SelectionPath<'_>) {
         let allowed: Vec<&str> = self.scope.roots().iter().map(|root| root.as_str()).collect();
         let here = allowed.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let name = path.root;
-        let (message, help) = match Root::named(name) {
-            Some(Root::Resources) => (
+        let (message, help) = match RootVariable::named(name) {
+            Some(RootVariable::Resources) => (
                 "a plugin cannot name other resources".to_owned(),
                 "declare a param; the sandbox wires the other resource's output into it".to_owned(),
             ),
@@ -435,7 +452,7 @@ impl Walk<'_> {
             false => format!("there is no function `{name}`"),
         };
         let offset = self.offset_of(name);
-        self.mistake(None, Mistake { code: "unknown-function", message, help, offset, length: 0 });
+        self.mistake(None, ExpressionIssue { code: "unknown-function", message, help, offset, length: 0 });
     }
 
     /// Whether this subtraction is a name with a dash in it; reports it if so.
@@ -446,17 +463,19 @@ impl Walk<'_> {
         {
             return self.subtraction(inner);
         }
-        let Some(path) = Path::of(left) else { return false };
-        let known = Root::named(path.root).is_some() && !self.bound.iter().any(|name| name == path.root);
-        let Some(Key::Name(last)) = path.steps.last().map(|step| &step.key) else { return false };
+        let Some(path) = SelectionPath::of(left) else { return false };
+        let known =
+            RootVariable::named(path.root).is_some() && !self.bound.iter().any(|name| name == path.root);
+        let Some(PathKey::Name(last)) = path.steps.last().map(|step| &step.key) else { return false };
         let Some(beginning) = leftmost(right) else { return false };
-        let other = Root::named(beginning).is_some() || self.bound.iter().any(|name| name == beginning);
+        let other =
+            RootVariable::named(beginning).is_some() || self.bound.iter().any(|name| name == beginning);
         if !known || other {
             return false;
         }
         let text = self.text;
         let found =
-            self.names.iter().filter(|name| name.text == *last && name.position == Position::AfterDot);
+            self.names.iter().filter(|name| name.text == *last && name.position == NamePosition::AfterDot);
         let found: Vec<(usize, &str)> =
             found.filter_map(|name| Some((name.offset, tokens::dashed(text, name.offset)?))).collect();
         let Some(&(offset, dashed)) = found.first() else { return false };
@@ -464,7 +483,7 @@ impl Walk<'_> {
             Some(before) => before,
             None => path.root,
         };
-        let mistake = Mistake {
+        let mistake = ExpressionIssue {
             code: "dash",
             message: format!("CEL reads `{before}.{dashed}` as a subtraction"),
             help: Some(format!("write `{before}[\"{dashed}\"]`")),
@@ -476,7 +495,7 @@ impl Walk<'_> {
     }
 
     fn report(&mut self, root: u64, code: &'static str, message: String, help: Option<String>) {
-        self.mistake(Some(root), Mistake { code, message, help, offset: 0, length: 0 });
+        self.mistake(Some(root), ExpressionIssue { code, message, help, offset: 0, length: 0 });
     }
 
     fn offset_of(&self, name: &str) -> usize {
@@ -485,26 +504,27 @@ impl Walk<'_> {
 
     /// References and mistakes with their offsets. Nodes are numbered in the order of the text, so the n-th path that
     /// begins with a name is the n-th time that this name begins a path.
-    fn placed(mut self) -> (Vec<Reference>, Vec<Mistake>) {
+    fn placed(mut self) -> (Vec<ValueReference>, Vec<ExpressionIssue>) {
         self.roots.sort();
         let mut seen: HashMap<&str, usize> = HashMap::new();
         let mut offsets: HashMap<u64, usize> = HashMap::new();
         for (id, root) in &self.roots {
             let nth = seen.entry(root).or_default();
-            let mut places = self.names.iter().filter(|n| n.text == root && n.position == Position::First);
+            let mut places =
+                self.names.iter().filter(|n| n.text == root && n.position == NamePosition::First);
             if let Some(name) = places.nth(*nth) {
                 offsets.insert(*id, name.offset);
             }
             *nth += 1;
         }
         let offset = |id: u64| offsets.get(&id).copied().unwrap_or(0);
-        let guarded: Vec<Source> = self
+        let guarded: Vec<ReferenceSource> = self
             .found
             .iter()
-            .filter(|(_, reference)| reference.usage == Usage::Presence)
+            .filter(|(_, reference)| reference.usage == ReferenceUsage::Presence)
             .map(|(_, reference)| reference.source.clone())
             .collect();
-        let mut references: Vec<Reference> = Vec::with_capacity(self.found.len());
+        let mut references: Vec<ValueReference> = Vec::with_capacity(self.found.len());
         for (id, mut reference) in self.found {
             reference.offset = offset(id);
             reference.length = path_length(self.text, reference.offset);
@@ -512,7 +532,7 @@ impl Walk<'_> {
             references.push(reference);
         }
         references.sort_by_key(|reference| reference.offset);
-        let mut mistakes: Vec<Mistake> = Vec::with_capacity(self.mistakes.len());
+        let mut mistakes: Vec<ExpressionIssue> = Vec::with_capacity(self.mistakes.len());
         for (id, mut mistake) in self.mistakes {
             if let Some(id) = id {
                 mistake.offset = offset(id);
@@ -529,7 +549,7 @@ impl Walk<'_> {
 fn leftmost(expr: &IdedExpr) -> Option<&str> {
     let mut at = expr;
     loop {
-        if let Some(path) = Path::of(at) {
+        if let Some(path) = SelectionPath::of(at) {
             return Some(path.root);
         }
         at = match &at.expr {

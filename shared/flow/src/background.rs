@@ -12,7 +12,7 @@ use axum::Extension;
 use axum::extract::Request;
 use axum::http::Method;
 use axum::response::Response;
-use ebb_engine::{Event, accept};
+use ebb_engine::{RunEvent, accept};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
@@ -23,13 +23,13 @@ use crate::follow_up::FollowUp;
 
 /// How long an answer waits for the work that follows from its request. Most receivers answer sooner, and then the answer
 /// costs no write.
-const ANSWER_WAITS: Duration = Duration::from_millis(500);
+const MAX_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 
 /// The tasks of accepted requests.
 #[derive(Debug, Default)]
-pub struct Background(Mutex<JoinSet<()>>);
+pub struct BackgroundTasks(Mutex<JoinSet<()>>);
 
-impl Background {
+impl BackgroundTasks {
     fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
         // The set is whole after every operation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -82,7 +82,7 @@ impl RemainingWork {
 ///
 /// # Errors
 /// The store's, if the work ends within that time.
-pub(crate) async fn follow(
+pub(crate) async fn run_follow_up(
     env: &Arc<Env>,
     follow_up: FollowUp,
 ) -> Result<Option<Extension<RemainingWork>>, FlowError> {
@@ -92,8 +92,8 @@ pub(crate) async fn follow(
         let Some(run) = run else { return Ok(()) };
         // A sender that was answered does not repeat its request. If this process dies, the schedule finds the run.
         // Refused where the run is due sooner.
-        let due = own.now().plus(own.settings.sending());
-        own.store.patch_run(&run, &accept(Event::Hastened { due })).await?;
+        let due = own.now().plus(own.settings.response_window());
+        own.store.patch_run(&run, &accept(RunEvent::WakeupAdvanced { due })).await?;
         Ok(())
     };
     let rest = wait(async move { follow_up.finish(&work_env).await }, hasten).await?;
@@ -113,7 +113,7 @@ async fn wait<'a>(
     hasten: impl Future<Output = Result<(), FlowError>>,
 ) -> Result<Option<BoxFuture<'a, Result<(), FlowError>>>, FlowError> {
     let mut work = work.boxed();
-    if let Ok(done) = tokio::time::timeout(ANSWER_WAITS, &mut work).await {
+    if let Ok(done) = tokio::time::timeout(MAX_RESPONSE_DELAY, &mut work).await {
         return done.map(|()| None);
     }
     if let Err(error) = hasten.await {

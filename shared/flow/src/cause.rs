@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::retry::used;
-use ebb_engine::{Attempt, Status, Unit, View};
-use ebb_wire::callback::Reason;
+use ebb_engine::retry::attempts_used;
+use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
+use ebb_wire::callback::FailureReason;
 use ebb_wire::evidence::Evidence;
-use ebb_wire::record::Verdict;
+use ebb_wire::record::AttemptOutcome;
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -18,7 +18,7 @@ use crate::run::{self, Run};
 pub struct FirstCause {
     pub unit: Unit,
     pub attempt: Attempt,
-    pub reason: Reason,
+    pub reason: FailureReason,
     /// The evidence of its request, if it is a webhook's.
     pub evidence: Option<Box<Evidence>>,
 }
@@ -28,7 +28,7 @@ pub struct FirstCause {
 /// # Errors
 /// The store's.
 pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError> {
-    Ok(failed(env, run, &run.look(env).await?).await?.into_iter().next())
+    Ok(failed(env, run, &run.read_view(env).await?).await?.into_iter().next())
 }
 
 /// The failures of `run` that matter now, the first one first: units that failed for good; without any, the last failed
@@ -37,20 +37,20 @@ pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError
 /// # Errors
 /// The store's.
 pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError> {
-    let view = run.look(env).await?;
+    let view = run.read_view(env).await?;
     let failed = failed(env, run, &view).await?;
     if !failed.is_empty() {
         return Ok(failed);
     }
     let retried = in_flight(run.graph(), &view).into_iter().filter_map(|(unit, attempt)| {
         let tries = run.unit(unit)?.retry.attempts;
-        (used(attempt, tries) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
+        (attempts_used(attempt, tries) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
     });
     of(env, run, &retried.collect()).await
 }
 
-async fn failed(env: &Env, run: &Run, view: &View) -> Result<Vec<FirstCause>, FlowError> {
-    let failed = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed);
+async fn failed(env: &Env, run: &Run, view: &RunView) -> Result<Vec<FirstCause>, FlowError> {
+    let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
     let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, run::attempt(view, unit))).collect();
     of(env, run, &last).await
 }
@@ -64,7 +64,7 @@ async fn of(env: &Env, run: &Run, tries: &BTreeMap<Unit, Attempt>) -> Result<Vec
     let mut found = Vec::new();
     for (unit, attempt, record) in env.store.read_records(&run.id, &units).await? {
         let Some(result) = record.result else { continue };
-        let counts = result.verdict == Verdict::Failed && tries.get(&unit) == Some(&attempt);
+        let counts = result.verdict == AttemptOutcome::Failed && tries.get(&unit) == Some(&attempt);
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
         found.push((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_spec::model::Sandbox;
+use ebb_spec::model::SandboxDoc;
 use ebb_spec::plan::{Plan, Template};
 use ebb_wire::api::DocumentChange;
 use ebb_wire::limits;
@@ -28,16 +28,16 @@ pub enum PinnedVersions<'a> {
 
 impl PinnedVersions<'_> {
     /// Writes them into a document.
-    pub fn apply(self, sandbox: &mut Sandbox) {
+    pub fn apply(self, sandbox: &mut SandboxDoc) {
         for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
-            let held = self.held(&resource.name.value, &resource.plugin.value);
+            let held = self.pinned_versions(&resource.name.value, &resource.plugin.value);
             resource.version = held.into_iter().next();
         }
     }
 
     /// Returns the versions of `plugin` that `resource` of the living target has, or may have. It keeps them if they are
     /// withdrawn.
-    pub fn held(self, resource: &str, plugin: &str) -> Vec<semver::Version> {
+    pub fn pinned_versions(self, resource: &str, plugin: &str) -> Vec<semver::Version> {
         let held: Vec<&String> = match self {
             Self::Latest => Vec::new(),
             Self::OfPlan(plan) => plan.resources.get(resource).map(|held| &held.plugin).into_iter().collect(),
@@ -153,8 +153,8 @@ fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_spec::compile::{self, Bound};
-    use ebb_spec::load::{self, Document, NoFiles, Vars};
+    use ebb_spec::compile::{self, BoundPlugin};
+    use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
 
     use super::*;
 
@@ -171,16 +171,16 @@ preStart:
   make: {pod: {script: "#!/bin/sh\n"}, inputs: {size: "${params.size}"}}
 "##;
 
-    fn sandbox(rest: &str) -> Sandbox {
+    fn sandbox(rest: &str) -> SandboxDoc {
         let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
-        match load::document("document", &text, &NoFiles, &Vars::none()) {
+        match load::document("document", &text, &NoFiles, &DocumentVars::none()) {
             Ok(Document::Sandbox(sandbox)) => sandbox,
             other => panic!("{other:?}"),
         }
     }
 
-    fn plan_of(sandbox: &Sandbox) -> Plan {
-        let plugins = load::plugins("db", PLUGIN, &NoFiles, &Vars::none()).unwrap();
+    fn plan_of(sandbox: &SandboxDoc) -> Plan {
+        let plugins = load::plugins("db", PLUGIN, &NoFiles, &DocumentVars::none()).unwrap();
         let latest = semver::Version::new(1, 1, 0);
         let versions: Vec<_> = sandbox
             .resources
@@ -190,7 +190,7 @@ preStart:
         let bound =
             sandbox.resources.iter().zip(&versions).filter(|(resource, _)| resource.plugin.value == "db");
         let bound = bound.map(|(resource, version)| {
-            (resource.name.value.clone(), Bound { plugin: &plugins[0], version, digest: "sha256:d" })
+            (resource.name.value.clone(), BoundPlugin { plugin: &plugins[0], version, digest: "sha256:d" })
         });
         compile::plan(sandbox, &bound.collect()).unwrap().0
     }

@@ -5,16 +5,16 @@
 //! that it changes without anything in a cluster changing. A relay that nobody reaches finds what it is asked in a mailbox
 //! ([`PostOffice`]); to whoever asks there is no difference.
 
+mod batch_sender;
 mod batches;
-mod clusters;
 mod job;
-mod mail;
-mod office;
+mod poll_endpoint;
+mod pull;
+mod registry;
 mod relay;
 pub mod script;
-mod sender;
 
-pub use clusters::{Cluster, Clusters, ClustersError, Way};
-pub use job::{Pods, User};
-pub use office::{NotServed, PostOffice};
+pub use job::{PodSettings, PodUser};
+pub use poll_endpoint::{PollEndpoint, PollRejection};
+pub use registry::{ClusterConfig, ClusterConfigError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;

@@ -2,42 +2,44 @@
 
 use std::time::Duration;
 
-use ebb_engine::{Attempt, Epoch, Event, Millis, Timestamp, Unit, accept};
-use ebb_outbound::{CallError, Request, Response, retry_after};
-use ebb_spec::plan::{OutputFrom, Pod, UnitPlan, Work};
-use ebb_spec::render::{self, InputValue, Produced, Rendered, RenderedInput, SkipReason};
-use ebb_store::{Note, Patched};
+use ebb_engine::{Attempt, Epoch, Millis, RunEvent, Timestamp, Unit, accept};
+use ebb_outbound::{CallError, HttpRequest, HttpResponse, retry_after};
+use ebb_spec::plan::{Action, OutputFrom, PodAction, UnitPlan};
+use ebb_spec::render::{self, InputValue, ProducerState, RenderedInput, RenderedUnit, SkipReason};
+use ebb_store::{AttemptUpdate, PatchResult};
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::id::{RunId, event_name, unit_key};
-use ebb_wire::relay::{self, Destination, Ensure, Script, ScriptInput, ScriptOutput, WorkName, WorkState};
+use ebb_wire::id::{RunId, hook_name, unit_key};
+use ebb_wire::relay::{
+    self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState,
+};
 use ebb_wire::sign::{self, MessageId};
-use ebb_wire::token::{Claims, TokenKind, stable_key};
+use ebb_wire::token::{TokenClaims, TokenKind, idempotency_key};
 use ebb_wire::unit as headers;
-use ebb_wire::value::Value;
+use ebb_wire::value::UnitValue;
 
-use crate::breaker::{self, Relays};
-use crate::complete;
+use crate::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::breaker::{self, GuardedRelay};
+use crate::callback;
 use crate::describe;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::evidence;
-use crate::inputs::{self, Memory};
+use crate::inputs::{self, InvocationCache};
 use crate::objects;
-use crate::observe;
-use crate::outcome::{Ended, Failure, Success};
-use crate::ports::{Message, Relay as _, RelayError};
+use crate::ports::{QueueMessage, RelayClient as _, RelayError};
 use crate::records;
 use crate::run::Run;
-use crate::sweep::LONGEST_HINT;
-use crate::switch::{self, Rule};
-use crate::undo::{self, Undo};
+use crate::sweep::MAX_MESSAGE_DELAY;
+use crate::switch::{self, ProtocolRule};
+use crate::telemetry;
+use crate::undo::{self, UndoDecision};
 
 /// A callback token stays valid for this long after the unit's own deadline; later results are recorded as late.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
 
 /// One try of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Try {
+pub struct AttemptRef {
     pub unit: Unit,
     pub attempt: Attempt,
     /// The epoch in which it was decided.
@@ -46,20 +48,20 @@ pub struct Try {
 
 /// What became of a send.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sent {
+pub struct DispatchOutcome {
     /// How the try ended; `None`: its result will come later.
-    pub ended: Option<Ended>,
+    pub end: Option<AttemptEnd>,
     /// For an undo: the number of further things that it has to remove.
-    pub more: u32,
+    pub remaining: u32,
     /// When the run has to be looked at; `None`: this send is no reason for it.
-    pub wake: Option<Wake>,
+    pub wakeup: Option<AttemptWakeup>,
     /// True if the receiver will call back, which the caller has to note.
     pub is_accepted: bool,
 }
 
 /// When a run has to be looked at because of one of its tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum AttemptWakeup {
     /// A cluster is asked again: it gave no answer, or the try waits there for its turn.
     Poll(Timestamp),
     /// The record of the try says that something begins then.
@@ -68,27 +70,27 @@ pub enum Wake {
 
 /// On whose behalf a try is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub enum DispatchReason {
     /// A result that has just made it ready.
     Result,
     /// A look that knows its start.
-    Repeat,
+    SweepRepeat,
     /// A look that knows of no start. The try may have been sent before.
-    Look,
+    SweepStart,
 }
 
-impl Sent {
-    pub(crate) fn ended(ended: Ended) -> Self {
-        Self { ended: Some(ended), more: 0, wake: None, is_accepted: false }
+impl DispatchOutcome {
+    pub(crate) fn ended(ended: AttemptEnd) -> Self {
+        Self { end: Some(ended), remaining: 0, wakeup: None, is_accepted: false }
     }
 
     /// Its result comes later.
-    pub(crate) fn later(wake: Option<Wake>) -> Self {
-        Self { ended: None, more: 0, wake, is_accepted: false }
+    pub(crate) fn later(wakeup: Option<AttemptWakeup>) -> Self {
+        Self { end: None, remaining: 0, wakeup, is_accepted: false }
     }
 
     fn failed(code: ReasonCode, message: &str) -> Self {
-        Self::ended(Ended::Failed(Failure::new(code, message)))
+        Self::ended(AttemptEnd::Failed(AttemptFailure::new(code, message)))
     }
 }
 
@@ -99,54 +101,59 @@ impl Sent {
 pub async fn send(
     env: &Env,
     run: &Run,
-    this: Try,
-    memory: &Memory,
-    sender: Sender,
-) -> Result<Sent, FlowError> {
+    this: AttemptRef,
+    memory: &InvocationCache,
+    sender: DispatchReason,
+) -> Result<DispatchOutcome, FlowError> {
     let Some(unit) = run.unit(this.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, this.unit.0)));
     };
-    let mut known = inputs::known(env, run, unit, memory).await?;
+    let mut known = inputs::read_inputs(env, run, unit, memory).await?;
     let mut more = 0;
     let mut possible = Timestamp(0);
     if !unit.undoes.is_empty() {
         match undo::decide(env, run, unit, this, memory).await? {
-            Undo::Nothing(why) => return Ok(Sent::ended(Ended::Skipped(why))),
-            Undo::Later(at) => {
-                put_off(env, run, this, at).await?;
-                return Ok(Sent::later(Some(Wake::Recorded(at))));
+            UndoDecision::Nothing(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
+            UndoDecision::Later(at) => {
+                postpone(env, run, this, at).await?;
+                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            Undo::Something { made, more: further, possible: until } => {
-                known.extend(undo::known(env, unit, made).await?);
+            UndoDecision::Remove { made, remaining: further, may_act_until: until } => {
+                known.extend(undo::undo_inputs(env, unit, made).await?);
                 // A skipped unit has no outputs. The undo removes what the other units made all the same.
-                let skipped = known.values_mut().filter(|produced| **produced == Produced::Skipped);
-                skipped.for_each(|produced| *produced = Produced::Absent);
+                let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
+                skipped.for_each(|produced| *produced = ProducerState::Absent);
                 more = further;
                 possible = until;
             }
         }
     }
-    let at = ebb_spec::plan::UnitAt { moment: run.moment().into(), unit: this.unit.0 };
+    let at = ebb_spec::plan::UnitRef { moment: run.hook().into(), unit: this.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
     // Many requests may be under way at a time, and each may take long.
     drop(known);
     let sent = match rendered {
-        Err(error) => Sent::failed(ReasonCode::Render, &error.to_string()),
-        Ok(Rendered::Skipped(reason)) => Sent::ended(Ended::Skipped(skip_text(&reason))),
-        Ok(Rendered::Webhook(request)) => {
-            let call = Webhook { request, more, possible };
-            post(env, run, this, unit, call, sender).await?
+        Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
+        Ok(RenderedUnit::Skipped(reason)) => DispatchOutcome::ended(AttemptEnd::Skipped(skip_text(&reason))),
+        Ok(RenderedUnit::Webhook(request)) => {
+            let call = WebhookDispatch { request, remaining: more, may_act_until: possible };
+            post_webhook(env, run, this, unit, call, sender).await?
         }
-        Ok(rendered) => match work(run, this, unit, rendered) {
-            Some(work) => start(env, run, this, ensure(env, run, this, unit, work, more), sender).await?,
+        Ok(rendered) => match task_body(run, this, unit, rendered) {
+            Some(work) => {
+                ensure_task(env, run, this, ensure(env, run, this, unit, work, more), sender).await?
+            }
             None => return Err(FlowError::Broken(format!("{} is rendered as what it is not", unit.key))),
         },
     };
-    if sender == Sender::Look && unit.work.is_relayed() && matches!(sent.ended, Some(Ended::Failed(_))) {
+    if sender == DispatchReason::SweepStart
+        && unit.work.is_relayed()
+        && matches!(sent.end, Some(AttemptEnd::Failed(_)))
+    {
         // An earlier sender may have reached the relay.
-        note_started(env, run, this).await?;
+        record_start(env, run, this).await?;
     }
-    Ok(Sent { more, ..sent })
+    Ok(DispatchOutcome { remaining: more, ..sent })
 }
 
 fn skip_text(reason: &SkipReason) -> String {
@@ -159,48 +166,55 @@ fn skip_text(reason: &SkipReason) -> String {
 }
 
 /// The name of a try at its relay.
-pub fn work_name(run: &Run, unit: Unit, attempt: Attempt) -> WorkName {
-    WorkName { unit: WorkName::unit_of(&run.id, unit), attempt: attempt.0 }
+pub fn task_id(run: &Run, unit: Unit, attempt: Attempt) -> TaskId {
+    TaskId { unit: TaskId::unit_of(&run.id, unit), attempt: attempt.0 }
 }
 
-fn token(env: &Env, run: &Run, this: Try, unit: &UnitPlan, kind: TokenKind, more: u32) -> String {
+fn token(env: &Env, run: &Run, this: AttemptRef, unit: &UnitPlan, kind: TokenKind, more: u32) -> String {
     let expires = env.now().0.saturating_add(unit.timeout_ms).saturating_add(TOKEN_SLACK_MS);
-    let claims = Claims {
+    let claims = TokenClaims {
         run: run.id.clone(),
         unit: this.unit,
         attempt: this.attempt,
         epoch: this.epoch,
         expiry: Timestamp(expires),
         kind,
-        more,
+        remaining_results: more,
     };
     env.settings.token_keys.mint(&claims)
 }
 
 /// When a try was sent, by its token.
-pub(crate) fn sent_at(claims: &Claims, unit: &UnitPlan) -> Timestamp {
+pub(crate) fn sent_at(claims: &TokenClaims, unit: &UnitPlan) -> Timestamp {
     Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
 }
 
 /// The resource and the unit of a key `resource/unit`.
-fn key_parts(key: &str) -> (&str, &str) {
+fn split_key(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
 /// Returns the resource and the name of the unit that an undo undoes; of the first one, if there are several.
 fn undone_parts<'a>(run: &'a Run, unit: &UnitPlan) -> Option<(&'a str, &'a str)> {
     let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at))?;
-    Some(key_parts(&undone.key))
+    Some(split_key(&undone.key))
 }
 
-fn ensure(env: &Env, run: &Run, this: Try, unit: &UnitPlan, work: relay::Work, more: u32) -> Ensure {
+fn ensure(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    unit: &UnitPlan,
+    work: relay::TaskBody,
+    more: u32,
+) -> EnsureTask {
     let token = token(env, run, this, unit, TokenKind::Relay, more);
-    Ensure {
+    EnsureTask {
         v: relay::VERSION,
-        name: work_name(run, this.unit, this.attempt),
-        not_after_ms: env.settings.landing.0,
+        name: task_id(run, this.unit, this.attempt),
+        not_after_ms: env.settings.max_in_flight.0,
         timeout_ms: unit.timeout_ms,
-        callback: Destination {
+        callback: CallbackEndpoint {
             url: env.settings.callback_url.clone(),
             token,
             installation: env.settings.installation.clone(),
@@ -210,27 +224,38 @@ fn ensure(env: &Env, run: &Run, this: Try, unit: &UnitPlan, work: relay::Work, m
 }
 
 /// Returns the work that a relay is asked for; `None` for a unit that no relay runs.
-fn work(run: &Run, this: Try, unit: &UnitPlan, rendered: Rendered) -> Option<relay::Work> {
+fn task_body(
+    run: &Run,
+    this: AttemptRef,
+    unit: &UnitPlan,
+    rendered: RenderedUnit,
+) -> Option<relay::TaskBody> {
     Some(match (rendered, &unit.work) {
-        (Rendered::Pod { inputs }, Work::Pod(pod)) => {
-            relay::Work::Script(script(run, this, unit, pod, inputs))
+        (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
+            relay::TaskBody::Script(script(run, this, unit, pod, inputs))
         }
-        (Rendered::Object { manifests }, Work::Object(object)) => {
-            relay::Work::Objects(objects::applied(run, unit, object, manifests))
+        (RenderedUnit::Object { manifests }, Action::Object(object)) => {
+            relay::TaskBody::Objects(objects::applied(run, unit, object, manifests))
         }
-        (Rendered::Removal, Work::Removal) => relay::Work::Objects(objects::removed(run, unit)),
+        (RenderedUnit::Removal, Action::Removal) => relay::TaskBody::Objects(objects::removed(run, unit)),
         _ => return None,
     })
 }
 
-fn script(run: &Run, this: Try, unit: &UnitPlan, pod: &Pod, inputs: Vec<RenderedInput>) -> Script {
+fn script(
+    run: &Run,
+    this: AttemptRef,
+    unit: &UnitPlan,
+    pod: &PodAction,
+    inputs: Vec<RenderedInput>,
+) -> ScriptTask {
     let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
         OutputFrom::File(path) => {
             Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
         }
         OutputFrom::Expression(_) | OutputFrom::Secret { .. } => None,
     });
-    Script {
+    ScriptTask {
         image: pod.image.clone(),
         namespace: pod.namespace.clone(),
         pod_template: pod.pod_template.clone(),
@@ -242,14 +267,14 @@ fn script(run: &Run, this: Try, unit: &UnitPlan, pod: &Pod, inputs: Vec<Rendered
 }
 
 /// What every script sees beside its inputs.
-fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
-    let (resource, name) = key_parts(&unit.key);
+fn environment(run: &Run, this: AttemptRef, unit: &UnitPlan) -> Vec<(String, String)> {
+    let (resource, name) = split_key(&unit.key);
     let facts = &run.facts;
-    let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.life());
-    let life = run.life();
-    let stable = match switch::holds(Rule::StableKey) {
-        true => stable_key(&life, resource, name),
-        false => stable_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
+    let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
+    let life = run.instance_key();
+    let stable = match switch::holds(ProtocolRule::StableKey) {
+        true => idempotency_key(&life, resource, name),
+        false => idempotency_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
     };
     // A script may die before it can report the name of the thing that it made. Its undo gets the same key.
     let undone = undone_parts(run, unit);
@@ -259,7 +284,7 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         ("EBB_IDEMPOTENCY_KEY", stable),
         ("EBB_ATTEMPT", this.attempt.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
-        ("EBB_EVENT", event_name(run.moment()).to_owned()),
+        ("EBB_EVENT", hook_name(run.hook()).to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
         ("EBB_UNIT", name.to_owned()),
         ("EBB_TARGET_KIND", facts.kind.clone()),
@@ -271,17 +296,17 @@ fn environment(run: &Run, this: Try, unit: &UnitPlan) -> Vec<(String, String)> {
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
     pairs.extend(undone.map(|(resource, name)| {
-        (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, stable_key(&life, resource, name))
+        (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, idempotency_key(&life, resource, name))
     }));
-    pairs.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
+    pairs.extend(telemetry::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn script_input(input: RenderedInput) -> ScriptInput {
     let value = match input.value {
-        InputValue::Text(text) => Some(Value::Json(serde_json::Value::String(text))),
-        InputValue::Bytes(bytes) => Some(Value::Bytes(bytes)),
-        InputValue::Secret(secret) => Some(Value::Secret(records::from_secret(secret))),
+        InputValue::Text(text) => Some(UnitValue::Json(serde_json::Value::String(text))),
+        InputValue::Bytes(bytes) => Some(UnitValue::Bytes(bytes)),
+        InputValue::Secret(secret) => Some(UnitValue::Secret(records::from_secret(secret))),
         InputValue::Absent => None,
     };
     ScriptInput { name: input.name, env: input.env, path: input.path, value }
@@ -289,53 +314,61 @@ fn script_input(input: RenderedInput) -> ScriptInput {
 
 /// Work that waits for its turn at a relay is asked for again after a quarter of the age of its run, within these bounds:
 /// its result comes by itself.
-const TURN_MS: u64 = 60_000;
-const LONGEST_TURN_MS: u64 = 5 * 60 * 1000;
+const MIN_QUEUED_POLL_MS: u64 = 60_000;
+const MAX_QUEUED_POLL_MS: u64 = 5 * 60 * 1000;
 
-async fn start(env: &Env, run: &Run, this: Try, request: Ensure, sender: Sender) -> Result<Sent, FlowError> {
+async fn ensure_task(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    request: EnsureTask,
+    sender: DispatchReason,
+) -> Result<DispatchOutcome, FlowError> {
     let begun = env.now();
-    observe::sending(run, this, begun);
+    telemetry::dispatch_started(run, this, begun);
     let cluster = run.cluster(this.unit);
-    let answer = Relays(env).ensure(cluster, request).await;
+    let answer = GuardedRelay(env).ensure(cluster, request).await;
     let wrong = match &answer {
         Ok(_) => None,
         Err(RelayError::Refused(_)) => Some("refused"),
         Err(RelayError::Unreachable(_)) => Some("unreachable"),
         Err(RelayError::Busy(_)) => Some("busy"),
     };
-    observe::sent(run, this, begun, env.now(), wrong);
+    telemetry::dispatch_ended(run, this, begun, env.now(), wrong);
     match answer {
-        Ok(WorkState::Ended(callback)) => Ok(match (complete::ended(*callback), run.unit(this.unit)) {
+        Ok(TaskState::Ended(callback)) => Ok(match (callback::attempt_end(*callback), run.unit(this.unit)) {
             // Its callback may never come: it is taken from here as it would be from there.
-            (Some(ended), Some(unit)) => Sent::ended(complete::checked(run, unit, ended)),
-            _ => Sent::later(None),
+            (Some(ended), Some(unit)) => {
+                DispatchOutcome::ended(callback::with_checked_outputs(run, unit, ended))
+            }
+            _ => DispatchOutcome::later(None),
         }),
         // A tombstoned try was superseded or cancelled, and its canceller records that, or it runs out of time.
-        Ok(WorkState::Running { .. } | WorkState::Unknown | WorkState::Tombstoned) => {
-            if sender == Sender::Look {
+        Ok(TaskState::Running { .. } | TaskState::Unknown | TaskState::Tombstoned) => {
+            if sender == DispatchReason::SweepStart {
                 // From now on its time runs.
-                note_started(env, run, this).await?;
+                record_start(env, run, this).await?;
             }
-            Ok(Sent::later(None))
+            Ok(DispatchOutcome::later(None))
         }
-        Ok(WorkState::Waiting { .. }) => {
+        Ok(TaskState::Waiting { .. }) => {
             // Its time has not begun.
             let age = env.now().since(run.facts.started).0;
-            let at = env.now().plus(Millis((age / 4).clamp(TURN_MS, LONGEST_TURN_MS)));
-            put_off(env, run, this, at).await?;
-            Ok(Sent::later(Some(Wake::Poll(at))))
+            let at = env.now().plus(Millis((age / 4).clamp(MIN_QUEUED_POLL_MS, MAX_QUEUED_POLL_MS)));
+            postpone(env, run, this, at).await?;
+            Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(at))))
         }
-        Err(RelayError::Refused(reason)) => Ok(Sent::failed(ReasonCode::NotStartable, &reason)),
+        Err(RelayError::Refused(reason)) => Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &reason)),
         Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) => {
             tracing::warn!(run = %run.id, %error, "the unit is sent again");
-            let again = switch::holds(Rule::FailedSendIsDue);
-            Ok(Sent::later(again.then(|| Wake::Poll(breaker::retry_at(env, cluster)))))
+            let again = switch::holds(ProtocolRule::FailedSendIsDue);
+            Ok(DispatchOutcome::later(again.then(|| AttemptWakeup::Poll(breaker::retry_at(env, cluster)))))
         }
     }
 }
 
-async fn note_started(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> {
-    env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
+async fn record_start(env: &Env, run: &Run, this: AttemptRef) -> Result<(), FlowError> {
+    env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Started(env.now())).await?;
     Ok(())
 }
 
@@ -344,45 +377,45 @@ async fn note_started(env: &Env, run: &Run, this: Try) -> Result<(), FlowError> 
 ///
 /// # Errors
 /// The store's.
-pub async fn hasten(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowError> {
+pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        match env.store.patch_run(run, &accept(Event::Hastened { due })).await? {
-            Patched::Written(_) => {
-                hint(env, run, due).await;
+        match env.store.patch_run(run, &accept(RunEvent::WakeupAdvanced { due })).await? {
+            PatchResult::Written(_) => {
+                send_wakeup(env, run, due).await;
                 return Ok(());
             }
             // Written before, and its answer was lost.
-            Patched::Refused(Some(image)) if image.head.due == Some(due) => {
-                hint(env, run, due).await;
+            PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {
+                send_wakeup(env, run, due).await;
                 return Ok(());
             }
-            Patched::Refused(None) => return Ok(()),
-            Patched::Refused(Some(_)) => {}
+            PatchResult::ConditionFailed(None) => return Ok(()),
+            PatchResult::ConditionFailed(Some(_)) => {}
         }
         // It was due earlier, and a look at that time may have put it off since.
-        match env.store.patch_run(run, &accept(Event::Noticed)).await? {
-            Patched::Written(noticed) if noticed.head.due > Some(due) => {}
-            Patched::Written(_) | Patched::Refused(_) => return Ok(()),
+        match env.store.patch_run(run, &accept(RunEvent::VersionBumped)).await? {
+            PatchResult::Written(noticed) if noticed.head.due > Some(due) => {}
+            PatchResult::Written(_) | PatchResult::ConditionFailed(_) => return Ok(()),
         }
     }
     Err(FlowError::Contended(format!("run {run}")))
 }
 
 /// Sends the hint to look at a run at `due`. The schedule finds a run that is due later than the queue can delay a message.
-pub(crate) async fn hint(env: &Env, run: &RunId, due: Timestamp) {
+pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
     let wait = Duration::from_millis(due.since(env.now()).0);
-    if wait < LONGEST_HINT {
-        env.queue.send(Message::Run(run.clone()), wait).await;
+    if wait < MAX_MESSAGE_DELAY {
+        env.queue.send(QueueMessage::Run(run.clone()), wait).await;
     }
 }
 
 /// The request of a webhook unit.
-struct Webhook {
-    request: render::Request,
+struct WebhookDispatch {
+    request: render::RenderedRequest,
     /// For an undo: the number of further things that it has to remove.
-    more: u32,
+    remaining: u32,
     /// For an undo: until when the answer that there is nothing is not final.
-    possible: Timestamp,
+    may_act_until: Timestamp,
 }
 
 /// Returns the signature of a request for a unit, with the headers that name the try. `purpose` ends the id of the message:
@@ -393,11 +426,11 @@ struct Webhook {
 pub(crate) fn signed_headers(
     env: &Env,
     run: &Run,
-    this: Try,
+    this: AttemptRef,
     unit: &UnitPlan,
     (purpose, body): (&str, &[u8]),
 ) -> Result<Vec<(String, String)>, FlowError> {
-    let (resource, name) = key_parts(&unit.key);
+    let (resource, name) = split_key(&unit.key);
     let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, this.unit.0, this.attempt.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
     let plugin = run.plugin(unit).unwrap_or_default();
@@ -405,24 +438,24 @@ pub(crate) fn signed_headers(
     let mut list: Vec<(String, String)> =
         signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     list.extend([
-        (headers::IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name)),
+        (headers::IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name)),
         (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
     ]);
     list.extend(undone_parts(run, unit).map(|(resource, name)| {
-        (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), stable_key(&run.life(), resource, name))
+        (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name))
     }));
-    list.extend(observe::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
+    list.extend(telemetry::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     Ok(list)
 }
 
-async fn post(
+async fn post_webhook(
     env: &Env,
     run: &Run,
-    this: Try,
+    this: AttemptRef,
     unit: &UnitPlan,
-    Webhook { request, more, possible }: Webhook,
-    sender: Sender,
-) -> Result<Sent, FlowError> {
+    WebhookDispatch { request, remaining: more, may_act_until: possible }: WebhookDispatch,
+    sender: DispatchReason,
+) -> Result<DispatchOutcome, FlowError> {
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(env, run, this, unit, ("", &body))?;
     list.extend([
@@ -435,80 +468,86 @@ async fn post(
     let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
     let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
     list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
-    if let Work::Webhook(webhook) = &unit.work
+    if let Action::Webhook(webhook) = &unit.work
         && webhook.posts_once
-        && switch::holds(Rule::PostOnce)
+        && switch::holds(ProtocolRule::PostOnce)
     {
         // The intent is recorded before the request is sent. A sender that finds the intent does not post.
-        let note = Note::Posted(env.now());
-        let before = env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
+        let note = AttemptUpdate::Posted(env.now());
+        let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            return describe::ask(env, run, this, (unit, webhook), request.describe, &before).await;
+            return describe::describe_attempt(env, run, this, (unit, webhook), request.describe, &before)
+                .await;
         }
     }
-    let timeout = env.settings.answer.min(Duration::from_millis(unit.timeout_ms));
+    let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
-    observe::sending(run, this, begun);
+    telemetry::dispatch_started(run, this, begun);
     let (method, url, describe_url) = (request.method, request.url, request.describe);
-    let request = Request { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
-    let answer = env.outside.call(request).await;
+    let request =
+        HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
+    let answer = env.egress.call(request).await;
     let now = env.now();
     let wrong = match &answer {
         Ok(answer) => (answer.status >= 400).then_some("status"),
         Err(_) => Some("unanswered"),
     };
-    observe::sent(run, this, begun, now, wrong);
+    telemetry::dispatch_ended(run, this, begun, now, wrong);
     let took_ms = Some(now.since(begun).0);
     let sent = evidence::SentRequest { method: &method, url: &url, headers: &list };
-    let failed = |failure: Failure, response: Option<&Response>| {
+    let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
-        Ended::Failed(Failure { took_ms, evidence, ..failure })
+        AttemptEnd::Failed(AttemptFailure { took_ms, evidence, ..failure })
     };
     let ended = match &answer {
-        Err(error) => failed(unanswered(error), None),
-        Ok(response) => match judge(run, unit, &sent, response, now) {
+        Err(error) => failed(call_failure(error), None),
+        Ok(response) => match judge_response(run, unit, &sent, response, now) {
             // Without a describe URL there is nothing that may be sent again.
-            Judged::Again(_) if unit.work.posts_once() && describe_url.is_none() => {
-                return accepted(env, run, this, unit, sender).await;
+            ResponseVerdict::Repeat(_) if unit.work.posts_once() && describe_url.is_none() => {
+                return handle_accepted(env, run, this, unit, sender).await;
             }
-            Judged::Later => return accepted(env, run, this, unit, sender).await,
-            Judged::Again(seconds) => {
-                let at = note_again(env, run, this, seconds).await?;
-                return Ok(Sent::later(Some(Wake::Recorded(at))));
+            ResponseVerdict::Accepted => return handle_accepted(env, run, this, unit, sender).await,
+            ResponseVerdict::Repeat(seconds) => {
+                let at = record_repeat(env, run, this, seconds).await?;
+                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            Judged::Nothing if possible > now => {
+            ResponseVerdict::NotFound if possible > now => {
                 // The next request finds the thing that a receiver without an answer makes until then.
-                put_off(env, run, this, possible).await?;
-                return Ok(Sent::later(Some(Wake::Recorded(possible))));
+                postpone(env, run, this, possible).await?;
+                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(possible))));
             }
-            Judged::Nothing => Ended::Succeeded(Success { took_ms, ..Success::default() }),
-            Judged::Done(outputs) => Ended::Succeeded(Success { outputs, took_ms, log: None }),
-            Judged::Failed(failure) => failed(failure, Some(response)),
+            ResponseVerdict::NotFound => {
+                AttemptEnd::Succeeded(AttemptSuccess { took_ms, ..AttemptSuccess::default() })
+            }
+            ResponseVerdict::Succeeded(outputs) => {
+                AttemptEnd::Succeeded(AttemptSuccess { outputs, took_ms, log: None })
+            }
+            ResponseVerdict::Failed(failure) => failed(failure, Some(response)),
         },
     };
     match ended {
-        Ended::Failed(failure) if unit.work.posts_once() && failure.is_unanswered() => {
+        AttemptEnd::Failed(failure) if unit.work.posts_once() && failure.is_unanswered() => {
             describe::unanswered(env, run, this, describe_url.as_deref(), failure).await
         }
-        ended => Ok(Sent::ended(ended)),
+        ended => Ok(DispatchOutcome::ended(ended)),
     }
 }
 
 /// Records that a receiver will call back, or leaves that to the caller, who records it together with other tries.
-async fn accepted(
+async fn handle_accepted(
     env: &Env,
     run: &Run,
-    this: Try,
+    this: AttemptRef,
     unit: &UnitPlan,
-    sender: Sender,
-) -> Result<Sent, FlowError> {
+    sender: DispatchReason,
+) -> Result<DispatchOutcome, FlowError> {
     // The record of a try that a look sends may have a lease, which the note ends. That of a webhook that is posted once has
     // the intent to post it.
-    if sender == Sender::Result && !unit.work.posts_once() {
-        return Ok(Sent { is_accepted: true, ..Sent::later(None) });
+    if sender == DispatchReason::Result && !unit.work.posts_once() {
+        return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });
     }
-    note_accepted(env, run, this, unit).await?;
-    Ok(Sent::later(None))
+    record_acceptance(env, run, this, unit).await?;
+    Ok(DispatchOutcome::later(None))
 }
 
 /// Records that a receiver will call back. A unit whose time is up before `sweep` may look at its run has a hint; any other
@@ -516,21 +555,26 @@ async fn accepted(
 ///
 /// # Errors
 /// The store's.
-pub async fn note_accepted(env: &Env, run: &Run, this: Try, unit: &UnitPlan) -> Result<(), FlowError> {
-    if !switch::holds(Rule::RecordAccepted) {
+pub async fn record_acceptance(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    unit: &UnitPlan,
+) -> Result<(), FlowError> {
+    if !switch::holds(ProtocolRule::RecordAccepted) {
         return Ok(());
     }
-    let note = Note::Accepted(env.now());
-    env.store.note_record(&run.id, this.unit, this.attempt, &note).await?;
-    hint_deadline(env, run, this, unit).await;
+    let note = AttemptUpdate::Accepted(env.now());
+    env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
+    send_deadline_wakeup(env, run, this, unit).await;
     Ok(())
 }
 
 /// Has `sweep` look at a try when its time is up, if that is before it may look at the run.
-pub(crate) async fn hint_deadline(env: &Env, run: &Run, this: Try, unit: &UnitPlan) {
-    if unit.timeout_ms < env.settings.first_look.0 {
+pub(crate) async fn send_deadline_wakeup(env: &Env, run: &Run, this: AttemptRef, unit: &UnitPlan) {
+    if unit.timeout_ms < env.settings.first_sweep_delay.0 {
         let delay = Duration::from_millis(unit.timeout_ms);
-        env.queue.send(Message::unit(&run.id, this.unit, this.attempt), delay).await;
+        env.queue.send(QueueMessage::unit(&run.id, this.unit, this.attempt), delay).await;
     }
 }
 
@@ -538,80 +582,86 @@ pub(crate) async fn hint_deadline(env: &Env, run: &Run, this: Try, unit: &UnitPl
 ///
 /// # Errors
 /// The store's.
-pub async fn again(env: &Env, run: &Run, this: Try, seconds: u64) -> Result<(), FlowError> {
-    let at = note_again(env, run, this, seconds).await?;
-    hasten(env, &run.id, at).await
+pub async fn repeat_after(env: &Env, run: &Run, this: AttemptRef, seconds: u64) -> Result<(), FlowError> {
+    let at = record_repeat(env, run, this, seconds).await?;
+    wake_by(env, &run.id, at).await
 }
 
 /// Records when a try is asked again.
 ///
 /// # Errors
 /// The store's.
-pub(crate) async fn note_again(
+pub(crate) async fn record_repeat(
     env: &Env,
     run: &Run,
-    this: Try,
+    this: AttemptRef,
     seconds: u64,
 ) -> Result<Timestamp, FlowError> {
     // A receiver that asks to be asked at once would be asked without end.
     let seconds = seconds.max(1);
     let at = env.now().plus(Millis(seconds.saturating_mul(1000)));
-    let started = env.store.note_record(&run.id, this.unit, this.attempt, &Note::Started(env.now())).await?;
+    let started = env
+        .store
+        .update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Started(env.now()))
+        .await?;
     if started.result.is_none() {
-        env.store.note_record(&run.id, this.unit, this.attempt, &Note::Again(at)).await?;
+        env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::DispatchAgain(at)).await?;
     }
     Ok(at)
 }
 
 /// Leaves a try that was not sent to `sweep`, which begins it at `at`. Its time runs from then on.
-async fn put_off(env: &Env, run: &Run, this: Try, at: Timestamp) -> Result<(), FlowError> {
-    env.store.note_record(&run.id, this.unit, this.attempt, &Note::PutOff(at)).await?;
+async fn postpone(env: &Env, run: &Run, this: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
+    env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Postponed(at)).await?;
     Ok(())
 }
 
-fn unanswered(error: &CallError) -> Failure {
+fn call_failure(error: &CallError) -> AttemptFailure {
     let code = match error {
         CallError::Refused(_) => ReasonCode::Refused,
         CallError::Connect(_) => ReasonCode::Connect,
         CallError::Timeout(_) => ReasonCode::Timeout,
         CallError::TooLarge(_) => ReasonCode::OutputTooLarge,
     };
-    Failure::new(code, &error.to_string())
+    AttemptFailure::new(code, &error.to_string())
 }
 
-enum Judged {
-    Done(ebb_wire::value::Outputs),
+enum ResponseVerdict {
+    Succeeded(ebb_wire::value::Outputs),
     /// The thing to remove does not exist.
-    Nothing,
-    Later,
-    Again(u64),
-    Failed(Failure),
+    NotFound,
+    Accepted,
+    Repeat(u64),
+    Failed(AttemptFailure),
 }
 
 /// Judges the answer of a webhook unit: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
 /// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
 /// nothing (404, 410): a second request gets that answer.
-fn judge(
+fn judge_response(
     run: &Run,
     unit: &UnitPlan,
     sent: &evidence::SentRequest<'_>,
-    response: &Response,
+    response: &HttpResponse,
     now: Timestamp,
-) -> Judged {
+) -> ResponseVerdict {
     // A part of a second is rounded up: a server asks for the shortest wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
     let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
     match (response.status, wait) {
-        (202, Some(seconds)) => Judged::Again(seconds),
-        (202, None) => Judged::Later,
-        (200..=299, _) => outputs(run, unit, sent, response).map_or_else(Judged::Failed, Judged::Done),
-        _ if undone => Judged::Nothing,
-        (410, _) => Judged::Failed(Failure::new(ReasonCode::Refused, "the server answered 410 Gone")),
-        (status, wait) => Judged::Failed(Failure {
+        (202, Some(seconds)) => ResponseVerdict::Repeat(seconds),
+        (202, None) => ResponseVerdict::Accepted,
+        (200..=299, _) => outputs(run, unit, sent, response)
+            .map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded),
+        _ if undone => ResponseVerdict::NotFound,
+        (410, _) => {
+            ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"))
+        }
+        (status, wait) => ResponseVerdict::Failed(AttemptFailure {
             status: Some(status),
             retry_after: wait,
-            ..Failure::new(ReasonCode::Status, &format!("the server answered {status}"))
+            ..AttemptFailure::new(ReasonCode::Status, &format!("the server answered {status}"))
         }),
     }
 }
@@ -624,19 +674,19 @@ pub(crate) fn outputs(
     run: &Run,
     unit: &UnitPlan,
     sent: &evidence::SentRequest<'_>,
-    response: &Response,
-) -> Result<ebb_wire::value::Outputs, Failure> {
+    response: &HttpResponse,
+) -> Result<ebb_wire::value::Outputs, AttemptFailure> {
     let text = String::from_utf8_lossy(&response.body);
     let body = serde_json::from_slice(&response.body)
         .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
-    let answer = render::Response {
+    let answer = render::WebhookResponse {
         status: response.status,
         headers: response.headers.iter().cloned().collect(),
         body,
     };
     let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &answer).map_err(|error| {
         let foreign = sent.foreign_format(unit, response);
-        Failure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
+        AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
     })?;
     Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
 }

@@ -4,51 +4,52 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use ebb_engine::{Graph, Millis, Moment, Moments, Timestamp};
-use ebb_outbound::Call;
-use ebb_spec::plan::{EventPlan, Plan};
-use ebb_spec::render::Compiled;
+use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
+use ebb_outbound::HttpCall;
+use ebb_spec::plan::{HookPlan, Plan};
+use ebb_spec::render::CompiledExpressions;
 use ebb_store::{
-    ListTargets, Marks, MoveTarget, NoteExpiry, NoteRecord, Objects, PatchRun, Plans, PutResult, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunFacts, Silences, StoreError, TargetHead, WritePlugins,
+    HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry,
+    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead,
+    UpdateAttemptRecord, WritePlugins,
 };
 use ebb_wire::id::{self, RunId};
-use ebb_wire::sign::Keys;
+use ebb_wire::sign::WebhookKeys;
 use ebb_wire::token::TokenKeys;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use crate::breaker::Breakers;
+use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
-use crate::ports::{Clock, Queue, Random, Relay};
-use crate::sweep::Failing;
+use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
+use crate::sweep::FailedSweeps;
 
 /// What moving a run on needs of the store; `complete` needs no more.
 pub trait DriveStore:
     ReadRun
     + PatchRun
     + ReadRecords
-    + NoteRecord
-    + PutResult
+    + UpdateAttemptRecord
+    + PutAttemptResult
     + ReadTarget
     + MoveTarget
-    + Plans
-    + NoteExpiry
-    + Objects
-    + Marks
+    + PlanStore
+    + PutExpiry
+    + ObjectStore
+    + HealthMarks
 {
 }
 impl<T> DriveStore for T where
     T: ReadRun
         + PatchRun
         + ReadRecords
-        + NoteRecord
-        + PutResult
+        + UpdateAttemptRecord
+        + PutAttemptResult
         + ReadTarget
         + MoveTarget
-        + Plans
-        + NoteExpiry
-        + Objects
-        + Marks
+        + PlanStore
+        + PutExpiry
+        + ObjectStore
+        + HealthMarks
 {
 }
 
@@ -57,8 +58,8 @@ pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
 /// What the routes need: the api, what is told of clusters, and what is tried out.
-pub trait HttpStore: ApiStore + Silences + QueryDue {}
-impl<T> HttpStore for T where T: ApiStore + Silences + QueryDue {}
+pub trait HttpStore: ApiStore + RelayOutages + QueryDue {}
+impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue {}
 
 /// What `sweep` needs beside [`DriveStore`].
 pub trait SweepStore: DriveStore + QueryDue {}
@@ -66,7 +67,7 @@ impl<T> SweepStore for T where T: DriveStore + QueryDue {}
 
 /// Settings of a deployment.
 #[derive(Debug)]
-pub struct Settings {
+pub struct DeploymentSettings {
     /// Where callbacks go: the URL of `POST /v1/callbacks`.
     pub callback_url: String,
     /// Names this installation to relays. It stays the same when URLs and keys change.
@@ -75,36 +76,40 @@ pub struct Settings {
     pub source: String,
     /// Where outcomes go; `None`: nobody is told.
     pub platform_url: Option<String>,
-    pub platform_keys: Keys,
-    pub webhook_keys: Keys,
+    pub platform_keys: WebhookKeys,
+    pub webhook_keys: WebhookKeys,
     /// The secrets from which those are derived that sign the requests of each plugin's webhook units.
-    pub unit_keys: Keys,
+    pub unit_keys: WebhookKeys,
     pub token_keys: TokenKeys,
     /// `L` of the protocol: after a decision to send, this long something may still arrive. Function timeout,
     /// transport and clock skew together.
-    pub landing: Millis,
+    pub max_in_flight: Millis,
     /// How long work that was cancelled may take to end.
     pub grace: Duration,
     /// How long a webhook unit's answer is waited for; a unit that takes longer answers 202.
-    pub answer: Duration,
+    pub response_timeout: Duration,
     /// When `sweep` looks at a new run first.
-    pub first_look: Millis,
+    pub first_sweep_delay: Millis,
     /// `H` of the protocol: no open run is left alone for longer.
-    pub horizon: Millis,
+    pub max_sweep_interval: Millis,
     /// How long the stored data of a life is kept after it is gone; `None`: forever.
     pub retention: Option<Millis>,
     /// Sends per invocation; the rest goes through the queue.
-    pub sends: usize,
+    pub max_dispatches: usize,
     /// For how long an invocation begins sends.
-    pub budget: Duration,
+    pub dispatch_budget: Duration,
 }
 
-impl Settings {
+impl DeploymentSettings {
     /// How long after a decision to send a webhook unit its answer may still be taken: an invocation's sends begin
     /// within its budget, and each waits for its answer.
-    pub fn sending(&self) -> Millis {
+    pub fn response_window(&self) -> Millis {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let all = self.landing.0.saturating_add(millis(self.budget)).saturating_add(millis(self.answer));
+        let all = self
+            .max_in_flight
+            .0
+            .saturating_add(millis(self.dispatch_budget))
+            .saturating_add(millis(self.response_timeout));
         Millis(all)
     }
 }
@@ -113,26 +118,26 @@ impl Settings {
 pub struct Env {
     pub store: Arc<dyn DriveStore>,
     pub clock: Arc<dyn Clock>,
-    pub random: Arc<dyn Random>,
-    pub relay: Arc<dyn Relay>,
-    pub outside: Arc<dyn Call>,
+    pub random: Arc<dyn RandomSource>,
+    pub relay: Arc<dyn RelayClient>,
+    pub egress: Arc<dyn HttpCall>,
     /// The platform's server, which may be where units must not reach.
-    pub platform: Arc<dyn Call>,
-    pub queue: Arc<dyn Queue>,
-    pub settings: Settings,
+    pub platform: Arc<dyn HttpCall>,
+    pub queue: Arc<dyn MessageQueue>,
+    pub settings: DeploymentSettings,
     /// Plans and facts of recent runs. They never change, so a warm function reads neither again.
-    pub warm: Warm,
+    pub cache: InstanceCache,
 }
 
 /// A plan with what is made of it once.
-pub struct Loaded {
+pub struct CompiledPlan {
     pub plan: Plan,
-    pub compiled: Compiled,
+    pub compiled: CompiledExpressions,
     pub digest: String,
-    graphs: HashMap<Moment, Graph>,
+    graphs: HashMap<Hook, Graph>,
 }
 
-impl Loaded {
+impl CompiledPlan {
     /// Reads a stored plan.
     ///
     /// # Errors
@@ -150,7 +155,7 @@ impl Loaded {
     /// [`FlowError::Broken`] for a plan that was not compiled by us.
     pub fn of(plan: Plan, digest: &str) -> Result<Self, FlowError> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
-        let compiled = Compiled::new(&plan).map_err(|error| broken(error.to_string()))?;
+        let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
         let mut graphs = HashMap::new();
         for event in &plan.events {
             graphs.insert(event.moment.into(), event.graph().map_err(|error| broken(error.to_string()))?);
@@ -159,7 +164,7 @@ impl Loaded {
     }
 
     /// Which moments have units.
-    pub fn moments(&self) -> Moments {
+    pub fn hooks(&self) -> HookSet {
         self.plan
             .events
             .iter()
@@ -169,52 +174,52 @@ impl Loaded {
     }
 
     /// The units and the graph of a moment, if it has units.
-    pub fn event(&self, moment: Moment) -> Option<(&EventPlan, &Graph)> {
-        Some((self.plan.event(moment.into())?, self.graphs.get(&moment)?))
+    pub fn hook_plan(&self, moment: Hook) -> Option<(&HookPlan, &Graph)> {
+        Some((self.plan.hook_plan(moment.into())?, self.graphs.get(&moment)?))
     }
 }
 
 /// The memory of a function between invocations: immutable data, clusters that gave no answer, and failed looks.
-pub struct Warm {
-    plans: Mutex<Recent<Arc<Loaded>>>,
+pub struct InstanceCache {
+    plans: Mutex<LruCache<Arc<CompiledPlan>>>,
     /// Plans that are being read, by digest. Each is read once, however many ask for it.
-    loading: Mutex<HashMap<String, Weak<Loading>>>,
-    facts: Mutex<Recent<RunFacts>>,
-    pub(crate) breakers: Breakers,
-    pub(crate) failing: Failing,
+    loading: Mutex<HashMap<String, Weak<PlanCell>>>,
+    facts: Mutex<LruCache<RunFacts>>,
+    pub(crate) breakers: CircuitBreakers,
+    pub(crate) failed_sweeps: FailedSweeps,
     /// Bytes of outputs that may still be read from the bucket.
-    room: Semaphore,
+    output_budget: Semaphore,
 }
 
 /// A plan that one of its readers reads for all.
-type Loading = OnceCell<Arc<Loaded>>;
+type PlanCell = OnceCell<Arc<CompiledPlan>>;
 
 /// Bytes of outputs from the bucket that an instance of 256 MB holds at once. Parsed, they take as much again.
-const ROOM: u32 = 32 << 20;
+const OUTPUT_BUDGET: u32 = 32 << 20;
 
-impl Default for Warm {
+impl Default for InstanceCache {
     fn default() -> Self {
         Self {
             plans: Mutex::default(),
             loading: Mutex::default(),
             facts: Mutex::default(),
-            breakers: Breakers::default(),
-            failing: Failing::default(),
-            room: Semaphore::new(ROOM as usize),
+            breakers: CircuitBreakers::default(),
+            failed_sweeps: FailedSweeps::default(),
+            output_budget: Semaphore::new(OUTPUT_BUDGET as usize),
         }
     }
 }
 
-impl Warm {
+impl InstanceCache {
     /// Waits until `bytes` may be read from the bucket. Dropping the permit gives them back. `None`: never, because
     /// the semaphore was closed.
-    pub(crate) async fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        let bytes = u32::try_from(bytes).unwrap_or(ROOM).min(ROOM);
-        self.room.acquire_many(bytes).await.ok()
+    pub(crate) async fn reserve_output_bytes(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(bytes).unwrap_or(OUTPUT_BUDGET).min(OUTPUT_BUDGET);
+        self.output_budget.acquire_many(bytes).await.ok()
     }
 
     /// Returns the cell of the plan that is being read under `digest`.
-    fn loading(&self, digest: &str) -> Arc<Loading> {
+    fn loading(&self, digest: &str) -> Arc<PlanCell> {
         let mut loading = lock(&self.loading);
         loading.retain(|_, cell| cell.strong_count() > 0);
         let cell = loading.get(digest).and_then(Weak::upgrade).unwrap_or_default();
@@ -233,8 +238,8 @@ impl Env {
     ///
     /// # Errors
     /// Those of [`Self::plan`].
-    pub async fn plan_of(&self, target: &TargetHead) -> Result<Arc<Loaded>, FlowError> {
-        self.plan(&id::life(&target.kind, &target.name, &target.uid), &target.plan).await
+    pub async fn plan_of(&self, target: &TargetHead) -> Result<Arc<CompiledPlan>, FlowError> {
+        self.plan(&id::instance_key(&target.kind, &target.name, &target.uid), &target.plan).await
     }
 
     /// Returns the plan of a life, by its digest from memory, or from the store. No digest is that of a target which never
@@ -242,14 +247,14 @@ impl Env {
     ///
     /// # Errors
     /// The store's; [`FlowError::Damaged`] if the plan does not exist or cannot be read.
-    pub async fn plan(&self, life: &str, digest: &str) -> Result<Arc<Loaded>, FlowError> {
-        if let Some(loaded) = lock(&self.warm.plans).get(digest) {
+    pub async fn plan(&self, life: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
+        if let Some(loaded) = lock(&self.cache.plans).get(digest) {
             return Ok(loaded);
         }
         if digest.is_empty() {
-            return Ok(Arc::new(Loaded::of(Plan::nothing(), digest)?));
+            return Ok(Arc::new(CompiledPlan::of(Plan::empty(), digest)?));
         }
-        let loading = self.warm.loading(digest);
+        let loading = self.cache.loading(digest);
         let loaded = loading.get_or_try_init(|| async {
             let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
             let json = self.store.get_plan(life).await.map_err(|error| match error {
@@ -258,10 +263,10 @@ impl Env {
                 error => error.into(),
             })?;
             let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
-            let loaded = Loaded::read(digest, &json)
+            let loaded = CompiledPlan::read(digest, &json)
                 .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
             let loaded = Arc::new(loaded);
-            lock(&self.warm.plans).put(digest, Arc::clone(&loaded), json.len());
+            lock(&self.cache.plans).put(digest, Arc::clone(&loaded), json.len());
             Ok::<_, FlowError>(loaded)
         });
         Ok(Arc::clone(loaded.await?))
@@ -273,7 +278,7 @@ impl Env {
     /// # Errors
     /// The store's.
     pub async fn facts(&self, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
-        if let Some(facts) = lock(&self.warm.facts).get(run.as_str())
+        if let Some(facts) = lock(&self.cache.facts).get(run.as_str())
             && !self.may_be_removed(&facts)
         {
             return Ok(Some(facts));
@@ -288,7 +293,7 @@ impl Env {
 
     /// Keeps the facts of a run in memory.
     pub fn remember_facts(&self, run: &RunId, facts: &RunFacts) {
-        lock(&self.warm.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
+        lock(&self.cache.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
     /// Returns whether the run of `facts` is so old that its life may have been removed.
@@ -298,18 +303,18 @@ impl Env {
 
     /// Drops the facts of a run that was removed.
     pub fn forget_run(&self, run: &RunId) {
-        lock(&self.warm.facts).remove(run.as_str());
+        lock(&self.cache.facts).remove(run.as_str());
     }
 
     /// Drops a plan that was removed.
     pub fn forget_plan(&self, digest: &str) {
-        lock(&self.warm.plans).remove(digest);
+        lock(&self.cache.plans).remove(digest);
     }
 
     /// Keeps a plan in memory.
-    pub fn remember_plan(&self, loaded: &Arc<Loaded>) {
+    pub fn remember_plan(&self, loaded: &Arc<CompiledPlan>) {
         let units: usize = loaded.plan.events.iter().map(|event| event.units.len()).sum();
-        lock(&self.warm.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
+        lock(&self.cache.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
 }
 
@@ -319,7 +324,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The last entries that were put: two generations, each at most [`RECENT`] entries or [`RECENT_BYTES`].
-struct Recent<T> {
+struct LruCache<T> {
     young: HashMap<String, (T, usize)>,
     weight: usize,
     old: HashMap<String, (T, usize)>,
@@ -328,19 +333,19 @@ struct Recent<T> {
 /// The command that restores a plan. Its digest is that of the compiled document, so the same document stores it again.
 const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
-const RECENT: usize = 512;
+const MAX_ENTRIES: usize = 512;
 /// Bytes of stored JSON per generation; in memory it is a few times that, in a function of 256 MB.
-const RECENT_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 /// About what one unit of a plan takes in JSON.
 const UNIT_BYTES: usize = 1 << 10;
 
-impl<T> Default for Recent<T> {
+impl<T> Default for LruCache<T> {
     fn default() -> Self {
         Self { young: HashMap::new(), weight: 0, old: HashMap::new() }
     }
 }
 
-impl<T: Clone> Recent<T> {
+impl<T: Clone> LruCache<T> {
     fn get(&mut self, key: &str) -> Option<T> {
         if let Some((value, _)) = self.young.get(key) {
             return Some(value.clone());
@@ -358,7 +363,7 @@ impl<T: Clone> Recent<T> {
     }
 
     fn put(&mut self, key: &str, value: T, weight: usize) {
-        if self.young.len() >= RECENT || self.weight.saturating_add(weight) > RECENT_BYTES {
+        if self.young.len() >= MAX_ENTRIES || self.weight.saturating_add(weight) > MAX_BYTES {
             self.old = std::mem::take(&mut self.young);
             self.weight = 0;
         }

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use ebb_outbound::Response;
+use ebb_outbound::HttpResponse;
 use ebb_spec::plan::UnitPlan;
 use ebb_wire::evidence::Evidence;
 use ebb_wire::{limits, sign, unit as headers};
@@ -51,7 +51,7 @@ pub(crate) struct SentRequest<'a> {
 
 impl SentRequest<'_> {
     /// The evidence for a failure of `unit`; `response` is absent if no answer came.
-    pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&Response>) -> Evidence {
+    pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&HttpResponse>) -> Evidence {
         let body =
             response.filter(|_| !has_sensitive_outputs(unit)).map(|response| self.scrubbed(&response.body));
         let (body, truncated) = match body {
@@ -75,7 +75,7 @@ impl SentRequest<'_> {
 
     /// Names the format of an answer that is not JSON, with its beginning, for the failure that follows from it. `None` for
     /// JSON.
-    pub(crate) fn foreign_format(&self, unit: &UnitPlan, response: &Response) -> Option<String> {
+    pub(crate) fn foreign_format(&self, unit: &UnitPlan, response: &HttpResponse) -> Option<String> {
         if serde_json::from_slice::<serde::de::IgnoredAny>(&response.body).is_ok() {
             return None;
         }
@@ -134,7 +134,7 @@ fn has_sensitive_outputs(unit: &UnitPlan) -> bool {
     unit.outputs.values().any(|output| output.sensitive)
 }
 
-fn content_type(response: &Response) -> Option<&str> {
+fn content_type(response: &HttpResponse) -> Option<&str> {
     let header = response.headers.iter().find(|(name, _)| name == "content-type");
     header.map(|(_, value)| value.as_str())
 }

@@ -2,28 +2,28 @@
 
 use ebb_wire::id::RunId;
 
-use crate::drive::{Work, drive_to_outcome};
+use crate::cancel;
+use crate::dispatch_all::{Continuation, drive_to_outcome};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::settle;
 
 /// The work that follows from an accepted request. The sweep does it too, later, if this process dies.
 #[derive(Default)]
 pub struct FollowUp {
-    pub(crate) work: Option<Work>,
+    pub(crate) continuation: Option<Continuation>,
     /// A cancelled run whose units are to be killed.
-    pub(crate) stopped: Option<RunId>,
+    pub(crate) cancelled_run: Option<RunId>,
 }
 
 impl FollowUp {
     /// Sends `work`.
-    pub(crate) fn drive(work: Option<Work>) -> Self {
-        Self { work, ..Self::default() }
+    pub(crate) fn drive(continuation: Option<Continuation>) -> Self {
+        Self { continuation, ..Self::default() }
     }
 
     /// Returns the run that it moves, unless that run is due soon anyway.
     pub(crate) fn run(&self) -> Option<&RunId> {
-        self.work.as_ref().map(|work| &work.run.id)
+        self.continuation.as_ref().map(|work| &work.run.id)
     }
 
     /// Does all of it.
@@ -31,11 +31,11 @@ impl FollowUp {
     /// # Errors
     /// The store's; the sweep goes on with the rest.
     pub async fn finish(self, env: &Env) -> Result<(), FlowError> {
-        if let Some(work) = self.work {
+        if let Some(work) = self.continuation {
             Box::pin(drive_to_outcome(env, work)).await?;
         }
-        if let Some(run) = self.stopped
-            && let Some(work) = Box::pin(settle::stop(env, &run)).await?
+        if let Some(run) = self.cancelled_run
+            && let Some(work) = Box::pin(cancel::cancel_run(env, &run)).await?
         {
             Box::pin(drive_to_outcome(env, work)).await?;
         }

@@ -1,7 +1,7 @@
 //! The functions behind HTTP: one router, on Lambda and on one machine.
 
 mod bodies;
-mod document;
+mod openapi;
 mod problem;
 mod routes;
 
@@ -13,25 +13,25 @@ use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::cluster::PostOffice;
+use crate::cluster::PollEndpoint;
 use crate::env::{Env, HttpStore};
 
 use bodies::BodyBudget;
 
 pub use problem::HttpProblem;
-pub use routes::access::{Access, Role};
+pub use routes::auth::{ApiRole, ApiTokens};
 
 /// What the routes are given.
 #[derive(Clone)]
-pub struct Server {
+pub struct ServerState {
     /// The surroundings of the functions.
     pub env: Arc<Env>,
     /// The store with what the api needs.
     pub store: Arc<dyn HttpStore>,
     /// Who may do what.
-    pub access: Arc<Access>,
+    pub tokens: Arc<ApiTokens>,
     /// Where relays that poll get their mail.
-    pub post: Arc<PostOffice>,
+    pub poll_endpoint: Arc<PollEndpoint>,
 }
 
 #[derive(utoipa::OpenApi)]
@@ -47,45 +47,45 @@ pub struct Server {
         (name = "runs", description = "Executions of the units of one event."),
     )
 )]
-struct Api;
+struct ApiDoc;
 
 /// `receive`: lifecycle webhooks.
-pub fn receive(server: Server) -> Router {
+pub fn receive(server: ServerState) -> Router {
     finish(receive_routes(), server)
 }
 
 /// `complete`: callbacks.
-pub fn complete(server: Server) -> Router {
+pub fn complete(server: ServerState) -> Router {
     finish(complete_routes(), server)
 }
 
 /// `api`: everything that people and programs ask.
-pub fn api(server: Server) -> Router {
+pub fn api(server: ServerState) -> Router {
     finish(api_routes(), server)
 }
 
 /// All functions behind one address, for one machine.
-pub fn all(server: Server) -> Router {
+pub fn all(server: ServerState) -> Router {
     finish(all_routes(), server)
 }
 
 /// The OpenAPI document of all functions, made from the code.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = all_routes().into_openapi();
-    document::complete(&mut document);
+    openapi::complete(&mut document);
     document
 }
 
-fn receive_routes() -> OpenApiRouter<Server> {
-    OpenApiRouter::with_openapi(Api::openapi()).routes(routes!(routes::lifecycle::receive))
+fn receive_routes() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::with_openapi(ApiDoc::openapi()).routes(routes!(routes::lifecycle::receive))
 }
 
-fn complete_routes() -> OpenApiRouter<Server> {
-    OpenApiRouter::with_openapi(Api::openapi()).routes(routes!(routes::callbacks::complete))
+fn complete_routes() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::with_openapi(ApiDoc::openapi()).routes(routes!(routes::callbacks::complete))
 }
 
-fn api_routes() -> OpenApiRouter<Server> {
-    OpenApiRouter::with_openapi(Api::openapi())
+fn api_routes() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(routes::plugins::list, routes::plugins::publish))
         .routes(routes!(routes::plugins::versions))
         .routes(routes!(routes::plugins::signing_secrets))
@@ -108,11 +108,11 @@ fn api_routes() -> OpenApiRouter<Server> {
         .routes(routes!(routes::meta::health))
 }
 
-fn all_routes() -> OpenApiRouter<Server> {
+fn all_routes() -> OpenApiRouter<ServerState> {
     receive_routes().merge(complete_routes()).merge(api_routes())
 }
 
-fn finish(routes: OpenApiRouter<Server>, server: Server) -> Router {
+fn finish(routes: OpenApiRouter<ServerState>, server: ServerState) -> Router {
     let (router, _) = routes.split_for_parts();
     router
         .fallback(routes::meta::not_found)

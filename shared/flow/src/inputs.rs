@@ -3,31 +3,31 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ebb_engine::{Attempt, Moment, Unit};
-use ebb_spec::plan::{Read, UnitAt, UnitPlan};
-use ebb_spec::render::{Known, Produced};
-use ebb_wire::record::{Kept, Record, TryResult, Verdict};
+use ebb_engine::{Attempt, Hook, Unit};
+use ebb_spec::plan::{OutputRead, UnitPlan, UnitRef};
+use ebb_spec::render::{KnownOutputs, ProducerState};
+use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_wire::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::records;
-use crate::run::{Earlier, Run};
+use crate::run::{EarlierRun, Run};
 
 /// What one invocation has learnt of a run. Outputs of done units and states of earlier runs do not change.
 #[derive(Default)]
-pub struct Memory {
-    produced: Mutex<BTreeMap<UnitAt, Produced>>,
-    earlier: tokio::sync::Mutex<BTreeMap<Moment, Arc<Earlier>>>,
-    sealed: Mutex<BTreeSet<UnitAt>>,
-    undone: Mutex<BTreeMap<UnitAt, Vec<Record>>>,
+pub struct InvocationCache {
+    produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
+    earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
+    sealed: Mutex<BTreeSet<UnitRef>>,
+    undone: Mutex<BTreeMap<UnitRef, Vec<AttemptRecord>>>,
 }
 
-impl Memory {
+impl InvocationCache {
     /// Keeps what a unit of `run` has just made, without outputs that no unit of `run` reads.
-    pub fn learn(&self, run: &Run, unit: Unit, mut produced: Produced) {
-        let at = UnitAt { moment: run.moment().into(), unit: unit.0 };
-        if let Produced::Outputs(outputs) = &mut produced
+    pub fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
+        let at = UnitRef { moment: run.hook().into(), unit: unit.0 };
+        if let ProducerState::Outputs(outputs) = &mut produced
             && !outputs.is_empty()
         {
             let read: ReadOutputs = reads(run).filter(|read| read.at == at).collect();
@@ -36,23 +36,23 @@ impl Memory {
         self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
     }
 
-    fn recall(&self, at: UnitAt) -> Option<Produced> {
+    fn get_produced(&self, at: UnitRef) -> Option<ProducerState> {
         self.produced.lock().unwrap_or_else(PoisonError::into_inner).get(&at).cloned()
     }
 
     /// Marks units as sealed by this invocation; gives those that were not.
-    pub fn seal(&self, units: impl IntoIterator<Item = UnitAt>) -> Vec<UnitAt> {
+    pub fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
     }
 
     /// Keeps the records of a unit's tries that were read after its seal.
-    pub fn keep_undone(&self, at: UnitAt, tries: Vec<Record>) {
+    pub fn put_undone(&self, at: UnitRef, tries: Vec<AttemptRecord>) {
         self.undone.lock().unwrap_or_else(PoisonError::into_inner).insert(at, tries);
     }
 
     /// Takes the records of a unit's tries, if they were kept. A later try of the undo reads them again.
-    pub fn take_undone(&self, at: UnitAt) -> Option<Vec<Record>> {
+    pub fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
         self.undone.lock().unwrap_or_else(PoisonError::into_inner).remove(&at)
     }
 
@@ -60,19 +60,25 @@ impl Memory {
     ///
     /// # Errors
     /// The store's.
-    pub async fn earlier(&self, env: &Env, run: &Run, moment: Moment) -> Result<Arc<Earlier>, FlowError> {
+    pub async fn earlier_run(
+        &self,
+        env: &Env,
+        run: &Run,
+        moment: Hook,
+    ) -> Result<Arc<EarlierRun>, FlowError> {
         let mut known = self.earlier.lock().await;
         if let Some(earlier) = known.get(&moment) {
             return Ok(Arc::clone(earlier));
         }
         let id = run.id.sibling(moment);
-        let graph = run.loaded.event(moment).map(|(_, graph)| graph.clone());
+        let graph = run.loaded.hook_plan(moment).map(|(_, graph)| graph.clone());
         let graph =
             graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such event")))?;
         let heads = env.store.read_run(&id).await?;
-        let view = (!heads.is_empty())
-            .then(|| ebb_engine::View::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head))));
-        let earlier = Arc::new(Earlier { id, graph, view });
+        let view = (!heads.is_empty()).then(|| {
+            ebb_engine::RunView::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head)))
+        });
+        let earlier = Arc::new(EarlierRun { id, graph, view });
         known.insert(moment, Arc::clone(&earlier));
         Ok(earlier)
     }
@@ -82,12 +88,17 @@ impl Memory {
 ///
 /// # Errors
 /// The store's.
-pub async fn known(env: &Env, run: &Run, unit: &UnitPlan, memory: &Memory) -> Result<Known, FlowError> {
+pub async fn read_inputs(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    memory: &InvocationCache,
+) -> Result<KnownOutputs, FlowError> {
     read(env, run, sources(unit).collect(), memory).await
 }
 
 /// Returns the units that `unit` reads, without those that it undoes.
-fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitAt> {
+fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
     unit.reads.iter().map(|read| read.at).filter(|at| !unit.undoes.contains(at))
 }
 
@@ -95,17 +106,27 @@ fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitAt> {
 ///
 /// # Errors
 /// The store's.
-pub async fn prepare(env: &Env, run: &Run, units: &[Unit], memory: &Memory) -> Result<(), FlowError> {
+pub async fn prefetch(
+    env: &Env,
+    run: &Run,
+    units: &[Unit],
+    memory: &InvocationCache,
+) -> Result<(), FlowError> {
     let plans = units.iter().filter_map(|&unit| run.unit(unit));
     let wanted = plans.flat_map(sources).collect();
     read(env, run, wanted, memory).await.map(drop)
 }
 
-async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -> Result<Known, FlowError> {
-    let mut known = Known::new();
-    let mut missing: BTreeMap<Moment, Vec<Unit>> = BTreeMap::new();
+async fn read(
+    env: &Env,
+    run: &Run,
+    wanted: BTreeSet<UnitRef>,
+    memory: &InvocationCache,
+) -> Result<KnownOutputs, FlowError> {
+    let mut known = KnownOutputs::new();
+    let mut missing: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in wanted {
-        match memory.recall(at) {
+        match memory.get_produced(at) {
             Some(produced) => {
                 known.insert(at, produced);
             }
@@ -113,11 +134,11 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -
         }
     }
     for (moment, units) in missing {
-        let found = if moment == run.moment() {
+        let found = if moment == run.hook() {
             let records = env.store.read_records(&run.id, &units).await?;
             current(env, run, moment, &units, &records).await?
         } else {
-            let earlier = memory.earlier(env, run, moment).await?;
+            let earlier = memory.earlier_run(env, run, moment).await?;
             let wanted: Vec<Unit> =
                 units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
             let records = match wanted.is_empty() {
@@ -126,13 +147,13 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -
             };
             let mut found = current(env, run, moment, &wanted, &records).await?;
             for &unit in &units {
-                found.entry(unit).or_insert(Produced::Absent);
+                found.entry(unit).or_insert(ProducerState::Absent);
             }
             found
         };
         for (unit, produced) in found {
-            let at = UnitAt { moment: moment.into(), unit: unit.0 };
-            if produced != Produced::Absent {
+            let at = UnitRef { moment: moment.into(), unit: unit.0 };
+            if produced != ProducerState::Absent {
                 memory.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
             }
             known.insert(at, produced);
@@ -146,70 +167,70 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitAt>, memory: &Memory) -
 async fn current(
     env: &Env,
     run: &Run,
-    moment: Moment,
+    moment: Hook,
     units: &[Unit],
-    found: &[(Unit, Attempt, Record)],
-) -> Result<BTreeMap<Unit, Produced>, FlowError> {
-    let mut counts: BTreeMap<Unit, (Attempt, &TryResult)> = BTreeMap::new();
+    found: &[(Unit, Attempt, AttemptRecord)],
+) -> Result<BTreeMap<Unit, ProducerState>, FlowError> {
+    let mut counts: BTreeMap<Unit, (Attempt, &AttemptResult)> = BTreeMap::new();
     for (unit, attempt, record) in found {
         let Some(result) = &record.result else { continue };
-        let is_done = matches!(result.verdict, Verdict::Succeeded | Verdict::Skipped);
+        let is_done = matches!(result.verdict, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
         if is_done && counts.get(unit).is_none_or(|(last, _)| last <= attempt) {
             counts.insert(*unit, (*attempt, result));
         }
     }
-    let mut produced: BTreeMap<Unit, Produced> = BTreeMap::new();
+    let mut produced: BTreeMap<Unit, ProducerState> = BTreeMap::new();
     let mut made = Vec::new();
     for &unit in units {
         match counts.get(&unit) {
-            Some((_, result)) if result.verdict == Verdict::Skipped => {
-                produced.insert(unit, Produced::Skipped);
+            Some((_, result)) if result.verdict == AttemptOutcome::Skipped => {
+                produced.insert(unit, ProducerState::Skipped);
             }
             Some((_, result)) => made.push((unit, result.outputs.clone())),
             None => {
-                produced.insert(unit, Produced::Outputs(BTreeMap::new()));
+                produced.insert(unit, ProducerState::Outputs(BTreeMap::new()));
             }
         }
     }
     let read: ReadOutputs = reads(run).collect();
     let keep = |unit: &Unit, mut outputs: Outputs| {
-        read.retain(UnitAt { moment: moment.into(), unit: unit.0 }, &mut outputs);
+        read.retain(UnitRef { moment: moment.into(), unit: unit.0 }, &mut outputs);
         records::produced(outputs)
     };
-    produced.extend(records::all_outputs(env, made, keep).await?);
+    produced.extend(records::read_all_outputs(env, made, keep).await?);
     Ok(produced)
 }
 
 /// The outputs that some units read, by their producers.
-pub(crate) struct ReadOutputs<'a>(HashSet<(UnitAt, &'a str)>);
+pub(crate) struct ReadOutputs<'a>(HashSet<(UnitRef, &'a str)>);
 
-impl<'a> FromIterator<&'a Read> for ReadOutputs<'a> {
-    fn from_iter<I: IntoIterator<Item = &'a Read>>(reads: I) -> Self {
+impl<'a> FromIterator<&'a OutputRead> for ReadOutputs<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a OutputRead>>(reads: I) -> Self {
         Self(reads.into_iter().map(|read| (read.at, read.output.as_str())).collect())
     }
 }
 
 impl ReadOutputs<'_> {
     /// Removes the outputs of the unit `at` that are not read.
-    pub(crate) fn retain<V>(&self, at: UnitAt, outputs: &mut BTreeMap<String, V>) {
+    pub(crate) fn retain<V>(&self, at: UnitRef, outputs: &mut BTreeMap<String, V>) {
         outputs.retain(|name, _| self.0.contains(&(at, name.as_str())));
     }
 }
 
 /// Returns what the units of `run` read.
-fn reads(run: &Run) -> impl Iterator<Item = &Read> {
-    run.event().units.iter().flat_map(|unit| &unit.reads)
+fn reads(run: &Run) -> impl Iterator<Item = &OutputRead> {
+    run.hook_plan().units.iter().flat_map(|unit| &unit.reads)
 }
 
 /// Returns all distinct outputs with which any try of a unit has succeeded, in the order in which they came to light: what
 /// comes later does not change the places of the others.
-pub fn successes(tries: &[&Record]) -> Vec<Kept> {
-    let mut results: Vec<&TryResult> =
+pub fn successes(tries: &[&AttemptRecord]) -> Vec<OutputStorage> {
+    let mut results: Vec<&AttemptResult> =
         tries.iter().flat_map(|record| record.result.iter().chain(&record.others)).collect();
     results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
     // The digest of a success is that of its outputs.
     let mut digests = HashSet::new();
-    let successes = results.into_iter().filter(|result| result.verdict == Verdict::Succeeded);
+    let successes = results.into_iter().filter(|result| result.verdict == AttemptOutcome::Succeeded);
     let distinct = successes.filter(|result| digests.insert(&result.digest));
     distinct.map(|result| result.outputs.clone()).collect()
 }

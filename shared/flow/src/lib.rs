@@ -12,47 +12,47 @@
 //! - The only timer is [`sweep`].
 //! - Every write is conditional or harmless to repeat.
 
-mod accepted;
+mod acceptances;
 pub mod api;
+pub mod attempt_end;
 pub mod background;
 mod breaker;
+pub mod callback;
+pub mod cancel;
 pub mod cause;
 pub mod changes;
-pub mod claim;
 pub mod cluster;
-pub mod complete;
 mod describe;
 pub mod dispatch;
-pub mod drive;
+pub mod dispatch_all;
 pub mod env;
 pub mod error;
 mod evidence;
-pub mod finish;
 pub mod follow_up;
 pub mod http;
 pub mod inputs;
+pub mod lease;
+pub mod lifecycle;
+pub mod notify;
 mod objects;
-pub mod observe;
 mod offload;
 pub mod orphans;
-pub mod outcome;
+pub mod outages;
 pub mod ports;
-pub mod receive;
 pub mod records;
-pub mod release;
 pub mod reopen;
 pub mod results;
 pub mod retention;
 pub mod run;
-pub mod settle;
-pub mod silence;
+pub mod secrets;
 pub mod sweep;
 pub mod switch;
 pub mod system;
-pub mod tell;
+pub mod telemetry;
+pub mod transition;
 pub mod undo;
 
-pub use env::{ApiStore, DriveStore, Env, HttpStore, Settings, SweepStore, Warm};
+pub use env::{ApiStore, DeploymentSettings, DriveStore, Env, HttpStore, InstanceCache, SweepStore};
 pub use error::FlowError;
 
 /// How often a write is tried again whose item others keep changing, each time on what is there by then.

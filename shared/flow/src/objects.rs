@@ -1,8 +1,8 @@
 //! What a relay is asked for by a unit of objects, and by the removal of them.
 
 use ebb_engine::Unit;
-use ebb_spec::plan::{Moment, Object, OutputFrom, UnitPlan};
-use ebb_wire::relay::{ObjectOutput, ObjectOutputFrom, Objects, ReadyRules, Until, WorkName};
+use ebb_spec::plan::{HookName, ObjectAction, OutputFrom, UnitPlan};
+use ebb_wire::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId};
 
 use crate::run::Run;
 
@@ -11,9 +11,9 @@ use crate::run::Run;
 pub(crate) fn applied(
     run: &Run,
     unit: &UnitPlan,
-    object: &Object,
+    object: &ObjectAction,
     manifests: Vec<serde_json::Value>,
-) -> Objects {
+) -> ObjectTask {
     let own = ReadyRules { ready: object.ready.clone(), fail: object.fail.clone() };
     // The document's rules speak of the first; the others go by the contracts of their kinds. That nothing is waited
     // for is said of all.
@@ -35,22 +35,22 @@ pub(crate) fn applied(
         };
         Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive })
     });
-    Objects {
-        life: run.life(),
+    ObjectTask {
+        life: run.instance_key(),
         namespace: run.loaded.plan.target.namespace.clone(),
         apply: manifests,
-        until: Until::Ready(rules),
+        until: TaskCompletion::Ready(rules),
         outputs: outputs.collect(),
-        keep: Moment::from(run.moment()) <= Moment::AfterReady,
-        ..Objects::default()
+        keep: HookName::from(run.hook()) <= HookName::AfterReady,
+        ..ObjectTask::default()
     }
 }
 
 /// The removal of what `unit` undoes: all objects of all tries, in one go.
-pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> Objects {
+pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
     let names = unit.undoes.iter().map(|at| {
         let earlier = run.id.sibling(at.moment.into());
-        WorkName::unit_of(&earlier, Unit(at.unit))
+        TaskId::unit_of(&earlier, Unit(at.unit))
     });
-    Objects { life: run.life(), remove: names.collect(), ..Objects::default() }
+    ObjectTask { life: run.instance_key(), remove: names.collect(), ..ObjectTask::default() }
 }

@@ -11,55 +11,55 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebb_engine::{TargetPhase, Timestamp};
-use ebb_store::Rounds;
-use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, Unseen};
+use ebb_store::OrphanScans;
+use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
 use ebb_wire::id::RunId;
 use ebb_wire::limits::message;
-use ebb_wire::listing::{Listed, Object, Stranger};
-use ebb_wire::relay::WorkName;
+use ebb_wire::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
+use ebb_wire::relay::TaskId;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::observe;
 use crate::ports::RelayError;
+use crate::telemetry;
 
 /// Between two rounds over one cluster.
-const EVERY_MS: u64 = 15 * 60 * 1000;
+const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
 /// How long what a round deletes was asked for, and how long its life is over: no late result changes that any more.
-const OLD_MS: u64 = 60 * 60 * 1000;
-const AT_A_TIME: usize = 20;
+const MIN_AGE_MS: u64 = 60 * 60 * 1000;
+const MAX_DELETES: usize = 20;
 /// How long a round begins anything: it shares an invocation with the sweep.
-const ROUND: Duration = Duration::from_secs(8);
+const SCAN_TIME: Duration = Duration::from_secs(8);
 /// How long a person is made to wait.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIME: Duration = Duration::from_secs(20);
 /// Between two looks at what ends.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the table says of a life.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Life {
+enum OwnerState {
     /// It goes on, or is being taken away.
-    Lives,
+    Active,
     /// It was this target's and is over; since when, if that is known.
-    Over(String, Option<Timestamp>),
+    Ended(String, Option<Timestamp>),
     /// No run of this name is known.
     Unknown,
 }
 
 /// A work of which something is left.
-struct Left {
-    name: WorkName,
+struct OrphanTask {
+    name: TaskId,
     age_ms: u64,
-    life: Life,
+    owner: OwnerState,
     objects: Vec<Orphan>,
 }
 
 /// What was found in one cluster.
 #[derive(Default)]
-struct Found {
-    works: Vec<Left>,
-    strangers: Vec<Orphan>,
-    unseen: Vec<String>,
+struct ClusterOrphans {
+    tasks: Vec<OrphanTask>,
+    unmanaged: Vec<Orphan>,
+    errors: Vec<String>,
 }
 
 /// Lists what is left in all clusters.
@@ -67,14 +67,14 @@ struct Found {
 /// # Errors
 /// The store's. A relay that does not answer is told of in the list.
 pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + REQUEST_TIME;
     let clusters = env.relay.clusters();
-    let looks = clusters.iter().map(|cluster| find(env, &cluster.name, end));
+    let looks = clusters.iter().map(|cluster| scan_cluster(env, &cluster.name, end));
     let mut list = OrphanList::default();
     for (cluster, found) in clusters.iter().zip(futures::future::join_all(looks).await) {
-        let Found { works, strangers, unseen } = found?;
+        let ClusterOrphans { tasks: works, unmanaged: strangers, errors: unseen } = found?;
         list.orphans.extend(works.into_iter().flat_map(|work| work.objects).chain(strangers));
-        let unseen = unseen.into_iter().map(|why| Unseen { cluster: cluster.name.clone(), why });
+        let unseen = unseen.into_iter().map(|why| RelayProblem { cluster: cluster.name.clone(), why });
         list.unseen.extend(unseen);
     }
     Ok(list)
@@ -86,21 +86,21 @@ pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
 /// # Errors
 /// The store's; safe to repeat.
 pub async fn delete(env: &Env, uids: &[String]) -> Result<OrphansDeleted, FlowError> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + REQUEST_TIME;
     let mut done = OrphansDeleted::default();
     for cluster in env.relay.clusters() {
-        let found = find(env, &cluster.name, end).await?;
-        for why in found.unseen {
-            done.left.push(Unseen { cluster: cluster.name.clone(), why });
+        let found = scan_cluster(env, &cluster.name, end).await?;
+        for why in found.errors {
+            done.left.push(RelayProblem { cluster: cluster.name.clone(), why });
         }
-        for work in found.works {
+        for work in found.tasks {
             let is_meant = work.objects.iter().any(|orphan| orphan.proven && uids.contains(&orphan.uid));
             if !is_meant {
                 continue;
             }
             match discard(env, &cluster.name, &work, end).await? {
                 Ok(()) => done.deleted.extend(work.objects.into_iter().filter(|orphan| orphan.proven)),
-                Err(why) => done.left.push(Unseen { cluster: cluster.name.clone(), why }),
+                Err(why) => done.left.push(RelayProblem { cluster: cluster.name.clone(), why }),
             }
         }
     }
@@ -112,21 +112,22 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<OrphansDeleted, FlowEr
 ///
 /// # Errors
 /// The store's; the next round looks again.
-pub async fn round(env: &Env, rounds: &dyn Rounds) -> Result<usize, FlowError> {
+pub async fn scan(env: &Env, rounds: &dyn OrphanScans) -> Result<usize, FlowError> {
     let clusters = env.relay.clusters();
     if clusters.is_empty() {
         return Ok(0);
     }
-    let (now, known) = (env.now(), rounds.read_rounds().await?);
+    let (now, known) = (env.now(), rounds.read_scans().await?);
     let due = clusters.iter().find(|cluster| known.get(&cluster.name).is_none_or(|next| *next <= now));
     let Some(cluster) = due else { return Ok(0) };
-    let (seen, next) = (known.get(&cluster.name).copied(), Timestamp(now.0.saturating_add(EVERY_MS)));
-    if !rounds.begin_round(&cluster.name, seen, next).await? {
+    let (seen, next) = (known.get(&cluster.name).copied(), Timestamp(now.0.saturating_add(SCAN_INTERVAL_MS)));
+    if !rounds.claim_scan(&cluster.name, seen, next).await? {
         return Ok(0);
     }
-    let end = Instant::now() + ROUND;
-    let Found { works, strangers, unseen } = find(env, &cluster.name, end).await?;
-    observe::orphaned(works.iter().map(|work| work.objects.len()).sum::<usize>() + strangers.len());
+    let end = Instant::now() + SCAN_TIME;
+    let ClusterOrphans { tasks: works, unmanaged: strangers, errors: unseen } =
+        scan_cluster(env, &cluster.name, end).await?;
+    telemetry::orphans_found(works.iter().map(|work| work.objects.len()).sum::<usize>() + strangers.len());
     for why in unseen {
         tracing::info!(cluster = cluster.name, why, "not everything was looked at for orphans");
     }
@@ -135,7 +136,7 @@ pub async fn round(env: &Env, rounds: &dyn Rounds) -> Result<usize, FlowError> {
         tracing::info!(cluster, kind, namespace, name, uid, why, "may be an orphan; it is left alone");
     }
     let mut dealt = 0;
-    for work in works.iter().filter(|work| work.is_old(now)).take(AT_A_TIME) {
+    for work in works.iter().filter(|work| work.is_deletable(now)).take(MAX_DELETES) {
         if Instant::now() >= end {
             break;
         }
@@ -163,44 +164,44 @@ pub async fn round(env: &Env, rounds: &dyn Rounds) -> Result<usize, FlowError> {
     Ok(dealt)
 }
 
-impl Left {
+impl OrphanTask {
     /// Whether it may go without anybody being asked.
-    fn is_old(&self, now: Timestamp) -> bool {
-        let Life::Over(_, since) = &self.life else { return false };
-        let over = since.is_none_or(|since| now.since(since).0 >= OLD_MS);
-        over && self.age_ms >= OLD_MS && self.objects.iter().any(|orphan| orphan.proven)
+    fn is_deletable(&self, now: Timestamp) -> bool {
+        let OwnerState::Ended(_, since) = &self.owner else { return false };
+        let over = since.is_none_or(|since| now.since(since).0 >= MIN_AGE_MS);
+        over && self.age_ms >= MIN_AGE_MS && self.objects.iter().any(|orphan| orphan.proven)
     }
 }
 
 /// What is left in a cluster, as far as `end` lets it be looked at.
-async fn find(env: &Env, cluster: &str, end: Instant) -> Result<Found, FlowError> {
-    let mut found = Found::default();
-    let mut lives: HashMap<String, Life> = HashMap::new();
+async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterOrphans, FlowError> {
+    let mut found = ClusterOrphans::default();
+    let mut lives: HashMap<String, OwnerState> = HashMap::new();
     let mut after = None;
     loop {
         let listing = match env.relay.list(cluster, after.take()).await {
             Ok(listing) => listing,
             Err(RelayError::Unreachable(why) | RelayError::Busy(why) | RelayError::Refused(why)) => {
-                found.unseen.push(why);
+                found.errors.push(why);
                 return Ok(found);
             }
         };
-        found.unseen.extend(listing.unseen.iter().map(|why| message(why)));
+        found.errors.extend(listing.unseen.iter().map(|why| message(why)));
         for work in listing.works {
             if !is_ours(env, &work) || work.objects.is_empty() {
                 continue;
             }
-            let life = known(env, &mut lives, &work.name.unit).await?;
-            if let Some(why) = why(&life, &work.name.unit) {
-                let objects = work.objects.iter().map(|object| of_work(cluster, &work, object, &why));
+            let life = cached_owner(env, &mut lives, &work.name.unit).await?;
+            if let Some(why) = orphan_reason(&life, &work.name.unit) {
+                let objects = work.objects.iter().map(|object| owned_orphan(cluster, &work, object, &why));
                 let objects = objects.collect();
-                found.works.push(Left { age_ms: work.age_ms, name: work.name, life, objects });
+                found.tasks.push(OrphanTask { age_ms: work.age_ms, name: work.name, owner: life, objects });
             }
         }
         for stranger in listing.strangers {
-            let life = known(env, &mut lives, &stranger.unit).await?;
-            if let Some(why) = why(&life, &stranger.unit) {
-                found.strangers.push(of_nobody(cluster, stranger, &why));
+            let life = cached_owner(env, &mut lives, &stranger.unit).await?;
+            if let Some(why) = orphan_reason(&life, &stranger.unit) {
+                found.unmanaged.push(unmanaged_orphan(cluster, stranger, &why));
             }
         }
         after = listing.next;
@@ -208,23 +209,27 @@ async fn find(env: &Env, cluster: &str, end: Instant) -> Result<Found, FlowError
             return Ok(found);
         }
         if Instant::now() >= end {
-            found.unseen.push("there is more than can be looked at in one go".to_owned());
+            found.errors.push("there is more than can be looked at in one go".to_owned());
             return Ok(found);
         }
     }
 }
 
 /// Returns whether this installation has asked for a work, at whatever URL it took callbacks then.
-fn is_ours(env: &Env, work: &Listed) -> bool {
+fn is_ours(env: &Env, work: &TaskSummary) -> bool {
     work.callback == env.settings.callback_url || work.installation == env.settings.installation
 }
 
-async fn known(env: &Env, lives: &mut HashMap<String, Life>, unit: &str) -> Result<Life, FlowError> {
-    let Some(run) = run_of(unit) else { return Ok(Life::Unknown) };
+async fn cached_owner(
+    env: &Env,
+    lives: &mut HashMap<String, OwnerState>,
+    unit: &str,
+) -> Result<OwnerState, FlowError> {
+    let Some(run) = run_of(unit) else { return Ok(OwnerState::Unknown) };
     if let Some(life) = lives.get(run.as_str()) {
         return Ok(life.clone());
     }
-    let life = read(env, &run).await?;
+    let life = read_owner(env, &run).await?;
     lives.insert(run.to_string(), life.clone());
     Ok(life)
 }
@@ -237,30 +242,30 @@ fn run_of(unit: &str) -> Option<RunId> {
 }
 
 /// What the table says, read strongly: first the run, which names its target, then the target.
-async fn read(env: &Env, run: &RunId) -> Result<Life, FlowError> {
+async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
     let Some(facts) = env.store.read_root(run).await?.and_then(|root| root.facts) else {
-        return Ok(Life::Unknown);
+        return Ok(OwnerState::Unknown);
     };
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     let named = format!("{}/{}", facts.kind, facts.name);
     Ok(match target {
-        Some(target) if target.uid == facts.uid && target.phase != TargetPhase::Gone => Life::Lives,
-        Some(target) if target.uid == facts.uid => Life::Over(named, Some(target.since)),
+        Some(target) if target.uid == facts.uid && target.phase != TargetPhase::Gone => OwnerState::Active,
+        Some(target) if target.uid == facts.uid => OwnerState::Ended(named, Some(target.since)),
         // Another life has the name since, or the table has outlived it.
-        Some(target) => Life::Over(named, Some(target.created)),
-        None => Life::Over(named, None),
+        Some(target) => OwnerState::Ended(named, Some(target.created)),
+        None => OwnerState::Ended(named, None),
     })
 }
 
-fn why(life: &Life, unit: &str) -> Option<String> {
+fn orphan_reason(life: &OwnerState, unit: &str) -> Option<String> {
     match life {
-        Life::Lives => None,
-        Life::Over(target, _) => Some(format!("{target}, for which it was made, is gone")),
-        Life::Unknown => Some(format!("nothing is known of what it was made for, {}", message(unit))),
+        OwnerState::Active => None,
+        OwnerState::Ended(target, _) => Some(format!("{target}, for which it was made, is gone")),
+        OwnerState::Unknown => Some(format!("nothing is known of what it was made for, {}", message(unit))),
     }
 }
 
-fn orphan(cluster: &str, object: &Object) -> Orphan {
+fn orphan(cluster: &str, object: &ObjectSummary) -> Orphan {
     Orphan {
         cluster: cluster.to_owned(),
         kind: message(&object.kind),
@@ -274,7 +279,7 @@ fn orphan(cluster: &str, object: &Object) -> Orphan {
     }
 }
 
-fn of_work(cluster: &str, work: &Listed, object: &Object, why: &str) -> Orphan {
+fn owned_orphan(cluster: &str, work: &TaskSummary, object: &ObjectSummary, why: &str) -> Orphan {
     let (life, age_seconds) = (message(&work.life), work.age_ms / 1000);
     let why = match object.labelled {
         true => why.to_owned(),
@@ -283,8 +288,8 @@ fn of_work(cluster: &str, work: &Listed, object: &Object, why: &str) -> Orphan {
     Orphan { life, age_seconds, why, proven: object.labelled, ..orphan(cluster, object) }
 }
 
-fn of_nobody(cluster: &str, stranger: Stranger, why: &str) -> Orphan {
-    let life = WorkName { unit: message(&stranger.unit), attempt: 1 }.life().to_owned();
+fn unmanaged_orphan(cluster: &str, stranger: UnmanagedObject, why: &str) -> Orphan {
+    let life = TaskId { unit: message(&stranger.unit), attempt: 1 }.instance().to_owned();
     let why = format!("{why}; no record of the relay has its uid");
     Orphan { life, age_seconds: stranger.age_ms / 1000, why, ..orphan(cluster, &stranger.object) }
 }
@@ -293,12 +298,12 @@ fn of_nobody(cluster: &str, stranger: Stranger, why: &str) -> Orphan {
 async fn discard(
     env: &Env,
     cluster: &str,
-    work: &Left,
+    work: &OrphanTask,
     end: Instant,
 ) -> Result<Result<(), String>, FlowError> {
     let run = run_of(&work.name.unit);
     let lives = match &run {
-        Some(run) => read(env, run).await? == Life::Lives,
+        Some(run) => read_owner(env, run).await? == OwnerState::Active,
         None => false,
     };
     if lives {
@@ -307,8 +312,8 @@ async fn discard(
     loop {
         match env.relay.discard(cluster, &work.name).await {
             Ok(()) => return Ok(Ok(())),
-            Err(RelayError::Unreachable(_) | RelayError::Busy(_)) if Instant::now() + LOOK < end => {
-                tokio::time::sleep(LOOK).await;
+            Err(RelayError::Unreachable(_) | RelayError::Busy(_)) if Instant::now() + POLL_INTERVAL < end => {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             Err(RelayError::Unreachable(why) | RelayError::Busy(why) | RelayError::Refused(why)) => {
                 return Ok(Err(why));

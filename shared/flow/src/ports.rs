@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_wire::id::RunId;
-use ebb_wire::listing::{About, Listing};
-use ebb_wire::relay::{Ensure, WorkName, WorkState};
+use ebb_wire::listing::{ClusterListing, RelayInfo};
+use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 
 /// The present.
@@ -16,7 +16,7 @@ pub trait Clock: Send + Sync {
 }
 
 /// Randomness for jitter and keys.
-pub trait Random: Send + Sync {
+pub trait RandomSource: Send + Sync {
     /// A number of 64 random bits.
     fn next(&self) -> u64;
 }
@@ -38,61 +38,61 @@ pub enum RelayError {
 
 /// What asking a cluster for works has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    Answer,
+pub enum RelayObservation {
+    Responded,
     /// It gives no answer, or none that helps; what was said instead.
-    Nothing(String),
+    NoResponse(String),
 }
 
 /// The relay of a cluster.
 #[async_trait]
-pub trait Relay: Send + Sync {
+pub trait RelayClient: Send + Sync {
     /// Starts the work under its name or finds it there; kills or tombstones all lower tries first. The state is
     /// that after the call; work that has ended already calls back again.
-    async fn ensure(&self, cluster: Option<&str>, request: Ensure) -> Result<WorkState, RelayError>;
-    /// Kills the work, leaves a tombstone, and answers once nothing of it runs: [`WorkState::Ended`] with its result
-    /// if it had ended by itself, else [`WorkState::Tombstoned`]. Work that takes longer to die is `Running`: ask
+    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError>;
+    /// Kills the work, leaves a tombstone, and answers once nothing of it runs: [`TaskState::Ended`] with its result
+    /// if it had ended by itself, else [`TaskState::Tombstoned`]. Work that takes longer to die is `Running`: ask
     /// again.
     async fn cancel(
         &self,
         cluster: Option<&str>,
-        name: &WorkName,
+        name: &TaskId,
         grace: Duration,
-    ) -> Result<WorkState, RelayError>;
-    /// Removes work that waits for its turn, and waits for nothing to end: [`WorkState::Tombstoned`]. Work that runs or has
+    ) -> Result<TaskState, RelayError>;
+    /// Removes work that waits for its turn, and waits for nothing to end: [`TaskState::Tombstoned`]. Work that runs or has
     /// ended stays as it is. A relay without a queue says where the work stands.
-    async fn dequeue(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+    async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.get(cluster, name).await
     }
     /// Where the work stands, with the tail of its log.
-    async fn get(&self, cluster: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError>;
+    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError>;
     /// Forgets ended work whose result was taken by asking. Callbacks need none: their answer says that they were taken.
-    async fn acknowledge(&self, cluster: Option<&str>, name: &WorkName) -> Result<(), RelayError>;
+    async fn acknowledge(&self, cluster: Option<&str>, name: &TaskId) -> Result<(), RelayError>;
     /// Lets go of the sensitive outputs of a life that is over. Idempotent.
     async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError>;
     /// The clusters that are connected. None where scripts run without one: then nobody asks for what follows.
-    fn clusters(&self) -> Vec<Connected> {
+    fn clusters(&self) -> Vec<ConnectedCluster> {
         Vec::new()
     }
     /// The name under which the cluster is connected that a document names so, or does not name; `None`: it is not.
-    fn connected(&self, _cluster: Option<&str>) -> Option<String> {
+    fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }
     /// Which clusters were asked for works since this was called last, and whether one of their answers helped.
-    fn heard(&self) -> Vec<(String, Heard)> {
+    fn take_observations(&self) -> Vec<(String, RelayObservation)> {
         Vec::new()
     }
     /// Which relay answers for a cluster, and the uid of that cluster's namespace `kube-system`.
-    async fn about(&self, cluster: &str) -> Result<(About, String), RelayError> {
+    async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
         no_cluster(cluster)
     }
     /// A page of what there is in a cluster; `after` is what the page before said.
-    async fn list(&self, cluster: &str, _after: Option<String>) -> Result<Listing, RelayError> {
+    async fn list(&self, cluster: &str, _after: Option<String>) -> Result<ClusterListing, RelayError> {
         no_cluster(cluster)
     }
     /// Ends a work that nobody will ask for again and deletes what was applied for it; not done before all is gone: ask
     /// again. Idempotent.
-    async fn discard(&self, cluster: &str, _name: &WorkName) -> Result<(), RelayError> {
+    async fn discard(&self, cluster: &str, _name: &TaskId) -> Result<(), RelayError> {
         no_cluster(cluster)
     }
 }
@@ -103,7 +103,7 @@ fn no_cluster<T>(cluster: &str) -> Result<T, RelayError> {
 
 /// A cluster that is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connected {
+pub struct ConnectedCluster {
     /// The name that documents have for it.
     pub name: String,
     /// Whether its relay asks for what is to be done, and is not asked.
@@ -115,7 +115,7 @@ pub struct Connected {
 /// Work for another invocation. Only ever a hint: a lost message costs time, the table stays the truth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Message {
+pub enum QueueMessage {
     /// Send these units of a run.
     Dispatch {
         run: RunId,
@@ -141,7 +141,7 @@ pub enum Message {
     Mark,
 }
 
-impl Message {
+impl QueueMessage {
     /// Returns the message that sends `units`, passed on at `passed`, for a look that looks at the run `again` if it is one.
     pub fn dispatch(
         run: &RunId,
@@ -163,11 +163,11 @@ impl Message {
 
 /// The delayed queue.
 #[async_trait]
-pub trait Queue: Send + Sync {
+pub trait MessageQueue: Send + Sync {
     /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
-    async fn send(&self, message: Message, delay: Duration);
+    async fn send(&self, message: QueueMessage, delay: Duration);
     /// Delivers each of `messages` as soon as possible, as [`Self::send`] does.
-    async fn send_all(&self, messages: Vec<Message>) {
+    async fn send_all(&self, messages: Vec<QueueMessage>) {
         for message in messages {
             self.send(message, Duration::ZERO).await;
         }

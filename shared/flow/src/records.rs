@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Attempt, Timestamp, Unit};
-use ebb_spec::plan::Work;
-use ebb_spec::render::{Produced, SecretRef, Value as Rendered};
-use ebb_store::{LOGS, OUTPUTS, Put};
-use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_spec::plan::Action;
+use ebb_spec::render::{ProducerState, RenderValue as Rendered, SecretKeyRef};
+use ebb_store::{LOGS, OUTPUTS, PutOutcome};
+use ebb_wire::callback::{FailureReason, ReasonCode};
 use ebb_wire::id;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, Record, TryResult, Verdict};
-use ebb_wire::value::{Outputs, Value};
+use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_wire::value::{Outputs, UnitValue};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
+use crate::attempt_end::AttemptEnd;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::outcome::Ended;
 use crate::run::Run;
 
 /// Reads from the bucket that one caller has under way at most.
@@ -25,11 +25,11 @@ const READS: usize = 32;
 ///
 /// # Errors
 /// The store's.
-pub async fn of_open(
+pub async fn read_open(
     env: &Env,
     run: &Run,
     units: &[Unit],
-) -> Result<BTreeMap<(Unit, Attempt), Record>, FlowError> {
+) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
     let records = env.store.read_records(&run.id, units).await?;
     with_accepted(env, run, units, records).await
 }
@@ -42,11 +42,11 @@ pub async fn with_accepted(
     env: &Env,
     run: &Run,
     units: &[Unit],
-    records: Vec<(Unit, Attempt, Record)>,
-) -> Result<BTreeMap<(Unit, Attempt), Record>, FlowError> {
+    records: Vec<(Unit, Attempt, AttemptRecord)>,
+) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
-    let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.work, Work::Webhook(_)));
+    let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.work, Action::Webhook(_)));
     let webhooks: Vec<Unit> = units.iter().copied().filter(|&unit| is_webhook(unit)).collect();
     if webhooks.is_empty() {
         return Ok(records);
@@ -71,10 +71,10 @@ pub async fn put(
     run: &Run,
     unit: Unit,
     attempt: Attempt,
-    ended: &Ended,
+    ended: &AttemptEnd,
     next: Option<Timestamp>,
-) -> Result<(TryResult, Put), FlowError> {
-    let (result, log) = result_of(env, run, unit, attempt, ended, next).await?;
+) -> Result<(AttemptResult, PutOutcome), FlowError> {
+    let (result, log) = build_result(env, run, unit, attempt, ended, next).await?;
     let record = env.store.put_result(&run.id, unit, attempt, &result);
     let tail = async {
         match log {
@@ -92,68 +92,84 @@ pub async fn put(
 ///
 /// # Errors
 /// The store's.
-pub async fn result_of<'a>(
+pub async fn build_result<'a>(
     env: &Env,
     run: &Run,
     unit: Unit,
     attempt: Attempt,
-    ended: &'a Ended,
+    ended: &'a AttemptEnd,
     next: Option<Timestamp>,
-) -> Result<(TryResult, Option<&'a str>), FlowError> {
+) -> Result<(AttemptResult, Option<&'a str>), FlowError> {
     let evidence = match ended {
-        Ended::Failed(failure) => failure.evidence.clone(),
-        Ended::Succeeded(_) | Ended::Skipped(_) | Ended::Cancelled(_) => None,
+        AttemptEnd::Failed(failure) => failure.evidence.clone(),
+        AttemptEnd::Succeeded(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
     };
     let (verdict, outputs, reason, took_ms, log) = match ended {
-        Ended::Succeeded(success) => {
-            (Verdict::Succeeded, Some(&success.outputs), None, success.took_ms, success.log.as_deref())
+        AttemptEnd::Succeeded(success) => {
+            (AttemptOutcome::Succeeded, Some(&success.outputs), None, success.took_ms, success.log.as_deref())
         }
-        Ended::Skipped(why) => (Verdict::Skipped, None, Some(said(ReasonCode::Skipped, why)), None, None),
-        Ended::Cancelled(why) => {
-            (Verdict::Cancelled, None, Some(said(ReasonCode::Cancelled, why)), None, None)
+        AttemptEnd::Skipped(why) => {
+            (AttemptOutcome::Skipped, None, Some(clean_reason(ReasonCode::Skipped, why)), None, None)
         }
-        Ended::Failed(failure) => {
-            (Verdict::Failed, None, Some(failure.reason.clone()), failure.took_ms, failure.log.as_deref())
+        AttemptEnd::Cancelled(why) => {
+            (AttemptOutcome::Cancelled, None, Some(clean_reason(ReasonCode::Cancelled, why)), None, None)
         }
+        AttemptEnd::Failed(failure) => (
+            AttemptOutcome::Failed,
+            None,
+            Some(failure.reason.clone()),
+            failure.took_ms,
+            failure.log.as_deref(),
+        ),
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let kept = match outputs {
-        Some(outputs) if !outputs.is_empty() => keep_outputs(env, run, unit, attempt, outputs).await?,
-        _ => (Kept::Nothing, String::new()),
+        Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
+        _ => (OutputStorage::Nothing, String::new()),
     };
     let digest = id::short_digest(&[&format!("{verdict:?}"), &kept.1], 26);
     let at = env.now().0;
     let next = next.map(|at| at.0);
-    let unanswered = matches!(ended, Ended::Failed(failure) if failure.is_unanswered());
+    let unanswered = matches!(ended, AttemptEnd::Failed(failure) if failure.is_unanswered());
     let has_log = log.is_some();
     let outputs = kept.0;
-    let result =
-        TryResult { verdict, at, took_ms, outputs, reason, evidence, next, log: has_log, unanswered, digest };
+    let result = AttemptResult {
+        verdict,
+        at,
+        took_ms,
+        outputs,
+        reason,
+        evidence,
+        next,
+        log: has_log,
+        unanswered,
+        digest,
+    };
     Ok((result, log))
 }
 
-fn said(code: ReasonCode, why: &str) -> Reason {
-    Reason { code, message: limits::message(why) }
+fn clean_reason(code: ReasonCode, why: &str) -> FailureReason {
+    FailureReason { code, message: limits::message(why) }
 }
 
-async fn keep_outputs(
+async fn store_outputs(
     env: &Env,
     run: &Run,
     unit: Unit,
     attempt: Attempt,
     outputs: &Outputs,
-) -> Result<(Kept, String), FlowError> {
+) -> Result<(OutputStorage, String), FlowError> {
     let json = serde_json::to_string(outputs)
         .map_err(|error| FlowError::Broken(format!("outputs cannot be written as JSON: {error}")))?;
     if json.len() <= limits::OUTPUTS_INLINE {
-        return Ok((Kept::Inline(outputs.clone()), json));
+        return Ok((OutputStorage::Inline(outputs.clone()), json));
     }
     // The key holds the digest: two different results of one try do not overwrite each other.
     let digest = id::short_digest(&[&json], 26);
     let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
-    env.store.note_outputs(&run.id).await?;
+    env.store.mark_outputs(&run.id).await?;
     env.store.put_object(&key, json.clone().into_bytes()).await?;
-    Ok((Kept::Bucket(key), json))
+    Ok((OutputStorage::Bucket(key), json))
 }
 
 /// Where the tail of a try's log is.
@@ -170,23 +186,23 @@ pub fn tail(text: &str, bytes: usize) -> &str {
 ///
 /// # Errors
 /// The store's; [`FlowError::Broken`] when the bucket lost them.
-pub async fn outputs(env: &Env, kept: &Kept) -> Result<Outputs, FlowError> {
-    some_outputs(env, kept, |outputs| outputs).await
+pub async fn read_outputs(env: &Env, kept: &OutputStorage) -> Result<Outputs, FlowError> {
+    read_some_outputs(env, kept, |outputs| outputs).await
 }
 
 /// Reads the outputs of many results, 32 at once, and returns `keep` of each, in no order.
 ///
 /// # Errors
 /// The store's; [`FlowError::Broken`] when the bucket lost some.
-pub async fn all_outputs<K: Send + Sync, T: Send>(
+pub async fn read_all_outputs<K: Send + Sync, T: Send>(
     env: &Env,
-    results: impl IntoIterator<Item = (K, Kept)>,
+    results: impl IntoIterator<Item = (K, OutputStorage)>,
     keep: impl Fn(&K, Outputs) -> T + Send + Sync,
 ) -> Result<Vec<(K, T)>, FlowError> {
     let keep = &keep;
-    let read = |(of, kept): (K, Kept)| {
+    let read = |(of, kept): (K, OutputStorage)| {
         async move {
-            let made = some_outputs(env, &kept, |outputs| keep(&of, outputs)).await?;
+            let made = read_some_outputs(env, &kept, |outputs| keep(&of, outputs)).await?;
             Ok((of, made))
         }
         .boxed()
@@ -197,16 +213,20 @@ pub async fn all_outputs<K: Send + Sync, T: Send>(
 
 /// Reads outputs and returns `keep` of them. Outputs in the bucket wait until the instance has room for their bytes,
 /// and hold it until `keep` returns.
-async fn some_outputs<T>(env: &Env, kept: &Kept, keep: impl FnOnce(Outputs) -> T) -> Result<T, FlowError> {
+async fn read_some_outputs<T>(
+    env: &Env,
+    kept: &OutputStorage,
+    keep: impl FnOnce(Outputs) -> T,
+) -> Result<T, FlowError> {
     let key = match kept {
-        Kept::Nothing => return Ok(keep(Outputs::new())),
-        Kept::Inline(outputs) => return Ok(keep(outputs.clone())),
-        Kept::Bucket(key) => key,
+        OutputStorage::Nothing => return Ok(keep(Outputs::new())),
+        OutputStorage::Inline(outputs) => return Ok(keep(outputs.clone())),
+        OutputStorage::Bucket(key) => key,
     };
     let broken = |reason: String| FlowError::Broken(format!("{key}: {reason}"));
     let object = env.store.open_object(key).await?;
     let object = object.ok_or_else(|| broken("it is not in the bucket".to_owned()))?;
-    let _room = env.warm.room(object.bytes.unwrap_or(limits::OUTPUTS)).await;
+    let _room = env.cache.reserve_output_bytes(object.bytes.unwrap_or(limits::OUTPUTS)).await;
     let bytes = object.read().await?;
     let outputs = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
     drop(bytes);
@@ -214,16 +234,16 @@ async fn some_outputs<T>(env: &Env, kept: &Kept, keep: impl FnOnce(Outputs) -> T
 }
 
 /// Outputs for rendering.
-pub fn produced(outputs: Outputs) -> Produced {
-    Produced::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
+pub fn produced(outputs: Outputs) -> ProducerState {
+    ProducerState::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
 }
 
 /// A value for rendering.
-pub fn to_rendered(value: Value) -> Rendered {
+pub fn to_rendered(value: UnitValue) -> Rendered {
     match value {
-        Value::Json(json) => Rendered::Json(json),
-        Value::Bytes(bytes) => Rendered::Bytes(bytes),
-        Value::Secret(secret) => Rendered::Secret(SecretRef {
+        UnitValue::Json(json) => Rendered::Json(json),
+        UnitValue::Bytes(bytes) => Rendered::Bytes(bytes),
+        UnitValue::Secret(secret) => Rendered::Secret(SecretKeyRef {
             cluster: secret.cluster,
             namespace: secret.namespace,
             name: secret.name,
@@ -233,16 +253,16 @@ pub fn to_rendered(value: Value) -> Rendered {
 }
 
 /// A value from rendering.
-pub fn from_rendered(value: Rendered) -> Value {
+pub fn from_rendered(value: Rendered) -> UnitValue {
     match value {
-        Rendered::Json(json) => Value::Json(json),
-        Rendered::Bytes(bytes) => Value::Bytes(bytes),
-        Rendered::Secret(secret) => Value::Secret(from_secret(secret)),
+        Rendered::Json(json) => UnitValue::Json(json),
+        Rendered::Bytes(bytes) => UnitValue::Bytes(bytes),
+        Rendered::Secret(secret) => UnitValue::Secret(from_secret(secret)),
     }
 }
 
 /// A reference from rendering.
-pub fn from_secret(secret: SecretRef) -> ebb_wire::value::SecretRef {
+pub fn from_secret(secret: SecretKeyRef) -> ebb_wire::value::SecretRef {
     ebb_wire::value::SecretRef {
         cluster: secret.cluster,
         namespace: secret.namespace,

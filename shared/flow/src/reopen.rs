@@ -7,24 +7,25 @@
 use std::time::Duration;
 
 use ebb_engine::retry::{next_block, next_pass};
-use ebb_engine::target::Tell;
+use ebb_engine::target::Notification;
 use ebb_engine::{
-    Attempt, Change, Epoch, Event, Moment, RunPhase, Shard, Status, TargetPhase, Unit, View, accept,
+    Attempt, Epoch, Hook, PatchChange, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress,
+    accept,
 };
-use ebb_store::{TargetHead, TellState, Transition};
-use ebb_wire::callback::Reason;
+use ebb_store::{NotificationState, TargetHead, TargetTransition};
+use ebb_wire::callback::FailureReason;
 use ebb_wire::id::RunId;
-use ebb_wire::record::TryResult;
+use ebb_wire::record::AttemptResult;
 
+use crate::attempt_end::AttemptEnd;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::finish;
-use crate::outcome::Ended;
-use crate::ports::Message;
+use crate::ports::QueueMessage;
 use crate::records;
 use crate::retention;
 use crate::run::{self, Run};
-use crate::switch::{self, Rule};
+use crate::switch::{self, ProtocolRule};
+use crate::transition;
 
 /// Why units have to run once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub enum ReopenCause {
 pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> Result<bool, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(false) };
     // Before the target: a delete that comes later cancels this epoch, and with it what follows here.
-    let view = run.look(env).await?;
+    let view = run.read_view(env).await?;
     reopen_seen(env, &run, &view, units, cause).await
 }
 
@@ -54,18 +55,18 @@ pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -
 pub async fn reopen_seen(
     env: &Env,
     run: &Run,
-    view: &View,
+    view: &RunView,
     units: &[Unit],
     cause: ReopenCause,
 ) -> Result<bool, FlowError> {
-    if give_back(env, run).await? == Belongs::No {
+    if restore_target(env, run).await? == RunEligibility::No {
         return Ok(false);
     }
     let epoch = run::epoch(view);
     for &unit in units {
         reopen_unit(env, run, epoch, unit, run::attempt(view, unit), cause).await?;
     }
-    wake(env, run, epoch).await?;
+    wake_run(env, run, epoch).await?;
     Ok(true)
 }
 
@@ -80,8 +81,8 @@ async fn reopen_unit(
 ) -> Result<(), FlowError> {
     let mut attempt = seen;
     for _ in 0..crate::ATTEMPTS {
-        let to = after(run, unit, attempt);
-        let patched = run.patch(env, &accept(Event::Reopened { unit, attempt, epoch, to })).await?;
+        let to = next_attempt(run, unit, attempt);
+        let patched = run.patch(env, &accept(RunEvent::Reopened { unit, attempt, epoch, to })).await?;
         // `None`: written, or the run was cancelled or removed.
         let present = patched.err().flatten().filter(|head| head.head.epoch == epoch);
         let present = present.map(|head| head.head.attempt(Shard::of(unit).1));
@@ -98,37 +99,39 @@ async fn reopen_unit(
 ///
 /// # Errors
 /// The store's; safe to repeat.
-pub async fn waive(
+pub async fn override_units(
     env: &Env,
     run: &Run,
-    view: &View,
+    view: &RunView,
     units: &[Unit],
-    reason: &Reason,
+    reason: &FailureReason,
 ) -> Result<bool, FlowError> {
-    if move_back(env, run, Waives::Yes).await? == Belongs::No {
+    if restore_phase(env, run, WithOverride::Yes).await? == RunEligibility::No {
         return Ok(false);
     }
     let epoch = run::epoch(view);
     for &unit in units {
         let seen = run::attempt(view, unit);
-        let failed = view.status(unit) == Status::Failed;
-        let attempt = if failed { after(run, unit, seen) } else { seen };
+        let failed = view.status(unit) == UnitProgress::Failed;
+        let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
             // Not before this is it recorded: what died here and is retried is tried, and not over.
-            run.patch(env, &accept(Event::Reopened { unit, attempt: seen, epoch, to: attempt })).await?.ok();
+            run.patch(env, &accept(RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt }))
+                .await?
+                .ok();
         }
-        let ended = Ended::Skipped(String::new());
-        let (result, _) = records::result_of(env, run, unit, attempt, &ended, None).await?;
-        let result = TryResult { reason: Some(reason.clone()), ..result };
+        let ended = AttemptEnd::Skipped(String::new());
+        let (result, _) = records::build_result(env, run, unit, attempt, &ended, None).await?;
+        let result = AttemptResult { reason: Some(reason.clone()), ..result };
         env.store.put_result(&run.id, unit, attempt, &result).await?;
-        run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await?.ok();
+        run.patch(env, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await?.ok();
     }
-    wake(env, run, epoch).await?;
+    wake_run(env, run, epoch).await?;
     Ok(true)
 }
 
 /// Returns the try at which a reopened unit goes on. An undo begins a new pass over what it takes away.
-fn after(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
+fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
     let Some(plan) = run.unit(unit) else { return next_block(attempt, 1) };
     let next = if plan.undoes.is_empty() { next_block } else { next_pass };
     next(attempt, plan.retry.attempts)
@@ -136,18 +139,18 @@ fn after(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 
 /// Has the run looked at now; a closed one is opened for it. Whoever is about to close it or to put it off has not
 /// seen this, and is refused.
-async fn wake(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
+async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(&run.id).await? else { return Ok(()) };
         if root.head.epoch != epoch || root.head.phase == RunPhase::Stopping {
             return Ok(());
         }
-        let mut patch = accept(Event::Reawoken { due: env.now(), version: root.head.version, epoch });
-        if !switch::holds(Rule::RedriveKeepsEpoch) {
-            patch.changes.push(Change::SetEpoch(epoch.next()));
+        let mut patch = accept(RunEvent::RunReopened { due: env.now(), version: root.head.version, epoch });
+        if !switch::holds(ProtocolRule::RedriveKeepsEpoch) {
+            patch.changes.push(PatchChange::SetEpoch(epoch.next()));
         }
         if run.patch(env, &patch).await?.is_ok() {
-            env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
+            env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
             return Ok(());
         }
     }
@@ -156,7 +159,7 @@ async fn wake(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
 
 /// Whether a run may go on for its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Belongs {
+pub enum RunEligibility {
     /// Yes: the target is in the run's phase, or the run takes away what a life has left that is over.
     Yes,
     /// No: the target has moved on to taking away what the run makes.
@@ -167,61 +170,71 @@ pub enum Belongs {
 ///
 /// # Errors
 /// The store's.
-pub async fn give_back(env: &Env, run: &Run) -> Result<Belongs, FlowError> {
-    move_back(env, run, Waives::No).await
+pub async fn restore_target(env: &Env, run: &Run) -> Result<RunEligibility, FlowError> {
+    restore_phase(env, run, WithOverride::No).await
 }
 
 /// True if an operator waives units of the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waives {
+enum WithOverride {
     Yes,
     No,
 }
 
-async fn move_back(env: &Env, run: &Run, waives: Waives) -> Result<Belongs, FlowError> {
+async fn restore_phase(env: &Env, run: &Run, waives: WithOverride) -> Result<RunEligibility, FlowError> {
     let facts = &run.facts;
-    let takes_away = matches!(run.moment(), Moment::BeforeStop | Moment::AfterStop);
-    let otherwise = if takes_away { Belongs::Yes } else { Belongs::No };
+    let takes_away = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
+    let otherwise = if takes_away { RunEligibility::Yes } else { RunEligibility::No };
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };
         if seen.uid != facts.uid || seen.generation != facts.generation {
             return Ok(otherwise);
         }
         // Its runs are being removed: a target that is stopping would wait for them.
-        if retention::is_forgotten(&seen) {
-            return Ok(Belongs::No);
+        if retention::is_removed(&seen) {
+            return Ok(RunEligibility::No);
         }
-        let phase = match (seen.phase, run.moment()) {
-            (TargetPhase::Stuck | TargetPhase::Gone, Moment::BeforeStop | Moment::AfterStop)
-                if seen.moment == Some(run.moment()) =>
+        let phase = match (seen.phase, run.hook()) {
+            (TargetPhase::Stuck | TargetPhase::Gone, Hook::PreStop | Hook::PostStop)
+                if seen.moment == Some(run.hook()) =>
             {
                 TargetPhase::Stopping
             }
-            (TargetPhase::Failed, Moment::BeforeReady) if seen.moment == Some(Moment::BeforeReady) => {
+            (TargetPhase::Failed, Hook::PreStart) if seen.moment == Some(Hook::PreStart) => {
                 TargetPhase::Starting
             }
-            (TargetPhase::Failed, Moment::AfterReady) if seen.moment == Some(Moment::AfterReady) => {
+            (TargetPhase::Failed, Hook::PostStart) if seen.moment == Some(Hook::PostStart) => {
                 TargetPhase::Ready
             }
-            (TargetPhase::Starting, Moment::BeforeReady) | (TargetPhase::Ready, Moment::AfterReady) => {
-                return Ok(if seen.moment == Some(run.moment()) { Belongs::Yes } else { Belongs::No });
+            (TargetPhase::Starting, Hook::PreStart) | (TargetPhase::Ready, Hook::PostStart) => {
+                return Ok(if seen.moment == Some(run.hook()) {
+                    RunEligibility::Yes
+                } else {
+                    RunEligibility::No
+                });
             }
             _ => return Ok(otherwise),
         };
         // What was told of it does not hold any more: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
-        let tell = ready.then_some(TellState { what: Tell::Ready, tries: 0, held_by: None, reason: None });
+        let tell = ready.then_some(NotificationState {
+            what: Notification::Ready,
+            tries: 0,
+            held_by: None,
+            reason: None,
+        });
         let version = seen.version + 1;
         let mut target = TargetHead { phase, since: env.now(), tell, version, ..seen.clone() };
-        target.is_waived |= waives == Waives::Yes;
-        target.due = finish::due(env, &target);
-        let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+        target.is_waived |= waives == WithOverride::Yes;
+        target.due = transition::next_due(env, &target);
+        let transition =
+            TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
             if ready {
-                let message = Message::Target(facts.kind.clone(), facts.name.clone());
+                let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;
             }
-            return Ok(Belongs::Yes);
+            return Ok(RunEligibility::Yes);
         }
     }
     Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))

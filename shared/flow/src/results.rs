@@ -8,46 +8,46 @@
 
 use std::time::Duration;
 
-use ebb_engine::accept::accept_waking;
-use ebb_engine::retry::{next_block, used};
+use ebb_engine::accept::accept_with_wakeup;
+use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
-    Attempt, Cause, Epoch, Event, Follow, Moment, Next, Outcome, Refusal, Shard, Status, Timestamp, Unit,
-    accept, follow, refusal,
+    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunOutcome, Shard,
+    Timestamp, Unit, UnitProgress, accept, follow, refusal,
 };
-use ebb_spec::plan::UnitAt;
-use ebb_spec::render::Produced;
-use ebb_store::{Put, RunHead};
+use ebb_spec::plan::UnitRef;
+use ebb_spec::render::ProducerState;
+use ebb_store::{PutOutcome, RunHead};
 use ebb_wire::limits;
-use ebb_wire::record::{TryResult, Verdict};
+use ebb_wire::record::{AttemptOutcome, AttemptResult};
 
-use crate::claim;
-use crate::dispatch::{self, Try};
+use crate::attempt_end::{AttemptEnd, AttemptFailure};
+use crate::dispatch::{self, AttemptRef};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::inputs::Memory;
-use crate::observe::{self, End};
-use crate::outcome::{Ended, Failure};
-use crate::ports::Message;
+use crate::inputs::InvocationCache;
+use crate::lease;
+use crate::ports::QueueMessage;
 use crate::records;
-use crate::release;
 use crate::reopen::{ReopenCause, reopen};
 use crate::run::Run;
-use crate::switch::{self, Rule};
+use crate::secrets;
+use crate::switch::{self, ProtocolRule};
+use crate::telemetry::{self, AttemptDisposition};
 use crate::undo;
 
 /// What follows from a result.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Progress {
+pub struct RunProgress {
     pub ready: Vec<(Unit, Attempt)>,
     /// Set when nothing can move any more.
-    pub over: Option<Outcome>,
+    pub outcome: Option<RunOutcome>,
     /// Set when the result did not count as progress.
-    pub late: Option<Late>,
+    pub late: Option<LateResult>,
 }
 
 /// Why a result did not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
+pub enum LateResult {
     /// A success that is in the ledger now.
     Recorded,
     /// A failure of a try that nobody waits for.
@@ -56,8 +56,8 @@ pub enum Late {
     Excess,
 }
 
-impl Progress {
-    fn late(late: Late) -> Self {
+impl RunProgress {
+    fn late(late: LateResult) -> Self {
         Self { late: Some(late), ..Self::default() }
     }
 }
@@ -67,135 +67,144 @@ impl Progress {
 ///
 /// # Errors
 /// The store's; nothing is acknowledged then, and the same result may be given again.
-pub async fn conclude(
+pub async fn apply_result(
     env: &Env,
     run: &Run,
-    this: Try,
-    ended: &Ended,
+    this: AttemptRef,
+    ended: &AttemptEnd,
     more: u32,
-    memory: &Memory,
-) -> Result<Progress, FlowError> {
+    memory: &InvocationCache,
+) -> Result<RunProgress, FlowError> {
     match ended {
-        Ended::Succeeded(success) => {
-            if !switch::holds(Rule::RecordBeforeHead) {
-                done(env, run, this, ended).await?;
+        AttemptEnd::Succeeded(success) => {
+            if !switch::holds(ProtocolRule::RecordBeforeHead) {
+                mark_done(env, run, this, ended).await?;
             }
             let printed = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let kept = !success.outputs.is_empty() || printed || more > 0;
             if kept {
                 // That there is more to take away has to outlive this invocation.
                 let next = (more > 0).then(|| env.now());
-                if let Some(progress) = put_success(env, run, this, ended, next, memory).await? {
+                if let Some(progress) = record_success(env, run, this, ended, next, memory).await? {
                     return Ok(progress);
                 }
             }
             if more > 0 {
-                return again_for_more(env, run, this, Verdict::Succeeded).await;
+                return start_next_undo(env, run, this, AttemptOutcome::Succeeded).await;
             }
-            memory.learn(run, this.unit, records::produced(success.outputs.clone()));
-            done(env, run, this, ended).await
+            memory.put_produced(run, this.unit, records::produced(success.outputs.clone()));
+            mark_done(env, run, this, ended).await
         }
-        Ended::Skipped(_) => {
+        AttemptEnd::Skipped(_) => {
             // The condition of an undo counts for each of the results.
             let next = (more > 0).then(|| env.now());
-            if let Some(progress) = put_success(env, run, this, ended, next, memory).await? {
+            if let Some(progress) = record_success(env, run, this, ended, next, memory).await? {
                 return Ok(progress);
             }
             if more > 0 {
-                return again_for_more(env, run, this, Verdict::Skipped).await;
+                return start_next_undo(env, run, this, AttemptOutcome::Skipped).await;
             }
-            memory.learn(run, this.unit, Produced::Skipped);
-            done(env, run, this, ended).await
+            memory.put_produced(run, this.unit, ProducerState::Skipped);
+            mark_done(env, run, this, ended).await
         }
-        Ended::Failed(failure) => failed(env, run, this, failure, memory).await,
-        Ended::Cancelled(_) => {
+        AttemptEnd::Failed(failure) => apply_failure(env, run, this, failure, memory).await,
+        AttemptEnd::Cancelled(_) => {
             records::put(env, run, this.unit, this.attempt, ended, None).await?;
-            Ok(Progress::late(Late::Ignored))
+            Ok(RunProgress::late(LateResult::Ignored))
         }
     }
 }
 
 /// Puts a success into the record. `Some` when another result was there first and decides what follows.
-async fn put_success(
+async fn record_success(
     env: &Env,
     run: &Run,
-    this: Try,
-    ended: &Ended,
+    this: AttemptRef,
+    ended: &AttemptEnd,
     next: Option<Timestamp>,
-    memory: &Memory,
-) -> Result<Option<Progress>, FlowError> {
+    memory: &InvocationCache,
+) -> Result<Option<RunProgress>, FlowError> {
     let (result, put) = records::put(env, run, this.unit, this.attempt, ended, next).await?;
     match put {
         // An undo goes on by what is recorded: its sender may know of fewer things.
-        Put::Repeated(first) if first.has_more() && next.is_none() => {
+        PutOutcome::Duplicate(first) if first.has_more() && next.is_none() => {
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
         }
-        Put::First | Put::Repeated(_) => Ok(None),
+        PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
-        Put::Second(first) if matches!(first.verdict, Verdict::Succeeded | Verdict::Skipped) => {
-            let counts = switch::holds(Rule::EveryResultCounts);
-            if counts && late(env, run, this, &result.digest).await? == UndoCoverage::No {
-                return Ok(Some(excess(run, this)));
+        PutOutcome::Conflict(first)
+            if matches!(first.verdict, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) =>
+        {
+            let counts = switch::holds(ProtocolRule::EveryResultCounts);
+            if counts && record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
+                return Ok(Some(report_excess(run, this)));
             }
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
         }
         // The try was given up before its success arrived. The failure decides; the success is late.
-        Put::Second(first) => {
-            let covered = late(env, run, this, &result.digest).await?;
-            if first.verdict == Verdict::Failed {
+        PutOutcome::Conflict(first) => {
+            let covered = record_late_success(env, run, this, &result.digest).await?;
+            if first.verdict == AttemptOutcome::Failed {
                 Box::pin(resume(env, run, this, &first, memory)).await?;
             }
             Ok(Some(late_progress(run, this, covered)))
         }
-        Put::Excess(_) => Ok(Some(excess(run, this))),
+        PutOutcome::Excess(_) => Ok(Some(report_excess(run, this))),
     }
 }
 
-fn late_progress(run: &Run, this: Try, covered: UndoCoverage) -> Progress {
+fn late_progress(run: &Run, this: AttemptRef, covered: UndoCoverage) -> RunProgress {
     match covered {
-        UndoCoverage::Yes => Progress::late(Late::Recorded),
-        UndoCoverage::No => excess(run, this),
+        UndoCoverage::Yes => RunProgress::late(LateResult::Recorded),
+        UndoCoverage::No => report_excess(run, this),
     }
 }
 
 /// Reports a success for which the record or the head has no place. Its sender may have made something that no undo knows.
-fn excess(run: &Run, this: Try) -> Progress {
+fn report_excess(run: &Run, this: AttemptRef) -> RunProgress {
     let unit = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
     tracing::warn!(
         run = %run.id, unit, attempt = this.attempt.0,
         "more than {} distinct results were reported; the teardown does not undo the further ones",
         limits::DISTINCT_RESULTS
     );
-    observe::excess();
-    Progress::late(Late::Excess)
+    telemetry::result_in_excess();
+    RunProgress::late(LateResult::Excess)
 }
 
 /// Moves the head to done and follows.
-async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress, FlowError> {
-    let Try { unit, attempt, epoch } = this;
-    let patch = accept(Event::Succeeded { unit, attempt, epoch });
+async fn mark_done(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    ended: &AttemptEnd,
+) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, attempt, epoch } = this;
+    let patch = accept(RunEvent::Succeeded { unit, attempt, epoch });
     match run.patch(env, &patch).await? {
         Ok(head) => {
-            if !matches!(ended, Ended::Skipped(_)) {
-                observe::ended(run, this, End::Completed, env.now());
+            if !matches!(ended, AttemptEnd::Skipped(_)) {
+                telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             }
-            fresh(env, run, this, &head).await
+            after_success(env, run, this, &head).await
         }
         Err(image) => match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
-            Refusal::AlreadyDone => match image {
+            PatchRefusal::AlreadyDone => match image {
                 // A run that was cancelled meanwhile goes nowhere from here.
-                Some(head) if head.head.epoch != epoch => Ok(Progress::default()),
-                Some(head) => next(env, run, &head, Cause::Again(unit), ResultTaker::Repeated).await,
-                None => Ok(Progress::default()),
+                Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
+                Some(head) => {
+                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+                }
+                None => Ok(RunProgress::default()),
             },
-            Refusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
-            Refusal::AlreadyFailed | Refusal::Late => {
+            PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
+            PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
                 // In the ledger before anything is acknowledged, even if there was nothing to keep.
                 let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
-                if let Put::Excess(_) = put {
-                    return Ok(excess(run, this));
+                if let PutOutcome::Excess(_) = put {
+                    return Ok(report_excess(run, this));
                 }
-                let covered = late(env, run, this, &result.digest).await?;
+                let covered = record_late_success(env, run, this, &result.digest).await?;
                 Ok(late_progress(run, this, covered))
             }
         },
@@ -203,15 +212,21 @@ async fn done(env: &Env, run: &Run, this: Try, ended: &Ended) -> Result<Progress
 }
 
 /// What follows from a unit's success that has just been written.
-async fn fresh(env: &Env, run: &Run, this: Try, head: &RunHead) -> Result<Progress, FlowError> {
-    let Try { unit, attempt, .. } = this;
+async fn after_success(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    head: &RunHead,
+) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, attempt, .. } = this;
     if head.head.sealed.contains(&Shard::of(unit).1) {
         // Its undo has begun although it could still succeed: it has to read again.
         reopen_undos(env, run, unit).await?;
     }
     // After a reopening, what follows may be done already.
-    let cause = if attempt == Attempt::FIRST { Cause::Fresh(unit) } else { Cause::Again(unit) };
-    next(env, run, head, cause, ResultTaker::First).await
+    let cause =
+        if attempt == Attempt::FIRST { FollowCause::Fresh(unit) } else { FollowCause::Repeated(unit) };
+    next_progress(env, run, head, cause, ResultTaker::First).await
 }
 
 /// True if the undo of a unit takes a late success into account.
@@ -224,34 +239,39 @@ enum UndoCoverage {
 
 /// Late successes of one unit, over all attempts, that the head names. 256 units of an item with so many marks of 20 bytes
 /// have 80 KiB, of 400 that an item may have.
-const LATE_MARKS: usize = limits::DISTINCT_RESULTS;
+const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
 ///
 /// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
-async fn late(env: &Env, run: &Run, this: Try, digest: &str) -> Result<UndoCoverage, FlowError> {
-    let view = run.look(env).await?;
+async fn record_late_success(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    digest: &str,
+) -> Result<UndoCoverage, FlowError> {
+    let view = run.read_view(env).await?;
     let mark = mark(digest);
     if view.is_late(this.unit, this.attempt, mark) {
         return Ok(UndoCoverage::Yes);
     }
     let sealed = view.is_sealed(this.unit);
     // Without a mark every repetition would reopen the undo, and with ever more marks the item would outgrow the table.
-    if view.late_marks(this.unit) >= LATE_MARKS {
+    if view.late_marks(this.unit) >= MAX_LATE_MARKS {
         // An undo that has not begun to read finds the record.
         return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
-    if sealed && switch::holds(Rule::ReopenOnLate) {
+    if sealed && switch::holds(ProtocolRule::ReopenOnLateResult) {
         reopen_undos(env, run, this.unit).await?;
     }
     if TEARDOWN.iter().all(|&moment| undos(run, moment, this.unit).is_empty()) {
         // No undo that needs its sensitive outputs ends later.
-        release::note_again(env, run).await?;
+        secrets::schedule_late_release(env, run).await?;
     }
-    let patch = accept(Event::Late { unit: this.unit, attempt: this.attempt, mark });
+    let patch = accept(RunEvent::SucceededLate { unit: this.unit, attempt: this.attempt, mark });
     env.store.patch_run(&run.id, &patch).await?;
     // A run that settles waits for this.
-    env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
+    env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
     Ok(UndoCoverage::Yes)
 }
 
@@ -262,11 +282,11 @@ fn mark(digest: &str) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-const TEARDOWN: [Moment; 2] = [Moment::BeforeStop, Moment::AfterStop];
+const TEARDOWN: [Hook; 2] = [Hook::PreStop, Hook::PostStop];
 
 /// Returns the units of `moment` that undo a unit of this run.
-fn undos(run: &Run, moment: Moment, unit: Unit) -> Vec<Unit> {
-    undo::undoing(run, moment, UnitAt { moment: run.moment().into(), unit: unit.0 })
+fn undos(run: &Run, moment: Hook, unit: Unit) -> Vec<Unit> {
+    undo::undo_units(run, moment, UnitRef { moment: run.hook().into(), unit: unit.0 })
 }
 
 async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
@@ -280,45 +300,50 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
 }
 
 /// Starts the next try of an undo that has dealt with one result and has more results to undo.
-async fn again_for_more(env: &Env, run: &Run, this: Try, verdict: Verdict) -> Result<Progress, FlowError> {
-    let Try { unit, attempt, epoch } = this;
+async fn start_next_undo(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    verdict: AttemptOutcome,
+) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, attempt, epoch } = this;
     let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
-    match run.patch(env, &accept(Event::Retried { unit, attempt, epoch, to })).await? {
+    match run.patch(env, &accept(RunEvent::Retried { unit, attempt, epoch, to })).await? {
         Ok(_) => {
-            if verdict == Verdict::Succeeded {
-                observe::ended(run, this, End::Completed, env.now());
+            if verdict == AttemptOutcome::Succeeded {
+                telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             }
-            Ok(Progress { ready: vec![(unit, to)], ..Progress::default() })
+            Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
         }
         // Written before, and its answer was lost, or its writer died before it sent the try.
-        Err(Some(head)) if refusal(unit, to, epoch, Some(&head.head)) == Refusal::StillOpen => {
-            let ready = claim::leave(env, run, vec![(unit, to)]).await?;
-            Ok(Progress { ready, ..Progress::default() })
+        Err(Some(head)) if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen => {
+            let ready = lease::claim_for_repeat(env, run, vec![(unit, to)]).await?;
+            Ok(RunProgress { ready, ..RunProgress::default() })
         }
-        Err(_) => Ok(Progress::default()),
+        Err(_) => Ok(RunProgress::default()),
     }
 }
 
-async fn failed(
+async fn apply_failure(
     env: &Env,
     run: &Run,
-    this: Try,
-    failure: &Failure,
-    memory: &Memory,
-) -> Result<Progress, FlowError> {
-    let Some(unit) = run.unit(this.unit) else { return Ok(Progress::default()) };
+    this: AttemptRef,
+    failure: &AttemptFailure,
+    memory: &InvocationCache,
+) -> Result<RunProgress, FlowError> {
+    let Some(unit) = run.unit(this.unit) else { return Ok(RunProgress::default()) };
     let next = failure.is_retried(unit, this.attempt).then(|| {
-        let failures = used(this.attempt, unit.retry.attempts);
+        let failures = attempts_used(this.attempt, unit.retry.attempts);
         let wait = unit.retry.backoff().wait(failures, env.random.next());
         let asked = ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000));
         env.now().plus(wait.max(asked))
     });
-    let ended = Ended::Failed(failure.clone());
+    let ended = AttemptEnd::Failed(failure.clone());
     let (result, put) = records::put(env, run, this.unit, this.attempt, &ended, next).await?;
     let decides = match put {
-        Put::First => result,
-        _ if !switch::holds(Rule::RecordDecides) => result,
-        Put::Repeated(first) | Put::Second(first) | Put::Excess(first) => first,
+        PutOutcome::Created => result,
+        _ if !switch::holds(ProtocolRule::RecordDecides) => result,
+        PutOutcome::Duplicate(first) | PutOutcome::Conflict(first) | PutOutcome::Excess(first) => first,
     };
     resume(env, run, this, &decides, memory).await
 }
@@ -330,98 +355,107 @@ async fn failed(
 pub async fn resume(
     env: &Env,
     run: &Run,
-    this: Try,
-    result: &TryResult,
-    memory: &Memory,
-) -> Result<Progress, FlowError> {
+    this: AttemptRef,
+    result: &AttemptResult,
+    memory: &InvocationCache,
+) -> Result<RunProgress, FlowError> {
     match result.verdict {
-        Verdict::Cancelled => Ok(Progress::late(Late::Ignored)),
-        verdict if result.has_more() => again_for_more(env, run, this, verdict).await,
-        Verdict::Skipped => {
-            memory.learn(run, this.unit, Produced::Skipped);
-            done(env, run, this, &Ended::Skipped(String::new())).await
+        AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Ignored)),
+        verdict if result.has_more() => start_next_undo(env, run, this, verdict).await,
+        AttemptOutcome::Skipped => {
+            memory.put_produced(run, this.unit, ProducerState::Skipped);
+            mark_done(env, run, this, &AttemptEnd::Skipped(String::new())).await
         }
-        Verdict::Succeeded => {
-            memory.learn(run, this.unit, records::produced(records::outputs(env, &result.outputs).await?));
-            done_as_recorded(env, run, this).await
+        AttemptOutcome::Succeeded => {
+            memory.put_produced(
+                run,
+                this.unit,
+                records::produced(records::read_outputs(env, &result.outputs).await?),
+            );
+            mark_done_from_record(env, run, this).await
         }
-        Verdict::Failed => match result.next {
-            Some(next) => retry(env, run, this, Timestamp(next)).await,
-            None => fail(env, run, this).await,
+        AttemptOutcome::Failed => match result.next {
+            Some(next) => schedule_retry(env, run, this, Timestamp(next)).await,
+            None => mark_failed(env, run, this).await,
         },
     }
 }
 
-async fn done_as_recorded(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
-    let Try { unit, attempt, epoch } = this;
-    match run.patch(env, &accept(Event::Succeeded { unit, attempt, epoch })).await? {
+async fn mark_done_from_record(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, attempt, epoch } = this;
+    match run.patch(env, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await? {
         Ok(head) => {
-            observe::ended(run, this, End::Completed, env.now());
-            fresh(env, run, this, &head).await
+            telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
+            after_success(env, run, this, &head).await
         }
         Err(Some(head)) if head.head.epoch == epoch => {
             match refusal(unit, attempt, epoch, Some(&head.head)) {
-                Refusal::AlreadyDone => {
-                    next(env, run, &head, Cause::Again(unit), ResultTaker::Repeated).await
+                PatchRefusal::AlreadyDone => {
+                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
                 }
-                _ => Ok(Progress::late(Late::Recorded)),
+                _ => Ok(RunProgress::late(LateResult::Recorded)),
             }
         }
-        Err(_) => Ok(Progress::late(Late::Recorded)),
+        Err(_) => Ok(RunProgress::late(LateResult::Recorded)),
     }
 }
 
 /// Moves the unit to its next try, which starts at `due`.
-async fn retry(env: &Env, run: &Run, this: Try, due: Timestamp) -> Result<Progress, FlowError> {
-    let Try { unit, attempt, epoch } = this;
+async fn schedule_retry(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    due: Timestamp,
+) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, attempt, epoch } = this;
     // A result that is taken up again may name a time that is over.
     let due = due.max(env.now());
-    let event = Event::Retried { unit, attempt, epoch, to: attempt.next() };
-    if !switch::holds(Rule::RetryIsDue) {
+    let event = RunEvent::Retried { unit, attempt, epoch, to: attempt.next() };
+    if !switch::holds(ProtocolRule::RetryIsDue) {
         run.patch(env, &accept(event)).await?.ok();
-        dispatch::hint(env, &run.id, due).await;
-        return Ok(Progress::default());
+        dispatch::send_wakeup(env, &run.id, due).await;
+        return Ok(RunProgress::default());
     }
-    if let Some(patch) = accept_waking(event, due)
+    if let Some(patch) = accept_with_wakeup(event, due)
         && run.patch(env, &patch).await?.is_ok()
     {
-        observe::ended(run, this, End::Retried, env.now());
-        dispatch::hint(env, &run.id, due).await;
-        return Ok(Progress::default());
+        telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
+        dispatch::send_wakeup(env, &run.id, due).await;
+        return Ok(RunProgress::default());
     }
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
     // crash in between costs an idle look; then the plain write tells.
-    dispatch::hasten(env, &run.id, due).await?;
+    dispatch::wake_by(env, &run.id, due).await?;
     match run.patch(env, &accept(event)).await? {
         Ok(_) => {
-            observe::ended(run, this, End::Retried, env.now());
-            Ok(Progress::default())
+            telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
+            Ok(RunProgress::default())
         }
-        Err(_) => Ok(Progress::late(Late::Ignored)),
+        Err(_) => Ok(RunProgress::late(LateResult::Ignored)),
     }
 }
 
 /// Moves the unit to failed for good, and follows.
-async fn fail(env: &Env, run: &Run, this: Try) -> Result<Progress, FlowError> {
-    let Try { unit, attempt, epoch } = this;
-    match run.patch(env, &accept(Event::Failed { unit, attempt, epoch })).await? {
+async fn mark_failed(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, attempt, epoch } = this;
+    match run.patch(env, &accept(RunEvent::Failed { unit, attempt, epoch })).await? {
         Ok(head) => {
-            observe::ended(run, this, End::Failed, env.now());
-            next(env, run, &head, Cause::Fresh(unit), ResultTaker::First).await
+            telemetry::attempt_ended(run, this, AttemptDisposition::Failed, env.now());
+            next_progress(env, run, &head, FollowCause::Fresh(unit), ResultTaker::First).await
         }
         Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
-            next(env, run, &head, Cause::Again(unit), ResultTaker::Repeated).await
+            next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
         }
         Err(_) => {
             // A run that settles waits for this.
-            env.queue.send(Message::Run(run.id.clone()), Duration::ZERO).await;
-            Ok(Progress::late(Late::Ignored))
+            env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
+            Ok(RunProgress::late(LateResult::Ignored))
         }
     }
 }
 
 fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> bool {
-    head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == Refusal::AlreadyFailed
+    head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == PatchRefusal::AlreadyFailed
 }
 
 /// The taker of a result.
@@ -433,38 +467,38 @@ enum ResultTaker {
 }
 
 /// What follows from the item after a write; reads the others only where it does not tell.
-async fn next(
+async fn next_progress(
     env: &Env,
     run: &Run,
     head: &RunHead,
-    cause: Cause,
+    cause: FollowCause,
     taker: ResultTaker,
-) -> Result<Progress, FlowError> {
+) -> Result<RunProgress, FlowError> {
     // Whoever wrote what this run's one item says is the only one who acts on it.
-    let mut alone = matches!(cause, Cause::Fresh(_));
+    let mut alone = matches!(cause, FollowCause::Fresh(_));
     let known = match follow(run.graph(), &run.view_of(head), cause) {
-        Next::Known(known) => known,
-        Next::LookAtAll if !switch::holds(Rule::LookAtAllItems) => {
-            Follow { dispatch: Vec::new(), over: None }
+        FollowResult::Known(known) => known,
+        FollowResult::ReadAll if !switch::holds(ProtocolRule::ReadAllItems) => {
+            NextSteps { dispatch: Vec::new(), run_outcome: None }
         }
-        Next::LookAtAll => {
+        FollowResult::ReadAll => {
             alone = false;
-            let view = run.look(env).await?;
+            let view = run.read_view(env).await?;
             match follow(run.graph(), &view, cause) {
-                Next::Known(known) => known,
-                Next::LookAtAll => Follow { dispatch: Vec::new(), over: None },
+                FollowResult::Known(known) => known,
+                FollowResult::ReadAll => NextSteps { dispatch: Vec::new(), run_outcome: None },
             }
         }
     };
     let ready = match taker {
         ResultTaker::First if alone => known.dispatch,
-        ResultTaker::First => claim::claim(env, run, known.dispatch).await?,
-        ResultTaker::Repeated => claim::leave(env, run, known.dispatch).await?,
+        ResultTaker::First => lease::claim(env, run, known.dispatch).await?,
+        ResultTaker::Repeated => lease::claim_for_repeat(env, run, known.dispatch).await?,
     };
-    Ok(Progress { ready, over: known.over, late: None })
+    Ok(RunProgress { ready, outcome: known.run_outcome, late: None })
 }
 
 /// Whether a unit is over in a view.
-pub fn is_over(view: &ebb_engine::View, unit: Unit) -> bool {
-    matches!(view.status(unit), Status::Done | Status::Failed)
+pub fn is_over(view: &ebb_engine::RunView, unit: Unit) -> bool {
+    matches!(view.status(unit), UnitProgress::Done | UnitProgress::Failed)
 }

@@ -6,30 +6,33 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_engine::{Millis, Moment, RunPhase, Shard, TargetPhase, Timestamp, View};
-use ebb_spec::plan::Work;
-use ebb_store::{DamagedExpiry, Expiries, Expiry, TargetHead, TargetList, Tombstone, Transition, Waiting};
+use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
+use ebb_spec::plan::Action;
+use ebb_store::{
+    DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, TargetTransition,
+    Tombstone,
+};
 use ebb_wire::id::{self, RunId};
 use futures::StreamExt as _;
 use tokio::time::timeout;
 
-use crate::api::existing;
-use crate::env::{Env, Loaded};
+use crate::api::possible_resources;
+use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::run::Run;
 
 /// Lives that one round looks at.
-const LIVES: usize = 500;
+const MAX_INSTANCES: usize = 500;
 /// Lives that are looked at beside each other.
 const AT_ONCE: usize = 4;
 /// For how long a round begins to remove lives.
-const BEGINS: Duration = Duration::from_secs(5);
+const START_WINDOW: Duration = Duration::from_secs(5);
 /// A life that cannot be removed yet is looked at again after this long.
-const AGAIN: Millis = Millis(86_400_000);
+const RECHECK_INTERVAL: Millis = Millis(86_400_000);
 /// The first look at a life may take so long. A removal that is cut short goes on with the next look.
-const LOOK: Duration = Duration::from_secs(3);
+const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 /// A later look may take so long: the proof that nothing is left of a life begins again with each look.
-const LONG_LOOK: Duration = Duration::from_secs(15);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The wait after the first failed look; it doubles with each further one.
 const FIRST_WAIT_MS: u64 = 60 * 60 * 1000;
 /// The longest wait after a failed look.
@@ -39,7 +42,7 @@ const LONGEST_WAIT_MS: u64 = 7 * 86_400_000;
 ///
 /// # Errors
 /// The store's.
-pub async fn note(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+pub async fn schedule_removal(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let TargetHead { uid, generation, plan, .. } = target;
     write(env, target, (uid, *generation, plan)).await
 }
@@ -55,8 +58,12 @@ pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
 ///
 /// # Errors
 /// The store's.
-pub async fn note_waiting(env: &Env, target: &TargetHead, waiting: &Waiting) -> Result<(), FlowError> {
-    let Waiting { uid, generation, plan, .. } = waiting;
+pub async fn schedule_waiting_removal(
+    env: &Env,
+    target: &TargetHead,
+    waiting: &PendingCreation,
+) -> Result<(), FlowError> {
+    let PendingCreation { uid, generation, plan, .. } = waiting;
     write(env, target, (uid, *generation, plan)).await
 }
 
@@ -66,7 +73,7 @@ async fn write(
     (uid, generation, plan): (&str, u64, &str),
 ) -> Result<(), FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
-    let expiry = Expiry {
+    let expiry = InstanceExpiry {
         kind: named.kind.clone(),
         name: named.name.clone(),
         uid: uid.to_owned(),
@@ -83,23 +90,27 @@ async fn write(
 ///
 /// # Errors
 /// The store's; what is left is due in the next round.
-pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<usize, FlowError> {
+pub async fn remove_expired(
+    env: &Env,
+    store: &dyn RemoveExpired,
+    now: Timestamp,
+) -> Result<usize, FlowError> {
     let begun = Instant::now();
     let mut removed = 0;
-    let due = store.list_expired(now, LIVES).await?;
+    let due = store.list_expired(now, MAX_INSTANCES).await?;
     for damaged in due.damaged {
-        let DamagedExpiry { life, failures, reason, .. } = &damaged;
+        let DamagedExpiry { instance: life, failures, reason, .. } = &damaged;
         tracing::error!(life, reason, "an expiry cannot be read; what is stored of its life stays");
-        let next = now.plus(wait(*failures));
+        let next = now.plus(retry_wait(*failures));
         let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
         if let Err(error) = store.postpone_damaged(&damaged, next).await {
-            tracing::warn!(%error, life = damaged.life, "the damaged expiry stays due");
+            tracing::warn!(%error, life = damaged.instance, "the damaged expiry stays due");
         }
     }
-    let looks = due.lives.iter().map(|expiry| async move {
-        match begun.elapsed() > BEGINS {
+    let looks = due.readable.iter().map(|expiry| async move {
+        match begun.elapsed() > START_WINDOW {
             true => Ok(false),
-            false => look_at(env, store, expiry, now).await,
+            false => process_expiry(env, store, expiry, now).await,
         }
     });
     let looks: Vec<_> = looks.collect();
@@ -118,51 +129,58 @@ pub async fn round(env: &Env, store: &dyn Expiries, now: Timestamp) -> Result<us
 ///
 /// # Errors
 /// The store's, when the next look cannot be noted; the life is due in the next round.
-async fn look_at(
+async fn process_expiry(
     env: &Env,
-    store: &dyn Expiries,
-    expiry: &Expiry,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
     now: Timestamp,
 ) -> Result<bool, FlowError> {
-    let long = if expiry.failures > 0 { LONG_LOOK } else { LOOK };
-    match timeout(long, Box::pin(look(env, store, expiry, now))).await {
-        Ok(Ok(Looked::Removed)) => return Ok(true),
-        Ok(Ok(Looked::Kept)) => store.delete_expiry(expiry).await?,
-        Ok(Ok(Looked::Later(due))) => store.postpone_expiry(expiry, due, 0).await?,
+    let long = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
+    match timeout(long, Box::pin(remove_if_ended(env, store, expiry, now))).await {
+        Ok(Ok(RetentionOutcome::Removed)) => return Ok(true),
+        Ok(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
+        Ok(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
         Ok(Err(error)) => {
-            tracing::warn!(%error, life = life(expiry), "what is stored of the life is removed later");
-            put_off_failed(store, expiry, now).await?;
+            tracing::warn!(%error, life = instance_key(expiry), "what is stored of the life is removed later");
+            postpone_failed(store, expiry, now).await?;
         }
         Err(_) => {
-            tracing::warn!(life = life(expiry), "the removal of the life takes too long; it goes on later");
-            put_off_failed(store, expiry, now).await?;
+            tracing::warn!(
+                life = instance_key(expiry),
+                "the removal of the life takes too long; it goes on later"
+            );
+            postpone_failed(store, expiry, now).await?;
         }
     }
     Ok(false)
 }
 
 /// Returns the wait after a failed look that came after so many others.
-fn wait(failures: u32) -> Millis {
+fn retry_wait(failures: u32) -> Millis {
     let doubled = 1_u64.checked_shl(failures).unwrap_or(u64::MAX);
     Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(LONGEST_WAIT_MS))
 }
 
 /// The outcome of a look at a life that is due.
-enum Looked {
+enum RetentionOutcome {
     /// Its items and objects are removed.
     Removed,
     /// Nothing is removed any more.
-    Kept,
+    Disabled,
     /// It is to be looked at again then.
-    Later(Timestamp),
+    Postponed(Timestamp),
 }
 
-fn life(expiry: &Expiry) -> String {
-    id::life(&expiry.kind, &expiry.name, &expiry.uid)
+fn instance_key(expiry: &InstanceExpiry) -> String {
+    id::instance_key(&expiry.kind, &expiry.name, &expiry.uid)
 }
 
-async fn put_off_failed(store: &dyn Expiries, expiry: &Expiry, now: Timestamp) -> Result<(), FlowError> {
-    let due = now.plus(wait(expiry.failures));
+async fn postpone_failed(
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
+    now: Timestamp,
+) -> Result<(), FlowError> {
+    let due = now.plus(retry_wait(expiry.failures));
     Ok(store.postpone_expiry(expiry, due, expiry.failures.saturating_add(1)).await?)
 }
 
@@ -176,28 +194,33 @@ pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowE
         return Ok(false);
     }
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
-    Ok(target.is_some_and(|target| target.uid == facts.uid && is_forgotten(&target)))
+    Ok(target.is_some_and(|target| target.uid == facts.uid && is_removed(&target)))
 }
 
 /// Returns whether what is stored of the life of a gone target is being removed, or was. Such a target has no plan.
-pub(crate) fn is_forgotten(target: &TargetHead) -> bool {
+pub(crate) fn is_removed(target: &TargetHead) -> bool {
     target.phase == TargetPhase::Gone && target.plan.is_empty()
 }
 
-async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) -> Result<Looked, FlowError> {
-    let Some(retention) = env.settings.retention else { return Ok(Looked::Kept) };
+async fn remove_if_ended(
+    env: &Env,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
+    now: Timestamp,
+) -> Result<RetentionOutcome, FlowError> {
+    let Some(retention) = env.settings.retention else { return Ok(RetentionOutcome::Disabled) };
     let named = env.store.read_target(&expiry.kind, &expiry.name).await?;
     if let Some(target) = &named {
         if target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
-            return Ok(Looked::Later(now.plus(AGAIN)));
+            return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL)));
         }
         if target.uid == expiry.uid {
             let due = match (target.phase, target.list()) {
                 (TargetPhase::Gone, TargetList::Gone) => target.since.plus(retention),
-                _ => now.plus(AGAIN),
+                _ => now.plus(RECHECK_INTERVAL),
             };
             if due > now {
-                return Ok(Looked::Later(due));
+                return Ok(RetentionOutcome::Postponed(due));
             }
         }
     }
@@ -207,55 +230,58 @@ async fn look(env: &Env, store: &dyn Expiries, expiry: &Expiry, now: Timestamp) 
         && let Some(ended) = env.store.read_tombstone(&expiry.uid).await?
         && ended.plus(retention) > now
     {
-        return Ok(Looked::Later(ended.plus(retention)));
+        return Ok(RetentionOutcome::Postponed(ended.plus(retention)));
     }
-    let plan = match remains(env, expiry).await? {
-        Remains::Nothing(plan) => plan,
-        Remains::Open => return Ok(Looked::Later(now.plus(AGAIN))),
-        Remains::Possible => {
-            tracing::warn!(life = life(expiry), "something of the life may exist; its records are kept");
-            return Ok(Looked::Later(now.plus(retention)));
+    let plan = match find_remains(env, expiry).await? {
+        InstanceRemains::Nothing(plan) => plan,
+        InstanceRemains::Open => return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
+        InstanceRemains::Possible => {
+            tracing::warn!(
+                life = instance_key(expiry),
+                "something of the life may exist; its records are kept"
+            );
+            return Ok(RetentionOutcome::Postponed(now.plus(retention)));
         }
     };
     remove(env, store, expiry, own, plan.as_deref()).await
 }
 
 /// The items and objects of a life that is gone.
-enum Remains {
+enum InstanceRemains {
     /// Only stored data, and the plan if there is a run.
-    Nothing(Option<Arc<Loaded>>),
+    Nothing(Option<Arc<CompiledPlan>>),
     /// A run that is not closed.
     Open,
     /// Something that an undo has not removed.
     Possible,
 }
 
-async fn remains(env: &Env, expiry: &Expiry) -> Result<Remains, FlowError> {
-    let loaded = match env.plan(&life(expiry), &expiry.plan).await {
+async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRemains, FlowError> {
+    let loaded = match env.plan(&instance_key(expiry), &expiry.plan).await {
         Ok(loaded) => loaded,
         // A removal that goes on may have removed the plan, after all runs.
         Err(error) => {
-            return if has_run(env, expiry).await? { Err(error) } else { Ok(Remains::Nothing(None)) };
+            return if has_run(env, expiry).await? { Err(error) } else { Ok(InstanceRemains::Nothing(None)) };
         }
     };
     let mut runs = Vec::new();
-    for moment in Moment::ALL {
-        let Some((_, graph)) = loaded.event(moment) else { continue };
-        let run = RunId::new(&life(expiry), expiry.generation, moment);
+    for moment in Hook::ALL {
+        let Some((_, graph)) = loaded.hook_plan(moment) else { continue };
+        let run = RunId::new(&instance_key(expiry), expiry.generation, moment);
         let heads = env.store.read_run(&run).await?;
         let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
         if root.head.phase != RunPhase::Closed {
-            return Ok(Remains::Open);
+            return Ok(InstanceRemains::Open);
         }
-        runs.push((run, View::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
+        runs.push((run, RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
     }
-    let is_over = existing::of_runs(env, &loaded, &runs).await?.is_empty();
-    Ok(if is_over { Remains::Nothing(Some(loaded)) } else { Remains::Possible })
+    let is_over = possible_resources::possible_resources_of(env, &loaded, &runs).await?.is_empty();
+    Ok(if is_over { InstanceRemains::Nothing(Some(loaded)) } else { InstanceRemains::Possible })
 }
 
-async fn has_run(env: &Env, expiry: &Expiry) -> Result<bool, FlowError> {
-    for moment in Moment::ALL {
-        let run = RunId::new(&life(expiry), expiry.generation, moment);
+async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
+    for moment in Hook::ALL {
+        let run = RunId::new(&instance_key(expiry), expiry.generation, moment);
         if env.store.read_root(&run).await?.is_some() {
             return Ok(true);
         }
@@ -263,30 +289,31 @@ async fn has_run(env: &Env, expiry: &Expiry) -> Result<bool, FlowError> {
     Ok(false)
 }
 
-fn has_scripts(plan: &Loaded, moment: Moment) -> bool {
-    let mut units = plan.event(moment).into_iter().flat_map(|(event, _)| &event.units);
-    units.any(|unit| !matches!(unit.work, Work::Webhook(_)))
+fn has_scripts(plan: &CompiledPlan, moment: Hook) -> bool {
+    let mut units = plan.hook_plan(moment).into_iter().flat_map(|(event, _)| &event.units);
+    units.any(|unit| !matches!(unit.work, Action::Webhook(_)))
 }
 
 async fn remove(
     env: &Env,
-    store: &dyn Expiries,
-    expiry: &Expiry,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
     own: Option<TargetHead>,
-    plan: Option<&Loaded>,
-) -> Result<Looked, FlowError> {
-    let life = life(expiry);
+    plan: Option<&CompiledPlan>,
+) -> Result<RetentionOutcome, FlowError> {
+    let life = instance_key(expiry);
     // The target first: from then on no late success gives it back to a run, whose items may be gone.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
         let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
-        let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+        let transition =
+            TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if !env.store.move_target(&transition).await? {
-            return Ok(Looked::Later(env.now().plus(AGAIN)));
+            return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
         }
     }
     // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
-    for moment in Moment::ALL {
-        if plan.is_some_and(|plan| plan.event(moment).is_none()) {
+    for moment in Hook::ALL {
+        if plan.is_some_and(|plan| plan.hook_plan(moment).is_none()) {
             continue;
         }
         let run = RunId::new(&life, expiry.generation, moment);
@@ -303,5 +330,5 @@ async fn remove(
     }
     store.delete_expiry(expiry).await?;
     tracing::info!(life, "what was stored of the life is removed");
-    Ok(Looked::Removed)
+    Ok(RetentionOutcome::Removed)
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebb_engine::{Attempt, Epoch, Graph, Head, Moment, Patch, Shard, Status, Unit, View};
-use ebb_spec::plan::{EventPlan, UnitPlan};
-use ebb_spec::render::Facts;
-use ebb_store::{Patched, RunFacts, RunHead};
+use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
+use ebb_spec::plan::{HookPlan, UnitPlan};
+use ebb_spec::render::TargetFacts;
+use ebb_store::{PatchResult, RunFacts, RunHead};
 use ebb_wire::id::{self, RunId};
 
-use crate::env::{Env, Loaded};
+use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 
 /// A run with everything about it that never changes.
@@ -17,7 +17,7 @@ use crate::error::FlowError;
 pub struct Run {
     pub id: RunId,
     pub facts: RunFacts,
-    pub loaded: Arc<Loaded>,
+    pub loaded: Arc<CompiledPlan>,
 }
 
 impl Run {
@@ -36,21 +36,21 @@ impl Run {
     /// The store's; a plan that cannot be read.
     pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
         env.remember_facts(id, &facts);
-        let life = id::life(&facts.kind, &facts.name, &facts.uid);
+        let life = id::instance_key(&facts.kind, &facts.name, &facts.uid);
         let loaded = env.plan(&life, &facts.plan).await?;
-        if loaded.event(id.moment()).is_none() {
+        if loaded.hook_plan(id.hook()).is_none() {
             return Err(FlowError::Broken(format!("run {id}: its plan has no such event")));
         }
         Ok(Self { id: id.clone(), facts, loaded })
     }
 
     /// Which event it is the run of.
-    pub fn moment(&self) -> Moment {
-        self.id.moment()
+    pub fn hook(&self) -> Hook {
+        self.id.hook()
     }
 
     /// Its units.
-    pub fn event(&self) -> &EventPlan {
+    pub fn hook_plan(&self) -> &HookPlan {
         self.parts().0
     }
 
@@ -59,13 +59,13 @@ impl Run {
         self.parts().1
     }
 
-    fn parts(&self) -> (&EventPlan, &Graph) {
-        self.loaded.event(self.moment()).expect("checked when the run was made")
+    fn parts(&self) -> (&HookPlan, &Graph) {
+        self.loaded.hook_plan(self.hook()).expect("checked when the run was made")
     }
 
     /// A unit's plan; `None` for a unit that it does not have.
     pub fn unit(&self, unit: Unit) -> Option<&UnitPlan> {
-        self.event().units.get(unit.0 as usize)
+        self.hook_plan().units.get(unit.0 as usize)
     }
 
     /// The cluster where a unit's pods and objects go; `None`: the control plane's default.
@@ -86,19 +86,19 @@ impl Run {
     }
 
     /// The short name of the target's life.
-    pub fn life(&self) -> String {
-        id::life(&self.facts.kind, &self.facts.name, &self.facts.uid)
+    pub fn instance_key(&self) -> String {
+        id::instance_key(&self.facts.kind, &self.facts.name, &self.facts.uid)
     }
 
     /// What `target.…` stands for.
-    pub fn target_facts(&self) -> Facts {
+    pub fn target_facts(&self) -> TargetFacts {
         let spec = &self.loaded.plan.target;
-        Facts {
+        TargetFacts {
             kind: self.facts.kind.clone(),
             name: self.facts.name.clone(),
             uid: self.facts.uid.clone(),
             namespace: spec.namespace.clone(),
-            key: self.life(),
+            key: self.instance_key(),
             generation: self.facts.generation,
             cluster: spec.cluster.clone(),
             labels: spec.labels.clone(),
@@ -106,17 +106,17 @@ impl Run {
     }
 
     /// A view that knows one item.
-    pub fn view_of(&self, head: &RunHead) -> View {
-        View::new(self.graph(), [(head.shard, head.head.clone())])
+    pub fn view_of(&self, head: &RunHead) -> RunView {
+        RunView::new(self.graph(), [(head.shard, head.head.clone())])
     }
 
     /// Reads all items of the run.
     ///
     /// # Errors
     /// The store's.
-    pub async fn look(&self, env: &Env) -> Result<View, FlowError> {
+    pub async fn read_view(&self, env: &Env) -> Result<RunView, FlowError> {
         let heads = env.store.read_run(&self.id).await?;
-        Ok(View::whole(self.graph(), heads.into_iter().map(|head| (head.shard, head.head))))
+        Ok(RunView::whole(self.graph(), heads.into_iter().map(|head| (head.shard, head.head))))
     }
 
     /// Writes, and gives the item after the write or, if it was refused, as it is.
@@ -129,33 +129,33 @@ impl Run {
         patch: &Patch,
     ) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
         Ok(match env.store.patch_run(&self.id, patch).await? {
-            Patched::Written(head) => Ok(head),
-            Patched::Refused(image) => Err(image),
+            PatchResult::Written(head) => Ok(head),
+            PatchResult::ConditionFailed(image) => Err(image),
         })
     }
 }
 
 /// The epoch of a whole view.
-pub fn epoch(view: &View) -> Epoch {
+pub fn epoch(view: &RunView) -> Epoch {
     view.root().map_or(Epoch::FIRST, |head| head.epoch)
 }
 
 /// The try that a unit is at, or was at when it ended.
-pub fn attempt(view: &View, unit: Unit) -> Attempt {
+pub fn attempt(view: &RunView, unit: Unit) -> Attempt {
     let (shard, slot) = Shard::of(unit);
     view.head(shard).map_or(Attempt::FIRST, |head| head.attempt(slot))
 }
 
 /// The state of an earlier run of the same life, for the units that later events read or undo.
 #[derive(Clone)]
-pub struct Earlier {
+pub struct EarlierRun {
     pub id: RunId,
     pub graph: Graph,
     /// Its whole state; `None`: it never began.
-    pub view: Option<View>,
+    pub view: Option<RunView>,
 }
 
-impl Earlier {
+impl EarlierRun {
     /// Whether any try of `unit` may have been started.
     pub fn may_have_started(&self, unit: Unit) -> bool {
         self.view.as_ref().is_some_and(|view| ebb_engine::follow::may_have_started(&self.graph, view, unit))
@@ -164,11 +164,11 @@ impl Earlier {
     /// The try whose success counts, if the unit succeeded.
     pub fn success(&self, unit: Unit) -> Option<Attempt> {
         let view = self.view.as_ref()?;
-        (view.status(unit) == Status::Done).then(|| attempt(view, unit))
+        (view.status(unit) == UnitProgress::Done).then(|| attempt(view, unit))
     }
 }
 
 /// The heads of a map from shards.
-pub fn heads(heads: Vec<RunHead>) -> BTreeMap<Shard, Head> {
+pub fn heads(heads: Vec<RunHead>) -> BTreeMap<Shard, HeadState> {
     heads.into_iter().map(|head| (head.shard, head.head)).collect()
 }

@@ -5,7 +5,7 @@
 
 /// A rule whose absence the model has to notice. The numbers are those of the state protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum ProtocolRule {
     /// Completion: the record is written before the head.
     RecordBeforeHead,
     /// Failure: a result that is in the record decides, whatever came later.
@@ -15,13 +15,13 @@ pub enum Rule {
     /// 1: an undo seals what it undoes before it reads.
     SealBeforeRead,
     /// 1: a late success reopens an undo that has begun to read.
-    ReopenOnLate,
+    ReopenOnLateResult,
     /// 1: an undo starts only when everything that may have started is settled.
-    SettleBeforeUndo,
+    CancelBeforeUndo,
     /// 2: queued work is removed before running work is killed, whose place it would get.
     DequeueBeforeKill,
     /// 2: teardown waits until what was sent before the cancellation has landed or never will.
-    WaitForLanding,
+    WaitForInFlight,
     /// 2: an answer of a gateway says nothing of the server behind it, which may still act.
     GatewayIsNoAnswer,
     /// 4: every attempt's success is undone.
@@ -39,15 +39,15 @@ pub enum Rule {
     /// 5: a request that is not idempotent is posted once.
     PostOnce,
     /// 6: whoever puts a wake-up off must have seen what asked for it.
-    VersionGuardsRearm,
+    VersionGuardsReschedule,
     /// 6: a sweep puts the wake-up off only after it has acted.
-    RearmAfterActing,
+    RescheduleAfterActing,
     /// 6: a look that fails, or that others keep changing the run under, makes the run due again later.
-    FailedLookIsDue,
+    FailedSweepIsDue,
     /// 7: a deadline runs from the start of the try.
     DeadlineFromStart,
     /// 8: a join over several items looks at all of them.
-    LookAtAllItems,
+    ReadAllItems,
     /// 8: a cancellation stops every item.
     StopEveryItem,
     /// 9: target and run begin in one transaction.
@@ -57,7 +57,7 @@ pub enum Rule {
     /// 12: every send is joined before the invocation returns.
     JoinEverySend,
     /// 12: units beyond those that one invocation sends are passed on.
-    PassOnTheRest,
+    EnqueueTheRest,
     /// 13: a send that failed makes the run due before anything is acknowledged.
     FailedSendIsDue,
     /// 14: the wake-up of a retry is in the table; the message is only a hint.
@@ -70,16 +70,16 @@ pub enum Rule {
     StableKey,
 }
 
-impl Rule {
+impl ProtocolRule {
     pub const ALL: [Self; 31] = [
         Self::RecordBeforeHead,
         Self::RecordDecides,
         Self::CancelByEpoch,
         Self::SealBeforeRead,
-        Self::ReopenOnLate,
-        Self::SettleBeforeUndo,
+        Self::ReopenOnLateResult,
+        Self::CancelBeforeUndo,
         Self::DequeueBeforeKill,
-        Self::WaitForLanding,
+        Self::WaitForInFlight,
         Self::GatewayIsNoAnswer,
         Self::UndoEveryAttempt,
         Self::EveryResultCounts,
@@ -88,16 +88,16 @@ impl Rule {
         Self::LeaseBeforeRepeat,
         Self::ClaimDelivery,
         Self::PostOnce,
-        Self::VersionGuardsRearm,
-        Self::RearmAfterActing,
-        Self::FailedLookIsDue,
+        Self::VersionGuardsReschedule,
+        Self::RescheduleAfterActing,
+        Self::FailedSweepIsDue,
         Self::DeadlineFromStart,
-        Self::LookAtAllItems,
+        Self::ReadAllItems,
         Self::StopEveryItem,
         Self::OneTransaction,
         Self::RedriveKeepsEpoch,
         Self::JoinEverySend,
-        Self::PassOnTheRest,
+        Self::EnqueueTheRest,
         Self::FailedSendIsDue,
         Self::RetryIsDue,
         Self::KeepExpiredSuccess,
@@ -108,23 +108,23 @@ impl Rule {
 
 #[cfg(feature = "switches")]
 thread_local! {
-    static OFF: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
+    static OFF: std::cell::Cell<Option<ProtocolRule>> = const { std::cell::Cell::new(None) };
 }
 
 /// Switches one rule off on this thread, and all others on.
 #[cfg(feature = "switches")]
-pub fn switch_off(rule: Option<Rule>) {
+pub fn switch_off(rule: Option<ProtocolRule>) {
     OFF.set(rule);
 }
 
 /// Whether a rule holds.
 #[cfg(feature = "switches")]
-pub(crate) fn holds(rule: Rule) -> bool {
+pub(crate) fn holds(rule: ProtocolRule) -> bool {
     OFF.get() != Some(rule)
 }
 
 /// Whether a rule holds.
 #[cfg(not(feature = "switches"))]
-pub(crate) const fn holds(_: Rule) -> bool {
+pub(crate) const fn holds(_: ProtocolRule) -> bool {
     true
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::ports::{Clock, Random};
+use crate::ports::{Clock, RandomSource};
 use ebb_engine::Timestamp;
 
 /// The machine's clock.
@@ -20,7 +20,7 @@ impl Clock for SystemClock {
 #[derive(Clone, Copy, Debug)]
 pub struct SystemRandom;
 
-impl Random for SystemRandom {
+impl RandomSource for SystemRandom {
     fn next(&self) -> u64 {
         rand::random()
     }

@@ -13,7 +13,7 @@ use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
-use crate::DeployedError;
+use crate::FunctionError;
 
 /// Longest time of one attempt at the table or the queue, which answer within milliseconds. The SDK then tries again on
 /// another connection: one that was open when the instance was frozen may be dead without a reset.
@@ -32,16 +32,16 @@ const IDLE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// [`DeployedError::Missing`].
-pub(crate) async fn config() -> Result<SdkConfig, DeployedError> {
+pub(crate) async fn config() -> Result<SdkConfig, FunctionError> {
     let config = loader().load().await;
     match config.region() {
         Some(_) => Ok(config),
-        None => Err(DeployedError::Missing("AWS_REGION")),
+        None => Err(FunctionError::Missing("AWS_REGION")),
     }
 }
 
 /// Returns `config` with the time that the bucket and the secret may take.
-pub(crate) fn patient(config: &SdkConfig) -> SdkConfig {
+pub(crate) fn with_long_timeouts(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
         .timeout_config(timeouts(LONG_ATTEMPT))
@@ -121,7 +121,7 @@ mod tests {
         let listener = listener().await;
         let config = towards(&listener).await;
         let accepted = never_answers(listener);
-        let slow = patient(&config);
+        let slow = with_long_timeouts(&config);
         let (sqs, s3) = (aws_sdk_sqs::Client::new(&config), aws_sdk_s3::Client::new(&slow));
         let secrets = aws_sdk_secretsmanager::Client::new(&slow);
         let begun = Instant::now();
@@ -164,7 +164,8 @@ mod tests {
             ([("content-length", "1000")], Body::from_stream(begins.chain(futures::stream::pending())))
         });
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let settings = aws_sdk_s3::config::Builder::from(&patient(&config)).force_path_style(true).build();
+        let settings =
+            aws_sdk_s3::config::Builder::from(&with_long_timeouts(&config)).force_path_style(true).build();
         let client = aws_sdk_s3::Client::from_conf(settings);
         let answer = client.get_object().bucket("b").key("k").send().await.unwrap();
         let begun = Instant::now();

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use ebb_flow::observe::{FigureSink, Figures};
+use ebb_flow::telemetry::{InvocationMetrics, MetricSink};
 use metrique_writer::format::Format as _;
 use metrique_writer::unit::{Millisecond, UnitTag as _};
 use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
@@ -11,23 +11,23 @@ use metrique_writer::{Entry, EntryWriter, Unit};
 use metrique_writer_format_emf::Emf;
 
 /// Values of one figure that CloudWatch takes of a line (*Embedded metric format specification*).
-const VALUES: usize = 100;
+const MAX_VALUES: usize = 100;
 
 /// Writes figures as lines.
-pub struct EmfLines {
+pub struct EmfSink {
     namespace: String,
     to: Mutex<Box<dyn Write + Send>>,
 }
 
-impl EmfLines {
+impl EmfSink {
     /// Writes to `to`, in a namespace of CloudWatch's.
     pub fn new(namespace: &str, to: Box<dyn Write + Send>) -> Self {
         Self { namespace: namespace.to_owned(), to: Mutex::new(to) }
     }
 }
 
-impl FigureSink for EmfLines {
-    fn take(&self, figures: &Figures) {
+impl MetricSink for EmfSink {
+    fn take(&self, figures: &InvocationMetrics) {
         let lines = lines(&self.namespace, figures);
         // Whole lines are written, whatever became of the last one.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,11 +38,11 @@ impl FigureSink for EmfLines {
 }
 
 /// The lines, each with its end. Function, request, run and unit are fields and no dimensions: each figure costs once.
-fn lines(namespace: &str, figures: &Figures) -> Vec<u8> {
+fn lines(namespace: &str, figures: &InvocationMetrics) -> Vec<u8> {
     let mut lines = Vec::new();
     let mut emf = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
     for part in 0.. {
-        let line = Line { figures, part };
+        let line = EmfLine { figures, part };
         if line.is_empty() {
             break;
         }
@@ -55,19 +55,19 @@ fn lines(namespace: &str, figures: &Figures) -> Vec<u8> {
 }
 
 /// The counts, in the first one, and so many times as go into one.
-struct Line<'a> {
-    figures: &'a Figures,
+struct EmfLine<'a> {
+    figures: &'a InvocationMetrics,
     part: usize,
 }
 
-impl Line<'_> {
+impl EmfLine<'_> {
     fn counts(&self) -> &[(&'static str, u64)] {
         if self.part == 0 { &self.figures.counts } else { &[] }
     }
 
     fn times(&self) -> impl Iterator<Item = (&'static str, &[u64])> {
         let times = self.figures.times.iter();
-        times.filter_map(|(name, times)| Some((*name, times.chunks(VALUES).nth(self.part)?)))
+        times.filter_map(|(name, times)| Some((*name, times.chunks(MAX_VALUES).nth(self.part)?)))
     }
 
     fn is_empty(&self) -> bool {
@@ -75,9 +75,9 @@ impl Line<'_> {
     }
 }
 
-impl Entry for Line<'_> {
+impl Entry for EmfLine<'_> {
     fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
-        let Figures { at, function, request, run, unit, .. } = self.figures;
+        let InvocationMetrics { at, function, request, run, unit, .. } = self.figures;
         writer.timestamp(*at);
         writer.value("function", *function);
         for (name, about) in [("request", request), ("run", run), ("unit", unit)] {
@@ -86,18 +86,18 @@ impl Entry for Line<'_> {
             }
         }
         for (name, count) in self.counts() {
-            writer.value(*name, &Figure(&[*count], Unit::Count));
+            writer.value(*name, &MetricValues(&[*count], Unit::Count));
         }
         for (name, times) in self.times() {
-            writer.value(name, &Figure(times, Millisecond::UNIT));
+            writer.value(name, &MetricValues(times, Millisecond::UNIT));
         }
     }
 }
 
 /// One figure with all that was seen of it.
-struct Figure<'a>(&'a [u64], Unit);
+struct MetricValues<'a>(&'a [u64], Unit);
 
-impl Value for Figure<'_> {
+impl Value for MetricValues<'_> {
     fn write(&self, writer: impl ValueWriter) {
         let seen = self.0.iter().map(|seen| Observation::Unsigned(*seen));
         writer.metric(seen, self.1, [], MetricFlags::empty());
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn figures(counts: &[(&'static str, u64)], times: Vec<(&'static str, Vec<u64>)>) -> Figures {
-        Figures {
+    fn figures(counts: &[(&'static str, u64)], times: Vec<(&'static str, Vec<u64>)>) -> InvocationMetrics {
+        InvocationMetrics {
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             function: "complete",
             request: None,
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    fn parsed(figures: &Figures) -> Vec<Json> {
+    fn parsed(figures: &InvocationMetrics) -> Vec<Json> {
         let lines = String::from_utf8(lines("Ebb/test", figures)).unwrap();
         assert!(lines.ends_with('\n'), "{lines}");
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use ebb_engine::Timestamp;
-use ebb_flow::observe::Came;
+use ebb_flow::telemetry::InvocationOrigin;
 use lambda_http::RequestExt as _;
 use lambda_http::request::RequestContext;
 use tracing_subscriber::EnvFilter;
@@ -42,13 +42,13 @@ pub(crate) fn host(request: &Request) -> Option<String> {
 }
 
 /// A request of API Gateway, as Lambda has passed it on.
-pub(crate) fn came(request: &Request) -> Came {
+pub(crate) fn invocation_origin(request: &Request) -> InvocationOrigin {
     let id = request.lambda_context_ref().map(|context| context.request_id.clone());
     let at = match request.request_context_ref() {
         Some(RequestContext::ApiGatewayV2(context)) => u64::try_from(context.time_epoch).ok(),
         _ => None,
     };
-    Came { request: id.unwrap_or_default(), at: at.filter(|at| *at > 0).map(Timestamp) }
+    InvocationOrigin { request_id: id.unwrap_or_default(), received: at.filter(|at| *at > 0).map(Timestamp) }
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    use ebb_flow::observe::{Function, Telemetry};
+    use ebb_flow::telemetry::{FunctionKind, Telemetry};
     use serde_json::{Value, json};
     use tracing::Instrument as _;
 
@@ -95,7 +95,7 @@ mod tests {
         let request = request("/v1/callbacks", host_of_ours);
         assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/v1/callbacks"));
         assert_eq!(host(&request).as_deref(), Some(host_of_ours));
-        assert_eq!(came(&request).at, Some(Timestamp(1_795_305_600_000)));
+        assert_eq!(invocation_origin(&request).received, Some(Timestamp(1_795_305_600_000)));
     }
 
     /// The gateway decodes the path before it passes a request on.
@@ -106,7 +106,7 @@ mod tests {
             for name in
                 [format!("a{character}b"), format!("a{character}41"), format!("{character}{character}")]
             {
-                let event = ebb_wire::lifecycle::Lifecycle {
+                let event = ebb_wire::lifecycle::LifecycleData {
                     kind: "sandbox".to_owned(),
                     name: name.clone(),
                     uid: "u".to_owned(),
@@ -127,9 +127,9 @@ mod tests {
     }
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct LogOutput(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for LogOutput {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_it_is_about() {
-        let kept = Kept::default();
+        let kept = LogOutput::default();
         let writer = kept.clone();
         let subscriber = lines(EnvFilter::new("warn,ebb_flow=info,ebb_lambda=info"), move || writer.clone());
         let work = async {
@@ -150,9 +150,9 @@ mod tests {
             async { tracing::info!(reason = "no", "failed") }.instrument(span).await;
         };
         tracing::subscriber::with_default(subscriber, || {
-            let came = Came { request: "req-7".to_owned(), at: None };
+            let came = InvocationOrigin { request_id: "req-7".to_owned(), received: None };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            runtime.block_on(Telemetry::default().invoke(Function::Complete, came, work));
+            runtime.block_on(Telemetry::default().invoke(FunctionKind::Complete, came, work));
         });
         let kept = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

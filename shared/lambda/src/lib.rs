@@ -2,10 +2,10 @@
 //! and then.
 
 mod aws;
-mod current;
 mod emf;
 mod lambda;
 mod queue;
+mod reloading;
 mod serve;
 mod sweep;
 mod variables;
@@ -19,30 +19,30 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ebb_engine::Millis;
-use ebb_flow::background::Background;
-use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
-use ebb_flow::env::{Env, Settings, Warm};
-use ebb_flow::http::{Access, HttpProblem, Role, Server};
-use ebb_flow::observe::Telemetry;
+use ebb_flow::background::BackgroundTasks;
+use ebb_flow::cluster::{ClusterRegistry, ClusterRelay, PollEndpoint};
+use ebb_flow::env::{DeploymentSettings, Env, InstanceCache};
+use ebb_flow::http::{ApiRole, ApiTokens, HttpProblem, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
-use ebb_otlp::Collector;
-use ebb_outbound::{Client, Policy};
-use ebb_store::{Dynamo, S3Bucket, Store};
+use ebb_flow::telemetry::Telemetry;
+use ebb_otlp::OtlpExporter;
+use ebb_outbound::{HttpClient, Policy};
+use ebb_store::{DynamoTable, S3Bucket, Store};
 use ebb_wire::id::installation;
-use ebb_wire::limits::ANSWERS_BODY;
-use ebb_wire::relay::ANSWER_TIMEOUT;
-use ebb_wire::sign::Keys;
+use ebb_wire::limits::BATCH_RESPONSE_BODY;
+use ebb_wire::relay::RESPONSE_TIMEOUT;
+use ebb_wire::sign::WebhookKeys;
 use ebb_wire::token::TokenKeys;
 use tower::ServiceExt as _;
 
-use current::Current;
-use variables::Variables;
+use reloading::ReloadingValue;
+use variables::FunctionVariables;
 
-pub use emf::EmfLines;
+pub use emf::EmfSink;
 pub use lambda::{log, log_to};
 pub use serve::serve;
-pub use sweep::Sweep;
-pub use variables::SECRET;
+pub use sweep::SweepHandler;
+pub use variables::SECRET_VARIABLES;
 
 /// A function that runs for longer is killed; `Timeout` of the template.
 pub const TIMEOUT: Duration = Duration::from_secs(29);
@@ -51,7 +51,7 @@ const SKEW: Duration = Duration::from_secs(60);
 
 /// Why a function cannot work.
 #[derive(Debug, thiserror::Error)]
-pub enum DeployedError {
+pub enum FunctionError {
     #[error("the environment variable {0} is not set")]
     Missing(&'static str),
     /// A variable has a value that cannot be used. The value is not shown: it may be a secret.
@@ -61,39 +61,39 @@ pub enum DeployedError {
     Secret { name: String, reason: String },
     /// The HTTP client cannot be made.
     #[error(transparent)]
-    Http(#[from] ebb_outbound::ClientError),
+    Http(#[from] ebb_outbound::HttpClientError),
 }
 
 /// What surroundings are made of.
-struct Source {
+struct FunctionConfig {
     config: SdkConfig,
-    variables: Variables,
+    variables: FunctionVariables,
     /// The host at which the first event came in, if it was a request.
     host: Option<String>,
 }
 
-impl PartialEq for Source {
+impl PartialEq for FunctionConfig {
     fn eq(&self, other: &Self) -> bool {
         // All else is that of the process.
         self.variables == other.variables
     }
 }
 
-impl Source {
+impl FunctionConfig {
     /// Reads the environment. One request is sent, if a secret is named.
-    async fn read(host: Option<String>) -> Result<Self, DeployedError> {
+    async fn read(host: Option<String>) -> Result<Self, FunctionError> {
         let config = aws::config().await?;
-        let variables = Variables::read(&config).await?;
+        let variables = FunctionVariables::read(&config).await?;
         Ok(Self { config, variables, host })
     }
 }
 
 /// A function's surroundings.
-struct Deployed {
+struct FunctionContext {
     env: Arc<Env>,
     store: Arc<Store>,
-    access: Arc<Access>,
-    post: Arc<PostOffice>,
+    tokens: Arc<ApiTokens>,
+    poll_endpoint: Arc<PollEndpoint>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -113,16 +113,17 @@ struct Deployed {
 /// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
 ///
 /// Work that outlives its answer is a task of `background`.
-pub fn router(routes: fn(Server) -> Router, background: &Arc<Background>) -> Router {
-    let current: Arc<Current<Source, Router>> = Arc::default();
+pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
+    let current: Arc<ReloadingValue<FunctionConfig, Router>> = Arc::default();
     let background = Arc::clone(background);
     Router::new().fallback(move |request: Request| {
         let (current, background) = (Arc::clone(&current), Arc::clone(&background));
         async move {
             let host = lambda::host(&request);
-            let read = || Source::read(host.clone());
-            let made = current
-                .get(Instant::now(), read, |source| Ok(Deployed::of(source)?.router(routes, &background)));
+            let read = || FunctionConfig::read(host.clone());
+            let made = current.get(Instant::now(), read, |source| {
+                Ok(FunctionContext::of(source)?.router(routes, &background))
+            });
             match made.await {
                 Ok(router) => router.oneshot(request).await.into_response(),
                 Err(error) => refused(&error),
@@ -131,27 +132,30 @@ pub fn router(routes: fn(Server) -> Router, background: &Arc<Background>) -> Rou
     })
 }
 
-fn refused(error: &DeployedError) -> Response {
+fn refused(error: &FunctionError) -> Response {
     tracing::error!(%error, "the function cannot work");
     let detail = "the function cannot work as it is deployed; its log says why";
     HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).into_response()
 }
 
-impl Deployed {
+impl FunctionContext {
     /// Makes the clients. No request is sent.
-    fn of(Source { config, variables, host }: &Source) -> Result<Self, DeployedError> {
-        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
-        let bucket =
-            S3Bucket::new(aws_sdk_s3::Client::new(&aws::patient(config)), variables.required("EBB_BUCKET")?);
+    fn of(FunctionConfig { config, variables, host }: &FunctionConfig) -> Result<Self, FunctionError> {
+        let dynamo =
+            DynamoTable::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
+        let bucket = S3Bucket::new(
+            aws_sdk_s3::Client::new(&aws::with_long_timeouts(config)),
+            variables.required("EBB_BUCKET")?,
+        );
         let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
-        let outside = Arc::new(Client::new(Policy::public())?);
+        let outside = Arc::new(HttpClient::new(Policy::public())?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let inside = Arc::new(Client::new(relays(variables)?)?.with_limit(ANSWERS_BODY));
+        let inside = Arc::new(HttpClient::new(relays(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
         let clusters = Arc::new(clusters(variables)?);
-        let post = Arc::new(PostOffice::new(clusters.clone(), store.clone(), clock.clone()));
+        let post = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
         let mail = store.clone();
         let relay = ClusterRelay::new(clusters, inside, mail, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
@@ -159,51 +163,56 @@ impl Deployed {
             clock,
             random,
             relay: Arc::new(relay),
-            outside: outside.clone(),
+            egress: outside.clone(),
             platform: outside,
             queue: Arc::new(queue),
             settings,
-            warm: Warm::default(),
+            cache: InstanceCache::default(),
         });
         let access = Arc::new(access(&variables.optional("EBB_API_TOKENS"))?);
         let telemetry = Arc::new(telemetry(variables)?);
-        Ok(Self { env, store, access, post, telemetry })
+        Ok(Self { env, store, tokens: access, poll_endpoint: post, telemetry })
     }
 
     /// A function behind HTTP, made of its routes. Each request to it is an invocation that tells what it did.
-    fn router(&self, routes: fn(Server) -> Router, background: &Arc<Background>) -> Router {
+    fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
-        let server = Server { env, store, access: self.access.clone(), post: self.post.clone() };
-        Arc::clone(&self.telemetry).observed(routes(server), background, lambda::came)
+        let server = ServerState {
+            env,
+            store,
+            tokens: self.tokens.clone(),
+            poll_endpoint: self.poll_endpoint.clone(),
+        };
+        Arc::clone(&self.telemetry).instrument_router(routes(server), background, lambda::invocation_origin)
     }
 }
 
-fn settings(variables: &Variables, host: Option<&str>) -> Result<Settings, DeployedError> {
+fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<DeploymentSettings, FunctionError> {
     let platform = variables.optional("EBB_PLATFORM_URL");
-    Ok(Settings {
+    Ok(DeploymentSettings {
         callback_url: callback_url(variables, host)?,
         installation: installation(&[&variables.required("EBB_INSTALLATION")?]),
         source: variables.required("EBB_SOURCE")?,
         platform_url: Some(platform).filter(|url| !url.is_empty()),
-        platform_keys: variables.parsed("EBB_PLATFORM_SECRET", Keys::parse)?,
-        webhook_keys: variables.parsed("EBB_WEBHOOK_KEYS", Keys::parse)?,
-        unit_keys: variables.parsed("EBB_UNIT_SECRET", Keys::parse)?,
+        platform_keys: variables.parsed("EBB_PLATFORM_SECRET", WebhookKeys::parse)?,
+        webhook_keys: variables.parsed("EBB_WEBHOOK_KEYS", WebhookKeys::parse)?,
+        unit_keys: variables.parsed("EBB_UNIT_SECRET", WebhookKeys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
         // What a function was sending when it was killed, what a relay was about to do by then, and by whose clock.
-        landing: Millis(1_000 * (TIMEOUT + ANSWER_TIMEOUT + SKEW).as_secs()),
+        max_in_flight: Millis(1_000 * (TIMEOUT + RESPONSE_TIMEOUT + SKEW).as_secs()),
         grace: Duration::from_secs(30),
         // With the budget below the 25 s in which `complete` has to answer.
-        answer: Duration::from_secs(15),
-        first_look: Millis(60_000),
-        horizon: Millis(3_600_000),
+        response_timeout: Duration::from_secs(15),
+        first_sweep_delay: Millis(60_000),
+        max_sweep_interval: Millis(3_600_000),
         retention: retention(variables)?,
-        sends: 50,
-        budget: Duration::from_secs(3),
+        max_dispatches: 50,
+        dispatch_budget: Duration::from_secs(3),
     })
 }
 
 /// Returns where callbacks go: `EBB_CALLBACK_URL`, else this function.
-fn callback_url(variables: &Variables, host: Option<&str>) -> Result<String, DeployedError> {
+fn callback_url(variables: &FunctionVariables, host: Option<&str>) -> Result<String, FunctionError> {
     let own = |missing| host.map(|host| format!("https://{host}/v1/callbacks")).ok_or(missing);
     variables.required("EBB_CALLBACK_URL").or_else(own)
 }
@@ -211,24 +220,24 @@ fn callback_url(variables: &Variables, host: Option<&str>) -> Result<String, Dep
 const DAY: u64 = 86_400_000;
 
 /// Returns the time of a number of days; `None` for 0 or no value, which keeps data forever.
-fn retention(variables: &Variables) -> Result<Option<Millis>, DeployedError> {
+fn retention(variables: &FunctionVariables) -> Result<Option<Millis>, FunctionError> {
     let name = "EBB_RETENTION_DAYS";
     let text = variables.optional(name);
     if text.is_empty() {
         return Ok(None);
     }
-    let days: u32 = text.parse().map_err(|_| DeployedError::Invalid {
+    let days: u32 = text.parse().map_err(|_| FunctionError::Invalid {
         name,
         reason: "expected a whole number of days, 0 to keep everything".to_owned(),
     })?;
     Ok((days > 0).then(|| Millis(u64::from(days) * DAY)))
 }
 
-fn telemetry(variables: &Variables) -> Result<Telemetry, DeployedError> {
+fn telemetry(variables: &FunctionVariables) -> Result<Telemetry, FunctionError> {
     let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let headers = variables.optional("OTEL_EXPORTER_OTLP_HEADERS");
-    let collector = Collector::open(&variables.optional(name), &headers)
-        .map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })?;
+    let collector = OtlpExporter::open(&variables.optional(name), &headers)
+        .map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })?;
     let mut telemetry = Telemetry::default();
     if let Some(collector) = collector {
         telemetry = telemetry.with_spans(collector);
@@ -236,40 +245,39 @@ fn telemetry(variables: &Variables) -> Result<Telemetry, DeployedError> {
     Ok(match variables.optional("EBB_FIGURES").as_str() {
         "" => telemetry,
         // Lambda reads there what a function says.
-        namespace => telemetry.with_figures(EmfLines::new(namespace, Box::new(std::io::stdout()))),
+        namespace => telemetry.with_metrics(EmfSink::new(namespace, Box::new(std::io::stdout()))),
     })
 }
 
-fn clusters(variables: &Variables) -> Result<Clusters, DeployedError> {
+fn clusters(variables: &FunctionVariables) -> Result<ClusterRegistry, FunctionError> {
     let name = "EBB_CLUSTERS";
     match variables.optional(name).as_str() {
-        "" => Ok(Clusters::default()),
-        text => {
-            Clusters::parse(text).map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
-        }
+        "" => Ok(ClusterRegistry::default()),
+        text => ClusterRegistry::parse(text)
+            .map_err(|error| FunctionError::Invalid { name, reason: error.to_string() }),
     }
 }
 
-fn relays(variables: &Variables) -> Result<Policy, DeployedError> {
+fn relays(variables: &FunctionVariables) -> Result<Policy, FunctionError> {
     let name = "EBB_RELAY_NETWORKS";
     let networks = variables.optional(name);
-    Policy::public().and_networks(&networks).map_err(|reason| DeployedError::Invalid { name, reason })
+    Policy::public().and_networks(&networks).map_err(|reason| FunctionError::Invalid { name, reason })
 }
 
-fn access(text: &str) -> Result<Access, DeployedError> {
-    let invalid = |reason: &str| DeployedError::Invalid { name: "EBB_API_TOKENS", reason: reason.to_owned() };
+fn access(text: &str) -> Result<ApiTokens, FunctionError> {
+    let invalid = |reason: &str| FunctionError::Invalid { name: "EBB_API_TOKENS", reason: reason.to_owned() };
     let mut tokens = Vec::new();
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
         let (role, token) = entry.split_once(':').ok_or_else(|| invalid("expected ROLE:TOKEN"))?;
         let role = match role {
-            "user" => Role::User,
-            "author" => Role::Author,
-            "operator" => Role::Operator,
+            "user" => ApiRole::User,
+            "author" => ApiRole::Author,
+            "operator" => ApiRole::Operator,
             _ => return Err(invalid("roles are user, author and operator")),
         };
         tokens.push((token, role));
     }
-    Ok(Access::new(tokens))
+    Ok(ApiTokens::new(tokens))
 }
 
 #[cfg(test)]
@@ -280,10 +288,11 @@ mod tests {
 
     #[test]
     fn callbacks_come_to_the_function_itself_without_another_url() {
-        let url = callback_url(&Variables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
+        let url =
+            callback_url(&FunctionVariables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
         assert_eq!(url, "https://abc.lambda-url.us-east-1.on.aws/v1/callbacks");
-        let missing = callback_url(&Variables::default(), None).unwrap_err();
-        assert!(matches!(missing, DeployedError::Missing("EBB_CALLBACK_URL")), "{missing}");
+        let missing = callback_url(&FunctionVariables::default(), None).unwrap_err();
+        assert!(matches!(missing, FunctionError::Missing("EBB_CALLBACK_URL")), "{missing}");
     }
 
     /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.

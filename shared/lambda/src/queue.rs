@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
-use ebb_flow::ports::{Message, Queue};
+use ebb_flow::ports::{MessageQueue, QueueMessage};
 use futures::StreamExt as _;
 
 /// SQS delivers no message later than this.
@@ -26,7 +26,7 @@ impl SqsQueue {
         Self { client, url }
     }
 
-    async fn try_to_send_batch(&self, messages: &[Message]) -> Result<(), String> {
+    async fn try_to_send_batch(&self, messages: &[QueueMessage]) -> Result<(), String> {
         let entries = messages.iter().zip(0_u32..).map(|(message, id)| {
             let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
             let entry = SendMessageBatchRequestEntry::builder().id(id.to_string()).message_body(body);
@@ -45,7 +45,7 @@ impl SqsQueue {
         }
     }
 
-    async fn try_to_send(&self, message: &Message, delay: Duration) -> Result<(), String> {
+    async fn try_to_send(&self, message: &QueueMessage, delay: Duration) -> Result<(), String> {
         let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
         // Rounded up: a hint that comes too early finds nothing due.
         let seconds = delay.min(LONGEST_DELAY).as_millis().div_ceil(1000);
@@ -57,14 +57,14 @@ impl SqsQueue {
 }
 
 #[async_trait]
-impl Queue for SqsQueue {
-    async fn send(&self, message: Message, delay: Duration) {
+impl MessageQueue for SqsQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
         if let Err(error) = self.try_to_send(&message, delay).await {
             tracing::warn!(%error, "a hint was not sent; the schedule finds what is due");
         }
     }
 
-    async fn send_all(&self, messages: Vec<Message>) {
+    async fn send_all(&self, messages: Vec<QueueMessage>) {
         if let [message] = messages.as_slice() {
             return self.send(message.clone(), Duration::ZERO).await;
         }
@@ -78,6 +78,6 @@ impl Queue for SqsQueue {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.try_to_send(&Message::Mark, Duration::ZERO).await
+        self.try_to_send(&QueueMessage::Mark, Duration::ZERO).await
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use ebb_flow::background::Background;
-use ebb_flow::http::Server;
+use ebb_flow::background::BackgroundTasks;
+use ebb_flow::http::ServerState;
 use lambda_http::lambda_runtime::Runtime;
 use lambda_http::lambda_runtime::layers::TracingLayer;
 use lambda_http::{Adapter, Error};
@@ -17,15 +17,15 @@ use crate::router;
 ///
 /// # Errors
 /// Lambda's runtime interface cannot be used.
-pub async fn serve(routes: fn(Server) -> Router) -> Result<(), Error> {
-    let background = Arc::new(Background::default());
+pub async fn serve(routes: fn(ServerState) -> Router) -> Result<(), Error> {
+    let background = Arc::new(BackgroundTasks::default());
     let router = router(routes, &background);
     let joined = MapFutureLayer::new(move |answered| join(answered, Arc::clone(&background)));
     Runtime::new(Adapter::from(router)).layer(TracingLayer::new()).layer(joined).run().await
 }
 
 /// Waits until the answer is sent, then until the rest of the work is done.
-async fn join<T>(answered: impl Future<Output = T>, background: Arc<Background>) -> T {
+async fn join<T>(answered: impl Future<Output = T>, background: Arc<BackgroundTasks>) -> T {
     let answered = answered.await;
     background.join().await;
     answered
@@ -41,7 +41,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_event_waits_for_the_rest_of_the_work() {
-        let background = Arc::new(Background::default());
+        let background = Arc::new(BackgroundTasks::default());
         let (go, held) = oneshot::channel::<()>();
         let done = Arc::new(AtomicBool::new(false));
         let noted = Arc::clone(&done);

@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebb_flow::FlowError;
-use ebb_flow::observe::{Came, Function};
-use ebb_flow::ports::Message;
-use ebb_flow::sweep::Swept;
+use ebb_flow::ports::QueueMessage;
+use ebb_flow::sweep::SweepSummary;
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::current::Current;
-use crate::{Deployed, Source};
+use crate::reloading::ReloadingValue;
+use crate::{FunctionConfig, FunctionContext};
 
 /// After this `sweep` gives up what still waits for others, so that the rest of what it has to do and to tell is not lost
 /// with it.
-const GIVEN_UP: Duration = Duration::from_secs(25);
+const TIME_LIMIT: Duration = Duration::from_secs(25);
 
 /// `sweep`, whose surroundings are those of [`router`](crate::router).
 #[derive(Default)]
-pub struct Sweep(Current<Source, Arc<Deployed>>);
+pub struct SweepHandler(ReloadingValue<FunctionConfig, Arc<FunctionContext>>);
 
-impl Sweep {
+impl SweepHandler {
     /// An event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures for SQS to
     /// send again.
     ///
@@ -34,32 +34,37 @@ impl Sweep {
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         let deployed = self
             .0
-            .get(Instant::now(), || Source::read(None), |source| Deployed::of(source).map(Arc::new))
+            .get(
+                Instant::now(),
+                || FunctionConfig::read(None),
+                |source| FunctionContext::of(source).map(Arc::new),
+            )
             .await?;
-        let came = Came { request, at: None };
-        let look = Box::pin(deployed.look(event));
-        Ok(Box::pin(deployed.telemetry.invoke(Function::Sweep, came, look)).await?)
+        let came = InvocationOrigin { request_id: request, received: None };
+        let look = Box::pin(deployed.handle(event));
+        Ok(Box::pin(deployed.telemetry.invoke(FunctionKind::Sweep, came, look)).await?)
     }
 }
 
-impl Deployed {
-    async fn look(&self, event: Value) -> Result<Value, FlowError> {
+impl FunctionContext {
+    async fn handle(&self, event: Value) -> Result<Value, FlowError> {
         match event.get("Records").and_then(Value::as_array) {
-            Some(records) => Ok(self.batch(records).await),
-            None => self.minute().await,
+            Some(records) => Ok(self.handle_batch(records).await),
+            None => self.run_schedule().await,
         }
     }
 
-    async fn minute(&self) -> Result<Value, FlowError> {
+    async fn run_schedule(&self) -> Result<Value, FlowError> {
         let (env, store) = (&self.env, self.store.as_ref());
-        if let Err(error) = ebb_flow::sweep::minute(env).await {
+        if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
             tracing::warn!(%error, "that the schedule works is not marked");
         }
         // Beside each other: clusters that hang must not keep orphans from being looked for.
-        let end = tokio::time::sleep(GIVEN_UP);
+        let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
-        let orphans = timeout(GIVEN_UP, Box::pin(ebb_flow::orphans::round(env, store)));
-        let retention = timeout(GIVEN_UP, Box::pin(ebb_flow::retention::round(env, store, env.now())));
+        let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::orphans::scan(env, store)));
+        let retention =
+            timeout(TIME_LIMIT, Box::pin(ebb_flow::retention::remove_expired(env, store, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
@@ -72,33 +77,33 @@ impl Deployed {
             Err(_) => tracing::warn!("the rest of the lives whose retention is over is removed later"),
         }
         // Whatever became of the rest: by this people see which cluster it waits for.
-        if let Err(error) = ebb_flow::silence::note(env, store).await {
+        if let Err(error) = ebb_flow::outages::record_outages(env, store).await {
             tracing::warn!(%error, "it is not written down which clusters answer");
         }
-        let Swept { looked, failed, given_up, late_ms } = swept?;
+        let SweepSummary { looked, failed, given_up, late_ms } = swept?;
         tracing::debug!(looked, failed, given_up, late_ms, "swept");
         Ok(json!({ "looked": looked, "failed": failed, "givenUp": given_up, "lateMs": late_ms }))
     }
 
     /// Does what a message asks for. If that takes too long the table says when it is looked at again.
-    async fn take(&self, message: &Message) -> Result<(), FlowError> {
+    async fn handle_message(&self, message: &QueueMessage) -> Result<(), FlowError> {
         let work = Box::pin(ebb_flow::sweep::receive_message(&self.env, message));
-        match timeout(GIVEN_UP, work).await {
+        match timeout(TIME_LIMIT, work).await {
             Ok(done) => done,
             Err(_) => {
                 tracing::warn!(?message, "what a message asks for takes too long; it is put off");
-                ebb_flow::sweep::put_off_message(&self.env, message).await;
+                ebb_flow::sweep::postpone_message(&self.env, message).await;
                 Ok(())
             }
         }
     }
 
     /// All messages at once: one that waits for a server must not make the others wait for their repetition.
-    async fn batch(&self, records: &[Value]) -> Value {
+    async fn handle_batch(&self, records: &[Value]) -> Value {
         let taken = records.iter().map(|record| async move {
             let body = record.get("body").and_then(Value::as_str).unwrap_or_default();
-            let taken = match serde_json::from_str::<Message>(body) {
-                Ok(message) => self.take(&message).await,
+            let taken = match serde_json::from_str::<QueueMessage>(body) {
+                Ok(message) => self.handle_message(&message).await,
                 Err(error) => Err(FlowError::Broken(format!("a message that is none of ours: {error}"))),
             };
             match taken {

@@ -8,12 +8,12 @@ use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::error::DisplayErrorContext;
 use serde_json::Value;
 
-use crate::DeployedError;
+use crate::FunctionError;
 
 /// Names the secret, by its ARN or its name.
-const SECRETS: &str = "EBB_SECRETS";
+const SECRET_NAME: &str = "EBB_SECRETS";
 /// What it may hold, which is never in a function's configuration.
-pub const SECRET: [&str; 7] = [
+pub const SECRET_VARIABLES: [&str; 7] = [
     "EBB_WEBHOOK_KEYS",
     "EBB_PLATFORM_SECRET",
     "EBB_UNIT_SECRET",
@@ -25,25 +25,25 @@ pub const SECRET: [&str; 7] = [
 
 /// The variables of one function.
 #[derive(Default, PartialEq, Eq)]
-pub(crate) struct Variables {
+pub(crate) struct FunctionVariables {
     secret: BTreeMap<String, String>,
 }
 
-impl Variables {
+impl FunctionVariables {
     /// Reads the secret that `EBB_SECRETS` names, if it names one.
     ///
     /// # Errors
     /// It cannot be read, or is not what is expected.
-    pub(crate) async fn read(config: &SdkConfig) -> Result<Self, DeployedError> {
-        let Ok(name) = Self::default().required(SECRETS) else { return Ok(Self::default()) };
-        let asked = aws_sdk_secretsmanager::Client::new(&crate::aws::patient(config))
+    pub(crate) async fn read(config: &SdkConfig) -> Result<Self, FunctionError> {
+        let Ok(name) = Self::default().required(SECRET_NAME) else { return Ok(Self::default()) };
+        let asked = aws_sdk_secretsmanager::Client::new(&crate::aws::with_long_timeouts(config))
             .get_secret_value()
             .secret_id(&name);
-        let answer = asked.send().await.map_err(|error| DeployedError::Secret {
+        let answer = asked.send().await.map_err(|error| FunctionError::Secret {
             reason: DisplayErrorContext(&error).to_string(),
             name,
         })?;
-        let secret = held(answer.secret_string().unwrap_or_default());
+        let secret = parse_secret(answer.secret_string().unwrap_or_default());
         secret.map(|secret| Self { secret }).map_err(invalid)
     }
 
@@ -57,8 +57,8 @@ impl Variables {
     ///
     /// # Errors
     /// [`DeployedError::Missing`].
-    pub(crate) fn required(&self, name: &'static str) -> Result<String, DeployedError> {
-        Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(DeployedError::Missing(name))
+    pub(crate) fn required(&self, name: &'static str) -> Result<String, FunctionError> {
+        Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(FunctionError::Missing(name))
     }
 
     /// A variable that has to be there, as what it means.
@@ -69,21 +69,21 @@ impl Variables {
         &self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, DeployedError> {
+    ) -> Result<T, FunctionError> {
         parse(&self.required(name)?)
-            .map_err(|error| DeployedError::Invalid { name, reason: error.to_string() })
+            .map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
     }
 }
 
-fn invalid(reason: &'static str) -> DeployedError {
-    DeployedError::Invalid { name: SECRETS, reason: reason.to_owned() }
+fn invalid(reason: &'static str) -> FunctionError {
+    FunctionError::Invalid { name: SECRET_NAME, reason: reason.to_owned() }
 }
 
 /// What a secret says. No reason repeats any of it.
-fn held(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
+fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
     let held: BTreeMap<String, Value> =
         serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
-    if held.keys().any(|name| !SECRET.contains(&name.as_str())) {
+    if held.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
         return Err("the secret has a name that is none of EBB_WEBHOOK_KEYS, EBB_PLATFORM_SECRET, \
                     EBB_UNIT_SECRET, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, OTEL_EXPORTER_OTLP_HEADERS");
     }
@@ -102,19 +102,19 @@ mod tests {
     #[test]
     fn a_secret_holds_variables() {
         let text = r#"{"EBB_TOKEN_KEYS": "a:b", "EBB_CLUSTERS": {"eu": {"secret": "whsec_x"}}}"#;
-        let variables = Variables { secret: held(text).unwrap() };
+        let variables = FunctionVariables { secret: parse_secret(text).unwrap() };
         assert_eq!(variables.optional("EBB_TOKEN_KEYS"), "a:b");
         assert_eq!(variables.optional("EBB_CLUSTERS"), r#"{"eu":{"secret":"whsec_x"}}"#);
         assert!(matches!(
             variables.required("EBB_API_TOKENS"),
-            Err(DeployedError::Missing("EBB_API_TOKENS"))
+            Err(FunctionError::Missing("EBB_API_TOKENS"))
         ));
     }
 
     #[test]
     fn what_is_wrong_with_a_secret_is_said_without_it() {
         for text in ["", "canary", "[\"canary\"]", "{\"canary\": 1}", "{\"EBB_TOKEN_KEYS\": \"canary\""] {
-            assert!(!held(text).unwrap_err().contains("canary"), "{text}");
+            assert!(!parse_secret(text).unwrap_err().contains("canary"), "{text}");
         }
     }
 }

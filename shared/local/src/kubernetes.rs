@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ebb_flow::cluster::{Cluster, Clusters, User, Way};
-use ebb_wire::sign::Secret;
+use ebb_flow::cluster::{ClusterConfig, ClusterRegistry, PodUser, RelayTransport};
+use ebb_wire::sign::WebhookSecret;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -20,56 +20,59 @@ use tracing::Level;
 const PORT_WAIT: Duration = Duration::from_secs(3);
 const PORT_INTERVAL: Duration = Duration::from_millis(20);
 /// The wait between an unexpected end of a relay and its next start.
-const AGAIN: Duration = Duration::from_secs(1);
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// A cluster in which units run.
 #[derive(Clone, Debug)]
-pub struct Kubernetes {
+pub struct KubernetesOptions {
     /// The program `ebb-relay`.
     pub relay: PathBuf,
     pub kubeconfig: PathBuf,
     /// The context in that file; `None`: the current one.
     pub context: Option<String>,
     /// Where its pods reach this machine: an address, and the port that the relay then listens on.
-    pub reach: SocketAddr,
+    pub advertise_address: SocketAddr,
     /// An image whose `/ebb-runner` is the runner.
     pub runner_image: String,
     /// The namespace of units that name none; made if it is not there.
-    pub units: String,
+    pub unit_namespace: String,
     /// A file that says what is allowed, as YAML; `None`: the relay's own list for such a cluster.
-    pub allowed: Option<PathBuf>,
+    pub policy: Option<PathBuf>,
 }
 
-type Trouble = Box<dyn std::error::Error + Send + Sync>;
+type DynError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Starts the relay of a cluster and keeps it running until `stopped`; it calls back at `functions`. Work that goes on is
 /// found again by the next one.
 pub(crate) async fn open(
-    cluster: &Kubernetes,
+    cluster: &KubernetesOptions,
     functions: IpAddr,
     stopped: watch::Receiver<bool>,
-) -> Result<(Clusters, JoinHandle<()>), Trouble> {
+) -> Result<(ClusterRegistry, JoinHandle<()>), DynError> {
     // This process alone sends requests to the relay.
-    let secret = Secret::from_bytes(&rand::random::<[u8; 32]>())?;
-    let relay = Relay::start(cluster, functions, &secret).await?;
-    let clusters = Clusters::only(Cluster {
+    let secret = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>())?;
+    let relay = RelayProcess::start(cluster, functions, &secret).await?;
+    let clusters = ClusterRegistry::only(ClusterConfig {
         name: "default".to_owned(),
-        way: Way::Push(format!("http://{}", SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.reach.port())))),
+        transport: RelayTransport::Push(format!(
+            "http://{}",
+            SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.advertise_address.port()))
+        )),
         keys: secret.clone().into(),
         uid: relay.cluster.clone(),
         runner_image: cluster.runner_image.clone(),
-        user: User::OfImage,
+        user: PodUser::Image,
     });
-    let task = tokio::spawn(keep(relay, cluster.clone(), functions, secret, stopped));
+    let task = tokio::spawn(keep_running(relay, cluster.clone(), functions, secret, stopped));
     Ok((clusters, task))
 }
 
 /// Starts a relay again that has ended. The records in the cluster are all that it needs.
-async fn keep(
-    mut relay: Relay,
-    cluster: Kubernetes,
+async fn keep_running(
+    mut relay: RelayProcess,
+    cluster: KubernetesOptions,
     functions: IpAddr,
-    secret: Secret,
+    secret: WebhookSecret,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut stop = std::pin::pin!(async move {
@@ -79,12 +82,12 @@ async fn keep(
     loop {
         tokio::select! {
             () = &mut stop => return relay.stop().await,
-            why = relay.ended() => tracing::warn!(why, "the relay of the cluster has ended, and starts again"),
+            why = relay.wait() => tracing::warn!(why, "the relay of the cluster has ended, and starts again"),
         }
         relay = loop {
             let started = async {
-                tokio::time::sleep(AGAIN).await;
-                Relay::start(&cluster, functions, &secret).await
+                tokio::time::sleep(RESTART_PAUSE).await;
+                RelayProcess::start(&cluster, functions, &secret).await
             };
             tokio::select! {
                 () = &mut stop => return,
@@ -98,10 +101,10 @@ async fn keep(
 }
 
 /// The time in which a relay starts, its questions to the cluster included.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A relay that runs.
-struct Relay {
+struct RelayProcess {
     child: Child,
     /// It runs as long as this is open: the system closes it for a process that was killed, too.
     stdin: ChildStdin,
@@ -110,10 +113,14 @@ struct Relay {
     cluster: String,
 }
 
-impl Relay {
+impl RelayProcess {
     /// Starts it and waits until it listens.
-    async fn start(cluster: &Kubernetes, functions: IpAddr, secret: &Secret) -> Result<Self, Trouble> {
-        let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, cluster.reach.port()));
+    async fn start(
+        cluster: &KubernetesOptions,
+        functions: IpAddr,
+        secret: &WebhookSecret,
+    ) -> Result<Self, DynError> {
+        let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, cluster.advertise_address.port()));
         free(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
         let mut command = Command::new(&cluster.relay);
         // Settings of another relay are none of this one's.
@@ -122,14 +129,14 @@ impl Relay {
         {
             command.env_remove(name);
         }
-        let reach = format!("http://{}", cluster.reach);
+        let reach = format!("http://{}", cluster.advertise_address);
         command.args(["--attached", "--listen", &everywhere.to_string(), "--reach", &reach]);
-        command.args(["--callback-hosts", &functions.to_string(), "--units", &cluster.units]);
+        command.args(["--callback-hosts", &functions.to_string(), "--units", &cluster.unit_namespace]);
         command.arg("--kubeconfig").arg(&cluster.kubeconfig);
         if let Some(context) = &cluster.context {
             command.args(["--context", context]);
         }
-        if let Some(file) = &cluster.allowed {
+        if let Some(file) = &cluster.policy {
             command.arg("--allowed").arg(file);
         }
         command.env("EBB_LOG", std::env::var_os("RUST_LOG").unwrap_or_else(|| "warn".into()));
@@ -142,24 +149,24 @@ impl Relay {
         else {
             return Err("it has no standard streams".into());
         };
-        let mut relay = Self { child, stdin, log: tokio::spawn(log(stderr)), cluster: String::new() };
+        let mut relay = Self { child, stdin, log: tokio::spawn(forward_log(stderr)), cluster: String::new() };
         // One that has ended by now says why.
         let _ = relay.stdin.write_all(secret.reveal().as_bytes()).await;
         let _ = relay.stdin.write_all(b"\n").await;
-        let first = tokio::time::timeout(START, BufReader::new(stdout).lines().next_line()).await;
+        let first = tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).lines().next_line()).await;
         let first = first.map_err(|_| {
             let file = cluster.kubeconfig.display();
-            format!("it has not started in {START:?}: the credentials of {file} must not ask questions, and the cluster must answer")
+            format!("it has not started in {START_TIMEOUT:?}: the credentials of {file} must not ask questions, and the cluster must answer")
         })?;
         match first? {
             Some(line) => relay.cluster = line.rsplit(' ').next().unwrap_or_default().to_owned(),
-            None => return Err(relay.ended().await.into()),
+            None => return Err(relay.wait().await.into()),
         }
         Ok(relay)
     }
 
     /// Waits until it ends by itself, and says why.
-    async fn ended(&mut self) -> String {
+    async fn wait(&mut self) -> String {
         let status = self.child.wait().await;
         let why = (&mut self.log).await.unwrap_or_default();
         match (status, why.trim_end()) {
@@ -188,7 +195,7 @@ async fn free(address: SocketAddr) -> io::Result<()> {
 }
 
 /// Passes on what a relay logs, to where this process logs if it does; gives what it says last if it fails.
-async fn log(stderr: ChildStderr) -> String {
+async fn forward_log(stderr: ChildStderr) -> String {
     let (mut lines, mut why) = (BufReader::new(stderr).lines(), String::new());
     while let Ok(Some(line)) = lines.next_line().await {
         match line.strip_prefix("error: ") {

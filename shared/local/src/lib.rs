@@ -6,6 +6,6 @@ pub mod pods;
 mod private;
 pub mod stack;
 
-pub use kubernetes::Kubernetes;
-pub use pods::Containers;
-pub use stack::{External, Relays, Settings, Stack, StackError, Units};
+pub use kubernetes::KubernetesOptions;
+pub use pods::ContainerEngine;
+pub use stack::{ExternalTable, RemoteRelays, Stack, StackError, StackSettings, UnitBackend};

@@ -1,11 +1,11 @@
 //! The functions of Ebb on one machine: the same code as on AWS, over a table, a bucket, a queue, a clock and a relay
 //! of this machine.
 
+mod backend;
 mod keys;
 mod platform;
 mod queue;
 mod server;
-mod units;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,25 +14,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::{Millis, Timestamp};
-use ebb_flow::background::Background;
-use ebb_flow::cluster::PostOffice;
-use ebb_flow::http::{Access, Role, Server};
-use ebb_flow::observe::{Came, Function, Telemetry};
+use ebb_flow::background::BackgroundTasks;
+use ebb_flow::cluster::PollEndpoint;
+use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
-use ebb_flow::{Env, Settings as FlowSettings, Warm};
-use ebb_outbound::{Client, Policy};
-use ebb_store::{Dynamo, Meter, Store};
-use ebb_wire::relay::WorkName;
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
+use ebb_outbound::{HttpClient, Policy};
+use ebb_store::{DynamoTable, Meter, Store};
+use ebb_wire::relay::TaskId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::embedded::{FolderBucket, S3Server, Table};
-use crate::pods::{Options, ProcessRelay};
+use crate::embedded::{EmbeddedTable, FolderBucket, S3Server};
+use crate::pods::{LocalRelay, LocalRelayOptions};
 
-pub use keys::{Connection, KeysError};
-pub use platform::Outcomes;
-pub use units::{Relays, Units};
+pub use backend::{RemoteRelays, UnitBackend};
+pub use keys::{KeysError, StackConnection};
+pub use platform::OutcomeLog;
 
 const TABLE: &str = "ebb";
 /// The folder of the embedded table, in that of all state.
@@ -40,17 +40,17 @@ const TABLE_FOLDER: &str = "table";
 /// How often the index is asked for what is due. The queue wakes what is due sooner.
 const SWEEP: Duration = Duration::from_secs(1);
 /// What the schedule does each minute: it is marked that it does, and the table is asked whether orphans are to be looked for.
-const MINUTE: Duration = Duration::from_secs(60);
+const SCHEDULE_INTERVAL: Duration = Duration::from_secs(60);
 /// How often folders of scripts are removed that are over.
 const PRUNE: Duration = Duration::from_secs(600);
 /// For how long they stay after their result was taken: longer than a request for them may be under way.
-const KEEP_PODS: Duration = Duration::from_secs(3_600);
+const POD_RETENTION: Duration = Duration::from_secs(3_600);
 /// Between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How to start a [`Stack`].
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct StackSettings {
     pub state: PathBuf,
     /// The address at which the functions listen, and which callbacks are told; `None`: the loopback interface.
     pub listen: Option<IpAddr>,
@@ -61,8 +61,8 @@ pub struct Settings {
     /// Where outcomes go; `None`: to the stack itself, which keeps them.
     pub platform: Option<String>,
     /// Where the table is; `None`: in the folder of all state.
-    pub dynamodb: Option<External>,
-    pub units: Units,
+    pub dynamodb: Option<ExternalTable>,
+    pub units: UnitBackend,
     pub telemetry: Arc<Telemetry>,
     /// How long the stored data of a life is kept after it is gone; `None`: forever.
     pub retention: Option<Duration>,
@@ -70,7 +70,7 @@ pub struct Settings {
 
 /// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
 #[derive(Clone, Debug)]
-pub struct External {
+pub struct ExternalTable {
     /// Address of the service. Requests are signed with [`crate::embedded::ACCESS_KEY`].
     pub endpoint: String,
     /// Name of the table, which is made if it is not there.
@@ -107,19 +107,19 @@ impl StackError {
 
 /// Everything, running. Work that is under way goes on when this ends, and is found again by the next start.
 pub struct Stack {
-    connection: Connection,
+    connection: StackConnection,
     s3: S3Server,
-    relay: Option<ProcessRelay>,
+    relay: Option<LocalRelay>,
     env: Arc<Env>,
     store: Arc<Store>,
     meter: Arc<Meter>,
-    outcomes: Arc<Outcomes>,
+    outcomes: Arc<OutcomeLog>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    background: Arc<Background>,
+    background: Arc<BackgroundTasks>,
     /// The relay of a cluster ends last: what the others finish may ask it.
     last: (watch::Sender<bool>, Option<JoinHandle<()>>),
-    _lock: keys::Lock,
+    _lock: keys::FolderLock,
 }
 
 impl Stack {
@@ -127,12 +127,12 @@ impl Stack {
     ///
     /// # Errors
     /// [`StackError`]; nothing is left running then.
-    pub async fn start(settings: Settings) -> Result<Self, StackError> {
+    pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
         let state = &settings.state;
         let lock = keys::lock(state).await?;
-        let kept = keys::Kept::open(state)?;
-        let last = Connection::read(state).ok().flatten();
-        let port = settings.port.or_else(|| last.as_ref().and_then(Connection::port));
+        let kept = keys::StackKeys::open(state)?;
+        let last = StackConnection::read(state).ok().flatten();
+        let port = settings.port.or_else(|| last.as_ref().and_then(StackConnection::port));
         let listen = settings.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let listener = bind(listen, port, settings.port.is_some()).await?;
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
@@ -143,7 +143,7 @@ impl Stack {
         }
         let dynamo = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = FolderBucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
-        let last_s3 = last.as_ref().and_then(Connection::s3_port);
+        let last_s3 = last.as_ref().and_then(StackConnection::s3_port);
         let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
 
         let meter = Arc::new(Meter::new());
@@ -151,7 +151,7 @@ impl Stack {
         let store = Arc::new(store.metered(Arc::clone(&meter)));
         let inside = Arc::new(reaching(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
-        let options = Options {
+        let options = LocalRelayOptions {
             call: inside.clone(),
             extra_env: script_environment(&s3.endpoint()),
             callback_url: Some(callback_url(&url)),
@@ -159,11 +159,11 @@ impl Stack {
             containers: None,
         };
         let stopped = last.0.subscribe();
-        let opened = units::open(&settings.units, state, listen, options, store.clone(), stopped).await?;
+        let opened = backend::open(&settings.units, state, listen, options, store.clone(), stopped).await?;
         last.1 = opened.task;
 
         let connection = kept.connection(&url, &s3.endpoint());
-        let outcomes = Arc::new(Outcomes::open(state, kept.platform_keys()?)?);
+        let outcomes = Arc::new(OutcomeLog::open(state, kept.platform_keys()?)?);
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let (queue, messages) = queue::channel();
         let env = Arc::new(Env {
@@ -171,19 +171,21 @@ impl Stack {
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandom),
             relay: opened.relay,
-            outside: inside.clone(),
+            egress: inside.clone(),
             platform: inside,
             queue: Arc::new(queue),
             settings: flow_settings(&kept, &url, platform, &settings.units, settings.retention)?,
-            warm: Warm::default(),
+            cache: InstanceCache::default(),
         });
-        let access = Arc::new(Access::new([(connection.token.as_str(), Role::Operator)]));
-        let post = Arc::new(PostOffice::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
-        let server = Server { env: Arc::clone(&env), store: store.clone(), access, post };
+        let access = Arc::new(ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]));
+        let post = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
+        let server =
+            ServerState { env: Arc::clone(&env), store: store.clone(), tokens: access, poll_endpoint: post };
         let telemetry = settings.telemetry;
-        let background = Arc::new(Background::default());
+        let background = Arc::new(BackgroundTasks::default());
         let functions =
-            Arc::clone(&telemetry).observed(ebb_flow::http::all(server), &background, |_| Came::default());
+            Arc::clone(&telemetry)
+                .instrument_router(ebb_flow::http::all(server), &background, |_| InvocationOrigin::default());
         let router = functions.merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);
@@ -234,7 +236,7 @@ impl Stack {
     }
 
     /// The outcomes that were sent to the stack itself.
-    pub fn outcomes(&self) -> &Arc<Outcomes> {
+    pub fn outcomes(&self) -> &Arc<OutcomeLog> {
         &self.outcomes
     }
 
@@ -255,7 +257,7 @@ impl Stack {
 
     /// The last line that a unit's script has printed so far, if the try runs here.
     pub fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
-        self.relay.as_ref()?.last_line(&WorkName { unit: format!("{run}-{unit}"), attempt })
+        self.relay.as_ref()?.last_line(&TaskId { unit: format!("{run}-{unit}"), attempt })
     }
 
     /// Ends the functions and waits for them. Scripts that run go on; the next start finds them again.
@@ -274,26 +276,26 @@ impl Stack {
 }
 
 /// Reaches this machine, also where the functions listen.
-fn reaching(listen: IpAddr) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+fn reaching(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error + Send + Sync>> {
     let whole = if listen.is_ipv4() { 32 } else { 128 };
-    Ok(Client::new(Policy::with_loopback().and_networks(&format!("{listen}/{whole}"))?)?)
+    Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{whole}"))?)?)
 }
 
 /// Refuses the empty table of a folder whose last start was completed: it would count as a new one.
 fn check_table(state: &Path) -> Result<(), StackError> {
-    let table = Table::file(&state.join(TABLE_FOLDER));
+    let table = EmbeddedTable::file(&state.join(TABLE_FOLDER));
     let is_empty = table.metadata().is_ok_and(|found| found.len() == 0);
     if is_empty { Err(StackError::Emptied { table, state: state.to_owned() }) } else { Ok(()) }
 }
 
 /// The table, made if it was not there.
-async fn table(settings: &Settings) -> Result<Dynamo, Box<dyn std::error::Error + Send + Sync>> {
+async fn table(settings: &StackSettings) -> Result<DynamoTable, Box<dyn std::error::Error + Send + Sync>> {
     let (client, name) = match &settings.dynamodb {
-        None => (Table::open(&settings.state.join(TABLE_FOLDER))?, TABLE),
-        Some(external) => (Table::at(&external.endpoint), external.table.as_str()),
+        None => (EmbeddedTable::open(&settings.state.join(TABLE_FOLDER))?, TABLE),
+        Some(external) => (EmbeddedTable::at(&external.endpoint), external.table.as_str()),
     };
     ebb_store::table::create(&client, name).await?;
-    Ok(Dynamo::new(client, name))
+    Ok(DynamoTable::new(client, name))
 }
 
 fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {
@@ -337,18 +339,18 @@ fn callback_url(url: &str) -> String {
 }
 
 fn flow_settings(
-    kept: &keys::Kept,
+    kept: &keys::StackKeys,
     url: &str,
     platform: String,
-    units: &Units,
+    units: &UnitBackend,
     retention: Option<Duration>,
 ) -> Result<FlowSettings, StackError> {
     let retention = retention.map(|kept| Millis(u64::try_from(kept.as_millis()).unwrap_or(u64::MAX)));
     let landing = match units {
         // On one machine nothing is under way for longer.
-        Units::Processes | Units::Containers(_) | Units::Cluster(_) => Millis(500),
+        UnitBackend::Processes | UnitBackend::Containers(_) | UnitBackend::Cluster(_) => Millis(500),
         // What a relay is asked for is under way for as long as its answer is waited for.
-        Units::Relays(_) => Millis(16_000),
+        UnitBackend::RemoteRelays(_) => Millis(16_000),
     };
     Ok(FlowSettings {
         callback_url: callback_url(url),
@@ -359,14 +361,14 @@ fn flow_settings(
         webhook_keys: kept.webhook_keys()?,
         unit_keys: kept.unit_keys()?,
         token_keys: kept.token_keys()?,
-        landing,
+        max_in_flight: landing,
         grace: GRACE,
-        answer: Duration::from_secs(20),
-        first_look: Millis(60_000),
-        horizon: Millis(3_600_000),
+        response_timeout: Duration::from_secs(20),
+        first_sweep_delay: Millis(60_000),
+        max_sweep_interval: Millis(3_600_000),
         retention,
-        sends: 50,
-        budget: Duration::from_secs(3),
+        max_dispatches: 50,
+        dispatch_budget: Duration::from_secs(3),
     })
 }
 
@@ -386,19 +388,19 @@ async fn sweep_forever(
             () = tokio::time::sleep(SWEEP) => {}
         }
         let sweep = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
-        if let Err(error) = telemetry.invoke(Function::Sweep, Came::default(), sweep).await {
+        if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
             tracing::warn!(%error, "the index could not be asked");
         }
-        if let Err(error) = ebb_flow::silence::note(&env, store.as_ref()).await {
+        if let Err(error) = ebb_flow::outages::record_outages(&env, store.as_ref()).await {
             tracing::warn!(%error, "it is not written down which clusters answer");
         }
     }
 }
 
 /// Removes the folders of scripts that are over, now and then.
-async fn prune_pods(relay: ProcessRelay, mut stopped: watch::Receiver<bool>) {
+async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
     loop {
-        match relay.prune(KEEP_PODS).await {
+        match relay.prune(POD_RETENTION).await {
             Ok(0) => {}
             Ok(pruned) => tracing::debug!(pruned, "folders of scripts that are over were removed"),
             Err(error) => tracing::warn!(%error, "folders of scripts that are over stay"),
@@ -413,17 +415,17 @@ async fn prune_pods(relay: ProcessRelay, mut stopped: watch::Receiver<bool>) {
 /// Looks for orphans when they are due to be looked for, beside what is urgent: a cluster may take its time to answer.
 async fn each_minute(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
     loop {
-        if let Err(error) = ebb_flow::sweep::minute(&env).await {
+        if let Err(error) = ebb_flow::sweep::mark_schedule(&env).await {
             tracing::warn!(%error, "that the schedule works is not marked");
         }
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
-            () = tokio::time::sleep(MINUTE) => {}
+            () = tokio::time::sleep(SCHEDULE_INTERVAL) => {}
         }
-        if let Err(error) = ebb_flow::retention::round(&env, store.as_ref(), env.now()).await {
+        if let Err(error) = ebb_flow::retention::remove_expired(&env, store.as_ref(), env.now()).await {
             tracing::warn!(%error, "lives whose retention is over are removed later");
         }
-        let round = ebb_flow::orphans::round(&env, store.as_ref());
+        let round = ebb_flow::orphans::scan(&env, store.as_ref());
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
             done = round => if let Err(error) = done {
@@ -434,15 +436,15 @@ async fn each_minute(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Recei
 }
 
 /// Things that one recovery looks at.
-const RECOVERED: usize = 100_000;
+const MAX_RECOVERED: usize = 100_000;
 
 async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::FlowError> {
-    use ebb_flow::ports::Message;
-    let all = ebb_store::QueryDue::query_due(store.as_ref(), Timestamp(u64::MAX / 2), RECOVERED).await?;
+    use ebb_flow::ports::QueueMessage;
+    let all = ebb_store::QueryDue::query_due(store.as_ref(), Timestamp(u64::MAX / 2), MAX_RECOVERED).await?;
     for (_, due) in all {
         let message = match due {
-            ebb_store::Due::Run(run) => Message::Recover(run),
-            ebb_store::Due::Target(kind, name) => Message::Target(kind, name),
+            ebb_store::DueItem::Run(run) => QueueMessage::Recover(run),
+            ebb_store::DueItem::Target(kind, name) => QueueMessage::Target(kind, name),
         };
         env.queue.send(message, Duration::ZERO).await;
     }

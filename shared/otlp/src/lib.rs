@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_flow::observe::{Attribute, Span, SpanId, SpanKind, SpanSink};
+use ebb_flow::telemetry::{Span, SpanAttribute, SpanId, SpanKind, SpanSink};
 use http::{HeaderName, HeaderValue};
 use opentelemetry::trace::{self, Link, SpanContext, Status, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, TraceFlags};
@@ -14,14 +14,14 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLink
 use percent_encoding::percent_decode_str;
 
 /// An answer waits so long for its spans to be taken, and no longer.
-const PATIENCE: Duration = Duration::from_millis(800);
+const EXPORT_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// A connection that was idle for longer is not used again.
 const IDLE: Duration = Duration::from_secs(15);
 
 /// Why a collector cannot be used. Says nothing of its headers.
 #[derive(Debug, thiserror::Error)]
-pub enum CollectorError {
+pub enum OtlpError {
     #[error(
         "OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded"
     )]
@@ -34,32 +34,32 @@ pub enum CollectorError {
 }
 
 /// A collector with what speaks to it.
-pub struct Collector(opentelemetry_otlp::SpanExporter);
+pub struct OtlpExporter(opentelemetry_otlp::SpanExporter);
 
-impl Collector {
+impl OtlpExporter {
     /// That of the variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_HEADERS`, as OpenTelemetry defines
     /// them; `None` without an endpoint. Sends no request.
     ///
     /// # Errors
     /// [`CollectorError`]. A collector that does not answer is not an error.
-    pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, CollectorError> {
+    pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, OtlpError> {
         if endpoint.is_empty() {
             return Ok(None);
         }
         if !url::Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
-            return Err(CollectorError::Endpoint);
+            return Err(OtlpError::Endpoint);
         }
         // A function that was frozen in between finds its connections dead; and headers are for this collector alone.
         let client =
             reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
-            .with_http_client(client.build().map_err(|_| CollectorError::Client)?)
+            .with_http_client(client.build().map_err(|_| OtlpError::Client)?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
-            .with_timeout(PATIENCE)
-            .with_headers(parsed(headers).ok_or(CollectorError::Headers)?);
-        let mut exporter = exporter.build().map_err(|_| CollectorError::Endpoint)?;
+            .with_timeout(EXPORT_TIMEOUT)
+            .with_headers(parsed(headers).ok_or(OtlpError::Headers)?);
+        let mut exporter = exporter.build().map_err(|_| OtlpError::Endpoint)?;
         let mut resource = Resource::builder();
         if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
             resource = resource.with_service_name("ebb");
@@ -82,13 +82,13 @@ fn header(text: &str) -> Option<(String, String)> {
 }
 
 #[async_trait]
-impl SpanSink for Collector {
+impl SpanSink for OtlpExporter {
     /// Hands spans over. What is not taken in time is lost, and that is all.
     async fn take(&self, spans: Vec<Span>) {
         let count = spans.len();
-        let export = self.0.export(spans.into_iter().map(data).collect());
+        let export = self.0.export(spans.into_iter().map(span_data).collect());
         // No reason is told: it could repeat a URL or headers that are secret.
-        match tokio::time::timeout(PATIENCE, export).await {
+        match tokio::time::timeout(EXPORT_TIMEOUT, export).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => tracing::warn!(count, "the collector has not taken spans; they are lost"),
             Err(_) => tracing::warn!(count, "the collector does not answer; spans are lost"),
@@ -96,7 +96,7 @@ impl SpanSink for Collector {
     }
 }
 
-fn data(span: Span) -> SpanData {
+fn span_data(span: Span) -> SpanData {
     let parent = span.parent.map(context);
     let mut links = SpanLinks::default();
     links.links = span.links.into_iter().map(|id| Link::with_context(context(id))).collect();
@@ -125,10 +125,10 @@ fn context(SpanId { trace, span, is_remote }: SpanId) -> SpanContext {
     SpanContext::new(trace.into(), span.into(), TraceFlags::SAMPLED, is_remote, TraceState::NONE)
 }
 
-fn attribute((name, value): (&'static str, Attribute)) -> KeyValue {
+fn attribute((name, value): (&'static str, SpanAttribute)) -> KeyValue {
     match value {
-        Attribute::Text(text) => KeyValue::new(name, text),
-        Attribute::Number(number) => KeyValue::new(name, number),
+        SpanAttribute::Text(text) => KeyValue::new(name, text),
+        SpanAttribute::Number(number) => KeyValue::new(name, number),
     }
 }
 
@@ -148,10 +148,10 @@ mod tests {
             name: "unit r/make".to_owned(),
             kind: SpanKind::Client,
             begun: SystemTime::UNIX_EPOCH,
-            ended: SystemTime::UNIX_EPOCH + PATIENCE,
+            ended: SystemTime::UNIX_EPOCH + EXPORT_TIMEOUT,
             attributes: vec![
-                ("ebb.unit", Attribute::Text("r/make".to_owned())),
-                ("ebb.attempt", Attribute::Number(2)),
+                ("ebb.unit", SpanAttribute::Text("r/make".to_owned())),
+                ("ebb.attempt", SpanAttribute::Number(2)),
             ],
             links: vec![id(4, 5)],
             failure: Some("failed"),
@@ -160,29 +160,29 @@ mod tests {
 
     #[test]
     fn what_variables_say() {
-        assert!(Collector::open("", "a=b").unwrap().is_none());
-        assert!(Collector::open("https://o.test:4318/", "").unwrap().is_some());
+        assert!(OtlpExporter::open("", "a=b").unwrap().is_none());
+        assert!(OtlpExporter::open("https://o.test:4318/", "").unwrap().is_some());
         let headers = [("authorization", "Bearer x"), ("api-key", "1")];
         let expected = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         assert_eq!(parsed("Authorization=Bearer%20x, api-key=1"), Some(expected));
         for (endpoint, headers) in
             [("collector:4318", ""), ("ftp://o", ""), ("http://o", "canary"), ("http://o", "a=can%0Aary")]
         {
-            let error = Collector::open(endpoint, headers).err().unwrap().to_string();
+            let error = OtlpExporter::open(endpoint, headers).err().unwrap().to_string();
             assert!(!error.contains("can"), "{error}");
         }
     }
 
     #[test]
     fn a_span_is_handed_over_whole() {
-        let data = data(span());
+        let data = span_data(span());
         assert_eq!(data.span_context.trace_id().to_string(), "00000000000000000000000000000001");
         assert_eq!(data.span_context.span_id().to_string(), "0000000000000002");
         assert!(data.span_context.is_sampled() && !data.span_context.is_remote());
         assert_eq!(data.parent_span_id.to_string(), "0000000000000003");
         assert!(data.parent_span_is_remote);
         assert_eq!((data.span_kind, &*data.name), (trace::SpanKind::Client, "unit r/make"));
-        assert_eq!(data.end_time.duration_since(data.start_time).unwrap(), PATIENCE);
+        assert_eq!(data.end_time.duration_since(data.start_time).unwrap(), EXPORT_TIMEOUT);
         assert_eq!(data.attributes, [KeyValue::new("ebb.unit", "r/make"), KeyValue::new("ebb.attempt", 2)]);
         assert_eq!(data.links.links[0].span_context.trace_id().to_string(), format!("{:032x}", 4));
         assert_eq!(data.status, Status::error("failed"));
@@ -193,7 +193,7 @@ mod tests {
         // Connections wait there and are never accepted.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let collector = Collector::open(&format!("http://{address}"), "").unwrap().unwrap();
+        let collector = OtlpExporter::open(&format!("http://{address}"), "").unwrap().unwrap();
         let begun = Instant::now();
         collector.take(vec![span()]).await;
         let took = begun.elapsed();

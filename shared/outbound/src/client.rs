@@ -16,8 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::dns::Resolve;
 use tokio::time::Instant;
 
-use crate::guard::{Guarded, Policy, Refusal, System};
-use crate::{Call, CallError, Request, Response};
+use crate::guard::{GuardedResolver, Policy, PolicyViolation, SystemResolver};
+use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Short: a function that was frozen in between finds its connections dead.
@@ -48,7 +48,7 @@ const SECRET_HEADERS: [&str; 4] =
 
 /// Sends requests by HTTP/1.1, over TLS where the URL says so. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct HttpClient {
     http: reqwest::Client,
     policy: Arc<Policy>,
     /// Bytes of an answer's body that are read.
@@ -58,16 +58,16 @@ pub struct Client {
 /// Why there is no client: mostly that the machine has no certificates of authorities.
 #[derive(Debug, thiserror::Error)]
 #[error("no HTTP client can be made; are certificates (ca-certificates) installed?")]
-pub struct ClientError(#[source] reqwest::Error);
+pub struct HttpClientError(#[source] reqwest::Error);
 
-impl Client {
+impl HttpClient {
     /// A client that looks names up as the machine does.
-    pub fn new(policy: Policy) -> Result<Self, ClientError> {
-        Self::with_resolver(policy, Arc::new(System))
+    pub fn new(policy: Policy) -> Result<Self, HttpClientError> {
+        Self::with_resolver(policy, Arc::new(SystemResolver))
     }
 
     /// A client that looks names up by `resolver`. What it finds is judged by the policy like anything else.
-    pub fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, ClientError> {
+    pub fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
         let policy = Arc::new(policy);
         let http = reqwest::Client::builder()
             .user_agent(concat!("ebb/", env!("CARGO_PKG_VERSION")))
@@ -83,9 +83,9 @@ impl Client {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_PER_HOST)
-            .dns_resolver(Arc::new(Guarded::new(Arc::clone(&policy), resolver)))
+            .dns_resolver(Arc::new(GuardedResolver::new(Arc::clone(&policy), resolver)))
             .build()
-            .map_err(ClientError)?;
+            .map_err(HttpClientError)?;
         Ok(Self { http, policy, largest: limits::RESPONSE_BODY })
     }
 
@@ -95,41 +95,41 @@ impl Client {
         Self { largest: bytes, ..self }
     }
 
-    async fn attempts(&self, request: &reqwest::Request) -> Result<Response, CallError> {
+    async fn attempts(&self, request: &reqwest::Request) -> Result<HttpResponse, CallError> {
         let started = Instant::now();
         let backoff =
             ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
-        let again = |failure: &Failure| {
-            let harmless = failure.sent == Sent::Nothing || request.method().is_safe();
+        let again = |failure: &SendFailure| {
+            let harmless = failure.sent == SendState::Nothing || request.method().is_safe();
             let passing = matches!(failure.error, CallError::Connect(_));
             harmless && passing && started.elapsed() < RETRY_WITHIN
         };
         (|| self.once(request)).retry(backoff).when(again).await.map_err(|failure| failure.error)
     }
 
-    async fn once(&self, request: &reqwest::Request) -> Result<Response, Failure> {
+    async fn once(&self, request: &reqwest::Request) -> Result<HttpResponse, SendFailure> {
         let request = request.try_clone().expect("a body that is no stream can be cloned");
-        let mut answer = self.http.execute(request).await.map_err(Failure::from)?;
+        let mut answer = self.http.execute(request).await.map_err(SendFailure::from)?;
         let status = answer.status().as_u16();
         let text = |(name, value): (&HeaderName, &HeaderValue)| {
             value.to_str().ok().map(|value| (name.as_str().to_owned(), value.to_owned()))
         };
         let headers = answer.headers().iter().filter_map(text).collect();
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(Failure::from)? {
+        while let Some(chunk) = answer.chunk().await.map_err(SendFailure::from)? {
             if body.len() + chunk.len() > self.largest {
                 let error = CallError::TooLarge(self.largest);
-                return Err(Failure { error, sent: Sent::Perhaps });
+                return Err(SendFailure { error, sent: SendState::Perhaps });
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Response { status, headers, body })
+        Ok(HttpResponse { status, headers, body })
     }
 }
 
 #[async_trait]
-impl Call for Client {
-    async fn call(&self, request: Request) -> Result<Response, CallError> {
+impl HttpCall for HttpClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let started = Instant::now();
         let timeout = request.timeout;
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
@@ -147,7 +147,7 @@ impl Call for Client {
 }
 
 /// The request with all its parts checked, or what is wrong with it.
-fn checked(policy: &Policy, request: Request) -> Result<reqwest::Request, String> {
+fn checked(policy: &Policy, request: HttpRequest) -> Result<reqwest::Request, String> {
     let url = policy.check_url(&request.url).map_err(|refusal| limits::message(&refusal.to_string()))?;
     let method = match request.method.as_str() {
         "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => {
@@ -186,28 +186,28 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
 
 /// Whether a server can have seen the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
+enum SendState {
     Nothing,
     Perhaps,
 }
 
 #[derive(Debug)]
-struct Failure {
+struct SendFailure {
     error: CallError,
-    sent: Sent,
+    sent: SendState,
 }
 
-impl From<reqwest::Error> for Failure {
+impl From<reqwest::Error> for SendFailure {
     fn from(error: reqwest::Error) -> Self {
         // URLs may carry secrets in their query, and the caller knows which one it has called.
         let error = error.without_url();
-        let sent = if error.is_connect() { Sent::Nothing } else { Sent::Perhaps };
+        let sent = if error.is_connect() { SendState::Nothing } else { SendState::Perhaps };
         let causes =
             || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
-        if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<Refusal>()) {
+        if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<PolicyViolation>()) {
             return Self {
                 error: CallError::Refused(limits::message(&refusal.to_string())),
-                sent: Sent::Nothing,
+                sent: SendState::Nothing,
             };
         }
         let mut text = String::new();

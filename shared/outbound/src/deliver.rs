@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ebb_wire::engine::Timestamp;
 use ebb_wire::limits;
-use ebb_wire::sign::{Keys, MessageId, sign_with};
+use ebb_wire::sign::{MessageId, WebhookKeys, sign_with};
 
-use crate::{Call, CallError, Request, Response};
+use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
 
 /// How long a server may take to accept a message (Standard Webhooks: 15 to 30 seconds).
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -15,7 +15,7 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// A message to deliver.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
+pub struct WebhookMessage<'a> {
     pub url: &'a str,
     /// Its id: the same for every repetition.
     pub id: &'a MessageId,
@@ -26,7 +26,7 @@ pub struct Message<'a> {
 
 /// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub enum DeliveryOutcome {
     Accepted,
     /// The server wants no messages any more (410). Final.
     Gone,
@@ -42,11 +42,16 @@ pub enum Delivery {
 }
 
 /// Sends `message` once, signed with each of `keys` as of `now`, and says what the answer means.
-pub async fn deliver(call: &dyn Call, keys: &Keys, message: Message<'_>, now: Timestamp) -> Delivery {
+pub async fn deliver(
+    call: &dyn HttpCall,
+    keys: &WebhookKeys,
+    message: WebhookMessage<'_>,
+    now: Timestamp,
+) -> DeliveryOutcome {
     let mut headers = vec![("content-type".to_owned(), message.content_type.to_owned())];
     let signed = sign_with(keys, message.id, now, message.body);
     headers.extend(signed.map(|(name, value)| (name.to_owned(), value)));
-    let request = Request {
+    let request = HttpRequest {
         method: "POST".to_owned(),
         url: message.url.to_owned(),
         headers,
@@ -56,17 +61,17 @@ pub async fn deliver(call: &dyn Call, keys: &Keys, message: Message<'_>, now: Ti
     classify(call.call(request).await, now)
 }
 
-fn classify(answer: Result<Response, CallError>, now: Timestamp) -> Delivery {
+fn classify(answer: Result<HttpResponse, CallError>, now: Timestamp) -> DeliveryOutcome {
     let response = match answer {
         Ok(response) => response,
-        Err(CallError::Refused(reason)) => return Delivery::Refused(reason),
+        Err(CallError::Refused(reason)) => return DeliveryOutcome::Refused(reason),
         Err(error @ (CallError::Connect(_) | CallError::Timeout(_) | CallError::TooLarge(_))) => {
-            return Delivery::Retry { after: None, reason: error.to_string() };
+            return DeliveryOutcome::Retry { after: None, reason: error.to_string() };
         }
     };
     match response.status {
-        200..=299 => Delivery::Accepted,
-        410 => Delivery::Gone,
+        200..=299 => DeliveryOutcome::Accepted,
+        410 => DeliveryOutcome::Gone,
         status => {
             let hint = match status {
                 300..=399 => ": redirects are not followed, the URL has to be changed",
@@ -75,7 +80,7 @@ fn classify(answer: Result<Response, CallError>, now: Timestamp) -> Delivery {
                 _ => "",
             };
             let reason = limits::message(&format!("the server answered {status}{hint}"));
-            Delivery::Retry { after: retry_after(&response.headers, now), reason }
+            DeliveryOutcome::Retry { after: retry_after(&response.headers, now), reason }
         }
     }
 }

@@ -16,12 +16,12 @@ use url::{Host, Url};
 pub struct Policy {
     /// Ranges that are open although they are not public. An IPv4 range opens the IPv6 forms of its addresses too.
     pub allow: Vec<IpNet>,
-    pub schemes: Schemes,
+    pub schemes: UrlSchemes,
 }
 
 /// Which schemes are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schemes {
+pub enum UrlSchemes {
     /// `http` and `https`.
     HttpAndHttps,
     /// `https` alone.
@@ -30,7 +30,7 @@ pub enum Schemes {
 
 /// Why a request may not go where it wants.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PolicyViolation {
     /// The text is no URL.
     #[error("not an absolute URL: {0}")]
     Url(String),
@@ -103,7 +103,7 @@ const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0], 3);
 impl Policy {
     /// Public addresses only, `http` and `https`.
     pub fn public() -> Self {
-        Self { allow: Vec::new(), schemes: Schemes::HttpAndHttps }
+        Self { allow: Vec::new(), schemes: UrlSchemes::HttpAndHttps }
     }
 
     /// Public addresses and this machine's own; for local mode.
@@ -127,23 +127,25 @@ impl Policy {
     }
 
     /// Reads a URL and checks all of it that can be checked before a lookup.
-    pub fn check_url(&self, text: &str) -> Result<Url, Refusal> {
-        let url = Url::parse(text).map_err(|error| Refusal::Url(error.to_string()))?;
+    pub fn check_url(&self, text: &str) -> Result<Url, PolicyViolation> {
+        let url = Url::parse(text).map_err(|error| PolicyViolation::Url(error.to_string()))?;
         match (url.scheme(), self.schemes) {
-            ("https", _) | ("http", Schemes::HttpAndHttps) => {}
-            (other, Schemes::HttpAndHttps) => return Err(Refusal::Scheme(other.to_owned(), "http or https")),
-            (other, Schemes::HttpsOnly) => return Err(Refusal::Scheme(other.to_owned(), "https")),
+            ("https", _) | ("http", UrlSchemes::HttpAndHttps) => {}
+            (other, UrlSchemes::HttpAndHttps) => {
+                return Err(PolicyViolation::Scheme(other.to_owned(), "http or https"));
+            }
+            (other, UrlSchemes::HttpsOnly) => return Err(PolicyViolation::Scheme(other.to_owned(), "https")),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(Refusal::Userinfo);
+            return Err(PolicyViolation::Userinfo);
         }
         if url.port() == Some(0) {
-            return Err(Refusal::NoHost);
+            return Err(PolicyViolation::NoHost);
         }
         // Decimal, octal, hexadecimal and short forms of IPv4 are addresses here already: the parser reads them as
         // browsers do.
         match url.host() {
-            None => return Err(Refusal::NoHost),
+            None => return Err(PolicyViolation::NoHost),
             Some(Host::Ipv4(address)) => self.check_address(address.into())?,
             Some(Host::Ipv6(address)) => self.check_address(address.into())?,
             Some(Host::Domain(_)) => {}
@@ -152,8 +154,8 @@ impl Policy {
     }
 
     /// Whether a connection to `address` is allowed.
-    pub fn check_address(&self, address: IpAddr) -> Result<(), Refusal> {
-        let refused = |range| Err(Refusal::Address { address, range });
+    pub fn check_address(&self, address: IpAddr) -> Result<(), PolicyViolation> {
+        let refused = |range| Err(PolicyViolation::Address { address, range });
         if self.allows(address) {
             return Ok(());
         }
@@ -196,18 +198,18 @@ fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
 }
 
 /// A resolver that passes on only what a policy allows.
-pub(crate) struct Guarded {
+pub(crate) struct GuardedResolver {
     policy: Arc<Policy>,
     inner: Arc<dyn Resolve>,
 }
 
-impl Guarded {
+impl GuardedResolver {
     pub(crate) fn new(policy: Arc<Policy>, inner: Arc<dyn Resolve>) -> Self {
         Self { policy, inner }
     }
 }
 
-impl Resolve for Guarded {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let policy = Arc::clone(&self.policy);
         let text = name.as_str().to_owned();
@@ -222,8 +224,8 @@ impl Resolve for Guarded {
                 }
             }
             match refused {
-                Some(Refusal::Address { address, range }) if open.is_empty() => {
-                    Err(Refusal::Name { name: text, address, range }.into())
+                Some(PolicyViolation::Address { address, range }) if open.is_empty() => {
+                    Err(PolicyViolation::Name { name: text, address, range }.into())
                 }
                 _ if open.is_empty() => Err(format!("the name {text} has no address").into()),
                 _ => Ok(Box::new(open.into_iter()) as Addrs),
@@ -233,9 +235,9 @@ impl Resolve for Guarded {
 }
 
 /// The machine's own resolver.
-pub(crate) struct System;
+pub(crate) struct SystemResolver;
 
-impl Resolve for System {
+impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();

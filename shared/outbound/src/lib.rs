@@ -4,9 +4,9 @@ pub mod client;
 pub mod deliver;
 pub mod guard;
 
-pub use client::{Client, ClientError};
-pub use deliver::{Delivery, Message, deliver, retry_after};
-pub use guard::{Policy, Refusal, Schemes};
+pub use client::{HttpClient, HttpClientError};
+pub use deliver::{DeliveryOutcome, WebhookMessage, deliver, retry_after};
+pub use guard::{Policy, PolicyViolation, UrlSchemes};
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use async_trait::async_trait;
 
 /// A request to a foreign server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// `POST`, …
     pub method: String,
     /// Absolute, `http` or `https`.
@@ -29,7 +29,7 @@ pub struct Request {
 
 /// What the server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct HttpResponse {
     pub status: u16,
     /// Header names in lower case, with values; those that are no text are left out.
     pub headers: Vec<(String, String)>,
@@ -61,8 +61,8 @@ fn seconds(time: Duration) -> String {
 
 /// Sends one request and waits for the answer.
 #[async_trait]
-pub trait Call: Send + Sync {
+pub trait HttpCall: Send + Sync {
     /// One request, one answer: no redirect is followed, and nothing that the server may have seen is sent again
     /// unless the method is safe.
-    async fn call(&self, request: Request) -> Result<Response, CallError>;
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError>;
 }

@@ -8,7 +8,7 @@ pub(crate) const ROOT: &str = "PodTemplateSpec";
 
 /// How a value is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum FieldType {
     Text,
     Bool,
     Int,
@@ -18,24 +18,24 @@ pub(crate) enum Shape {
     Any,
     /// A mapping with the fields of a type.
     Fields(&'static str),
-    List(Box<Shape>),
-    Map(Box<Shape>),
+    List(Box<FieldType>),
+    Map(Box<FieldType>),
 }
 
 /// A field of a type.
 #[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) shape: Shape,
+pub(crate) struct FieldSchema {
+    pub(crate) field_type: FieldType,
     /// Of a list that is merged: what its items are known by, empty for texts.
     pub(crate) key: Option<&'static str>,
 }
 
-type Types = BTreeMap<&'static str, BTreeMap<&'static str, Field>>;
+type TypeTable = BTreeMap<&'static str, BTreeMap<&'static str, FieldSchema>>;
 
-static TYPES: LazyLock<Types> = LazyLock::new(|| types(include_str!("fields.txt")));
+static TYPES: LazyLock<TypeTable> = LazyLock::new(|| types(include_str!("fields.txt")));
 
 /// The field of a type.
-pub(crate) fn field(owner: &str, name: &str) -> Option<&'static Field> {
+pub(crate) fn field(owner: &str, name: &str) -> Option<&'static FieldSchema> {
     TYPES.get(owner)?.get(name)
 }
 
@@ -45,33 +45,33 @@ pub(crate) fn names(owner: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Lines that are none are left out; a test holds that there is no such line.
-fn types(text: &'static str) -> Types {
-    let mut types = Types::new();
+fn types(text: &'static str) -> TypeTable {
+    let mut types = TypeTable::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split(' ');
         let Some((owner, name)) = words.next().and_then(|word| word.split_once('.')) else { continue };
-        let Some(shape) = words.next().map(shape) else { continue };
+        let Some(shape) = words.next().map(parse_type) else { continue };
         let key = (words.next() == Some("merge")).then(|| words.next().unwrap_or_default());
-        types.entry(owner).or_default().insert(name, Field { shape, key });
+        types.entry(owner).or_default().insert(name, FieldSchema { field_type: shape, key });
     }
     types
 }
 
-fn shape(text: &'static str) -> Shape {
+fn parse_type(text: &'static str) -> FieldType {
     if let Some(item) = text.strip_prefix("[]") {
-        return Shape::List(Box::new(shape(item)));
+        return FieldType::List(Box::new(parse_type(item)));
     }
     if let Some(value) = text.strip_prefix("{}") {
-        return Shape::Map(Box::new(shape(value)));
+        return FieldType::Map(Box::new(parse_type(value)));
     }
     match text {
-        "string" => Shape::Text,
-        "bool" => Shape::Bool,
-        "int" => Shape::Int,
-        "quantity" => Shape::Quantity,
-        "intOrString" => Shape::IntOrText,
-        "any" => Shape::Any,
-        name => Shape::Fields(name),
+        "string" => FieldType::Text,
+        "bool" => FieldType::Bool,
+        "int" => FieldType::Int,
+        "quantity" => FieldType::Quantity,
+        "intOrString" => FieldType::IntOrText,
+        "any" => FieldType::Any,
+        name => FieldType::Fields(name),
     }
 }
 
@@ -86,11 +86,11 @@ mod tests {
         assert_eq!(TYPES.values().map(BTreeMap::len).sum::<usize>(), lines);
         for (owner, fields) in TYPES.iter() {
             for (name, field) in fields {
-                let mut inner = &field.shape;
-                while let Shape::List(next) | Shape::Map(next) = inner {
+                let mut inner = &field.field_type;
+                while let FieldType::List(next) | FieldType::Map(next) = inner {
                     inner = next;
                 }
-                let Shape::Fields(of) = inner else { continue };
+                let FieldType::Fields(of) = inner else { continue };
                 assert!(TYPES.contains_key(of), "{owner}.{name}: {of}");
                 if let Some(key) = field.key {
                     assert!(TYPES[of].contains_key(key), "{owner}.{name} by {key}");

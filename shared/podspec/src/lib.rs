@@ -6,20 +6,20 @@
 //!
 //! It is a crate of its own because both sides need it: who loads documents tells an author early, and the relay, which
 //! trusts nobody, decides; the relay has no part in documents (`ebb-spec`), and readiness has none in pods to be made.
-mod allowed;
+mod checks;
 mod fields;
 mod merge;
 mod overlay;
-mod refusal;
-mod refuse;
+mod patch_schema;
+mod policy;
 mod reserved;
-mod shape;
+mod violation;
 
-pub use allowed::{Allowed, Level};
-pub use overlay::{MAX_OVERLAY, merge, read, strategic};
-pub use refusal::Refusal;
-pub use refuse::{object, refusals};
-pub use reserved::{DOMAIN, OURS};
+pub use checks::{manifest_violations, template_violations};
+pub use overlay::{MAX_OVERLAY, merge, parse, strategic};
+pub use policy::{ClusterPolicy, PodSecurityLevel};
+pub use reserved::{RESERVED_DOMAIN, RESERVED_PREFIX};
+pub use violation::PodspecViolation;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::fields::{self, Shape};
+use crate::fields::{self, FieldType};
 
 /// Replaces, deletes or merges what it stands in.
 pub(crate) const DIRECTIVE: &str = "$patch";
@@ -17,7 +17,7 @@ pub(crate) const ORDER: &str = "$setElementOrder/";
 pub(crate) const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
 /// The patch laid onto the base, both pod templates.
-pub(crate) fn patched(base: &Value, patch: &Value) -> Value {
+pub(crate) fn apply_patch(base: &Value, patch: &Value) -> Value {
     let (Value::Object(base), Value::Object(patch)) = (base, patch) else { return base.clone() };
     Value::Object(merge_maps(base.clone(), patch, Some(fields::ROOT)))
 }
@@ -28,7 +28,7 @@ fn merge_maps(
     owner: Option<&str>,
 ) -> Map<String, Value> {
     match patch.get(DIRECTIVE).and_then(Value::as_str) {
-        Some("replace") => return plain_map(patch, New::Whole),
+        Some("replace") => return strip_map(patch, InsertContext::Whole),
         Some("delete") => return Map::new(),
         _ => {}
     }
@@ -54,7 +54,7 @@ fn merge_maps(
             && let Some(Value::Array(items)) = base.get_mut(list)
         {
             let before = before.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            *items = woven(std::mem::take(items), order, before, key);
+            *items = reorder(std::mem::take(items), order, before, key);
         }
     }
     base
@@ -66,22 +66,22 @@ fn merge_field(base: &mut Map<String, Value>, name: &str, value: &Value, owner: 
         return;
     }
     let field = owner.and_then(|owner| fields::field(owner, name));
-    let merged = match (base.get(name), value, field.map(|field| (&field.shape, field.key))) {
+    let merged = match (base.get(name), value, field.map(|field| (&field.field_type, field.key))) {
         (Some(Value::Object(old)), Value::Object(new), shape) => {
             let owner = match shape {
-                Some((Shape::Fields(owner), _)) => Some(*owner),
+                Some((FieldType::Fields(owner), _)) => Some(*owner),
                 _ => None,
             };
             Some(Value::Object(merge_maps(old.clone(), new, owner)))
         }
-        (Some(Value::Array(old)), Value::Array(new), Some((Shape::List(inner), Some(key)))) => {
+        (Some(Value::Array(old)), Value::Array(new), Some((FieldType::List(inner), Some(key)))) => {
             let owner = match &**inner {
-                Shape::Fields(owner) => Some(*owner),
+                FieldType::Fields(owner) => Some(*owner),
                 _ => None,
             };
             Some(Value::Array(merge_lists(old, new, key, owner)))
         }
-        _ => plain(value, New::Field),
+        _ => strip_directives(value, InsertContext::Field),
     };
     match merged {
         Some(merged) => drop(base.insert(name.to_owned(), merged)),
@@ -95,7 +95,7 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
     let added: Vec<_> =
         patch.iter().filter(|item| matches!(directive(item).as_deref(), None | Some("merge"))).collect();
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
-        return added.into_iter().filter_map(|item| plain(item, New::Whole)).collect();
+        return added.into_iter().filter_map(|item| strip_directives(item, InsertContext::Whole)).collect();
     }
     let gone = |item: &Value| {
         patch.iter().any(|it| directive(it).as_deref() == Some("delete") && same_key(it, item, key))
@@ -111,16 +111,16 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
             }
             Some(_) => {}
             // Into nothing rather than as it is: its own directives do not stay.
-            None => merged.extend(plain(item, New::Whole)),
+            None => merged.extend(strip_directives(item, InsertContext::Whole)),
         }
     }
     let order: Vec<Value> = added.into_iter().cloned().collect();
-    woven(merged, &order, &base, key)
+    reorder(merged, &order, &base, key)
 }
 
 /// What `order` names comes in its order; the rest comes in the order it had in `before`, each in front of the first
 /// named one that it stood in front of there.
-fn woven(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Vec<Value> {
+fn reorder(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Vec<Value> {
     let place = |list: &[Value], item: &Value| list.iter().position(|it| same_key(it, item, key));
     let (mut named, mut rest): (Vec<_>, Vec<_>) =
         items.into_iter().partition(|item| place(order, item).is_some());
@@ -146,7 +146,7 @@ pub(crate) fn same_key(left: &Value, right: &Value, key: &str) -> bool {
 
 /// Where something is that the base does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum New {
+enum InsertContext {
     /// It is a field of something known: with `$patch: replace` it is nothing, as the API server has it.
     Field,
     /// It is, or is in, something that is new or replaces what was there: with `$patch: replace` it is what it says.
@@ -154,22 +154,30 @@ enum New {
 }
 
 /// A value without directives and without what is null; nothing if it is to be nothing.
-fn plain(value: &Value, new: New) -> Option<Value> {
+fn strip_directives(value: &Value, new: InsertContext) -> Option<Value> {
     let says = |item: &Value, directive: &str| item.get(DIRECTIVE).is_some_and(|it| it == directive);
     match value {
-        Value::Object(_) if says(value, "delete") || (says(value, "replace") && new == New::Field) => None,
-        Value::Object(map) => Some(Value::Object(plain_map(map, new))),
+        Value::Object(_)
+            if says(value, "delete") || (says(value, "replace") && new == InsertContext::Field) =>
+        {
+            None
+        }
+        Value::Object(map) => Some(Value::Object(strip_map(map, new))),
         // An item that replaces its list is no item.
         Value::Array(items) => Some(
-            items.iter().filter(|item| !says(item, "replace")).filter_map(|item| plain(item, new)).collect(),
+            items
+                .iter()
+                .filter(|item| !says(item, "replace"))
+                .filter_map(|item| strip_directives(item, new))
+                .collect(),
         ),
         value => Some(value.clone()),
     }
 }
 
-fn plain_map(map: &Map<String, Value>, new: New) -> Map<String, Value> {
+fn strip_map(map: &Map<String, Value>, new: InsertContext) -> Map<String, Value> {
     let set = map.iter().filter(|(name, value)| !is_directive(name) && !value.is_null());
-    set.filter_map(|(name, value)| Some((name.clone(), plain(value, new)?))).collect()
+    set.filter_map(|(name, value)| Some((name.clone(), strip_directives(value, new)?))).collect()
 }
 
 fn is_directive(name: &str) -> bool {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::merge::patched;
-use crate::refusal::{Refusal, Report};
-use crate::{fields, reserved, shape};
+use crate::merge::apply_patch;
+use crate::violation::{PodspecViolation, ViolationList};
+use crate::{fields, patch_schema, reserved};
 
 /// The most bytes of an overlay: 256 KiB, a quarter of what an object in a cluster may have.
 pub const MAX_OVERLAY: usize = 256 << 10;
@@ -13,8 +13,9 @@ pub const MAX_OVERLAY: usize = 256 << 10;
 ///
 /// # Errors
 /// What is no YAML, or no mapping.
-pub fn read(text: &str) -> Result<Value, Refusal> {
-    let refusal = |why: String, help: &str| Refusal { path: String::new(), why, help: help.to_owned() };
+pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
+    let refusal =
+        |why: String, help: &str| PodspecViolation { path: String::new(), why, help: help.to_owned() };
     if text.len() > MAX_OVERLAY {
         let why = format!("the pod template has {} bytes, more than {MAX_OVERLAY}", text.len());
         return Err(refusal(why, "put large data into a ConfigMap"));
@@ -61,10 +62,10 @@ fn options() -> serde_saphyr::Options {
 ///
 /// # Errors
 /// All refusals: fields that do not exist, values of another type, directives that do not fit.
-pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<Refusal>> {
-    let mut report = Report::default();
-    shape::check(patch, fields::ROOT, "", &mut report);
-    if report.0.is_empty() { Ok(patched(base, patch)) } else { Err(report.0) }
+pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<PodspecViolation>> {
+    let mut report = ViolationList::default();
+    patch_schema::check(patch, fields::ROOT, "", &mut report);
+    if report.0.is_empty() { Ok(apply_patch(base, patch)) } else { Err(report.0) }
 }
 
 /// As [`strategic`], onto a template that we made.
@@ -73,9 +74,9 @@ pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<Refusal>> {
 /// Also what the base has of ours (names that begin with [`OURS`](crate::OURS), the container `main` with its image and
 /// command) and the overlay changes. What a cluster does not allow is not asked here: see
 /// [`refusals`](crate::refusals).
-pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<Refusal>> {
+pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
     let merged = strategic(base, overlay)?;
-    let mut report = Report::default();
+    let mut report = ViolationList::default();
     reserved::check(base, &merged, &mut report);
     if report.0.is_empty() { Ok(merged) } else { Err(report.0) }
 }

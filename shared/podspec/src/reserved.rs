@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::refusal::{Report, below};
+use crate::violation::{ViolationList, below};
 
 /// Names that begin so are ours: volumes, containers, Secrets, objects.
-pub const OURS: &str = "ebb-";
+pub const RESERVED_PREFIX: &str = "ebb-";
 /// Labels and annotations of this domain are ours.
-pub const DOMAIN: &str = "ebb.dev";
+pub const RESERVED_DOMAIN: &str = "ebb.dev";
 
 /// Names that Signadot's operator reserves; a document that uses one loads nowhere else.
 const SIGNADOT: [&str; 3] =
@@ -21,18 +21,18 @@ const OF_POD: [&str; 2] = ["activeDeadlineSeconds", "restartPolicy"];
 
 /// Whether a name is not the author's to give.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    name.starts_with(OURS) || SIGNADOT.contains(&name)
+    name.starts_with(RESERVED_PREFIX) || SIGNADOT.contains(&name)
 }
 
 /// Whether a label or an annotation is ours: `ebb.dev/…`, `x.ebb.dev/…`.
 pub(crate) fn is_our_key(key: &str) -> bool {
     key.split_once('/').is_some_and(|(domain, _)| {
-        domain.strip_suffix(DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        domain.strip_suffix(RESERVED_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     })
 }
 
 /// Notes what a merged template has otherwise than the base in what is ours.
-pub(crate) fn check(base: &Value, merged: &Value, report: &mut Report) {
+pub(crate) fn check(base: &Value, merged: &Value, report: &mut ViolationList) {
     for field in OF_POD {
         same(&base["spec"], &merged["spec"], field, "spec", report);
     }
@@ -43,7 +43,7 @@ pub(crate) fn check(base: &Value, merged: &Value, report: &mut Report) {
     let [ours, theirs] = [base, merged].map(|pod| find(&pod["spec"]["containers"], MAIN).unwrap_or(&empty));
     if theirs.is_null() {
         let help = "take the directive that removes or renames it out of the pod template";
-        return report.refuse(
+        return report.add(
             "spec.containers",
             "the container `main` has to stay, the script runs in it",
             help,
@@ -60,7 +60,7 @@ pub(crate) fn check(base: &Value, merged: &Value, report: &mut Report) {
     mounts(base, merged, report);
 }
 
-fn same(base: &Value, merged: &Value, field: &str, path: &str, report: &mut Report) {
+fn same(base: &Value, merged: &Value, field: &str, path: &str, report: &mut ViolationList) {
     if base.get(field) != merged.get(field) {
         let why = format!("`{field}` is not the pod template's to change");
         let help = match field {
@@ -69,49 +69,49 @@ fn same(base: &Value, merged: &Value, field: &str, path: &str, report: &mut Repo
             "restartPolicy" => "take it out; the unit's `retry` says how often it is tried",
             _ => "the script is what runs; take it out",
         };
-        report.refuse(below(path, field), why, help);
+        report.add(below(path, field), why, help);
     }
 }
 
 /// Items with reserved names are those of the base, all of them and as they are.
-fn named(base: &Value, merged: &Value, list: &str, report: &mut Report) {
+fn named(base: &Value, merged: &Value, list: &str, report: &mut ViolationList) {
     for item in items(&merged["spec"][list]) {
         let name = item["name"].as_str().unwrap_or_default();
         if is_reserved(name) && find(&base["spec"][list], name) != Some(item) {
             let why = format!("the name `{name}` is reserved");
-            report.refuse(format!("spec.{list}[{name}]"), why, "give it another name");
+            report.add(format!("spec.{list}[{name}]"), why, "give it another name");
         }
     }
     for item in items(&base["spec"][list]) {
         let name = item["name"].as_str().unwrap_or_default();
         if is_reserved(name) && find(&merged["spec"][list], name).is_none() {
             let why = format!("`{name}` has to stay, the unit is run by it");
-            report.refuse(format!("spec.{list}"), why, "take the directive that removes it out");
+            report.add(format!("spec.{list}"), why, "take the directive that removes it out");
         }
     }
 }
 
 /// What the base has in a list of `main` stays as it is.
-fn items_stay(base: &Value, merged: &Value, list: &str, key: &str, report: &mut Report) {
+fn items_stay(base: &Value, merged: &Value, list: &str, key: &str, report: &mut ViolationList) {
     for item in items(&base[list]) {
         if !items(&merged[list]).contains(item) {
             let known = item[key].as_str().unwrap_or_default();
             let why = format!("`{known}` is set by us");
-            report.refuse(format!("spec.containers[main].{list}[{known}]"), why, "use another one");
+            report.add(format!("spec.containers[main].{list}[{known}]"), why, "use another one");
         }
     }
 }
 
-fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut Report) {
+fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut ViolationList) {
     let keys = [base, merged].map(|map| map.as_object().into_iter().flat_map(|map| map.keys()));
     let mut keys: Vec<_> = keys.into_iter().flatten().filter(|key| is_our_key(key)).collect();
     keys.sort();
     keys.dedup();
     for key in keys {
         if base.get(key) != merged.get(key) {
-            report.refuse(
+            report.add(
                 format!("metadata.{part}[{key}]"),
-                format!("`{DOMAIN}/` is ours"),
+                format!("`{RESERVED_DOMAIN}/` is ours"),
                 "use another key",
             );
         }
@@ -120,7 +120,7 @@ fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut Report) {
 
 /// Volumes of ours are mounted where the base mounts them: a container between ours and the script could change what
 /// passes.
-fn mounts(base: &Value, merged: &Value, report: &mut Report) {
+fn mounts(base: &Value, merged: &Value, report: &mut ViolationList) {
     for list in ["containers", "initContainers"] {
         for container in items(&merged["spec"][list]) {
             let name = container["name"].as_str().unwrap_or_default();
@@ -131,7 +131,7 @@ fn mounts(base: &Value, merged: &Value, report: &mut Report) {
                     let there = ours.is_some_and(|ours| items(&ours[field]).contains(mount));
                     if is_reserved(volume) && !there {
                         let path = format!("spec.{list}[{name}].{field}[{volume}]");
-                        report.refuse(path, format!("the volume `{volume}` is ours"), "use one of your own");
+                        report.add(path, format!("the volume `{volume}` is ours"), "use one of your own");
                     }
                 }
             }

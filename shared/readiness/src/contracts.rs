@@ -13,10 +13,10 @@ mod static_kinds;
 pub(crate) mod unknown;
 mod workload;
 
-use crate::table::Row;
+use crate::table::ContractRow;
 
 /// All lines; the first that fits counts.
-pub(crate) const FAMILIES: &[&[Row]] = &[
+pub(crate) const FAMILIES: &[&[ContractRow]] = &[
     static_kinds::ROWS,
     core::ROWS,
     pod::ROWS,

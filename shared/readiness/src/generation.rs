@@ -6,11 +6,11 @@
 
 use serde_json::Value;
 
-use crate::object::Object;
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
 
 /// Pending if the status as a whole is about another generation.
-pub(crate) fn stale(object: Object<'_>) -> Option<Verdict> {
+pub(crate) fn stale(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let now = object.generation()?;
     let seen = observed(object)?;
     (seen != now).then(|| unseen(seen, now))
@@ -18,7 +18,7 @@ pub(crate) fn stale(object: Object<'_>) -> Option<Verdict> {
 
 /// Pending if nobody has looked at this generation yet, as far as anybody says: where the status has no number of its
 /// own, the newest of the conditions'. For rules of a document, of which nobody knows what they read.
-pub(crate) fn stale_for_rules(object: Object<'_>) -> Option<Verdict> {
+pub(crate) fn stale_for_rules(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     if observed(object).is_some() {
         return stale(object);
     }
@@ -28,9 +28,9 @@ pub(crate) fn stale_for_rules(object: Object<'_>) -> Option<Verdict> {
 }
 
 /// Pending if the controller has to say what it has seen and has not said it.
-pub(crate) fn unobserved(object: Object<'_>) -> Option<Verdict> {
+pub(crate) fn unobserved(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     if observed(object).is_none() {
-        return Some(Verdict::pending(
+        return Some(ObjectReadiness::pending(
             "`status.observedGeneration` is not there yet: nobody has looked at it",
         ));
     }
@@ -38,7 +38,7 @@ pub(crate) fn unobserved(object: Object<'_>) -> Option<Verdict> {
 }
 
 /// Argo Rollouts writes its number as text, and a hash in versions before 1.0.
-fn observed(object: Object<'_>) -> Option<i64> {
+fn observed(object: ObjectView<'_>) -> Option<i64> {
     match object.at("status.observedGeneration")? {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => text.parse().ok(),
@@ -46,6 +46,6 @@ fn observed(object: Object<'_>) -> Option<i64> {
     }
 }
 
-fn unseen(seen: i64, now: i64) -> Verdict {
-    Verdict::pending(format!("generation {now} is not observed yet, the status is about {seen}"))
+fn unseen(seen: i64, now: i64) -> ObjectReadiness {
+    ObjectReadiness::pending(format!("generation {now} is not observed yet, the status is about {seen}"))
 }

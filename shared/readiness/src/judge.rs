@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::generation;
-use crate::object::Object;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
 use crate::table;
-use crate::verdict::Verdict;
 
 /// A rule of the document, over this observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rule {
+pub enum RuleState {
     #[default]
     Absent,
     Holds,
@@ -21,45 +21,45 @@ pub enum Rule {
 /// writes one writes `fail` beside it, or relies on the deadline. `fail` alone only adds to what the contract calls
 /// failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    pub ready: Rule,
+pub struct DocumentRules {
+    pub ready: RuleState,
     /// When it has failed; asked first.
-    pub fail: Rule,
+    pub fail: RuleState,
 }
 
 /// What an observation of an applied object says. `object` is what the API server answered, `None` for not found;
 /// `uid` the one that the apply returned, `None` where nobody knows it.
-pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: Rules) -> Verdict {
-    let Some(object) = present(object, uid) else { return Verdict::Gone };
+pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
+    let Some(object) = present(object, uid) else { return ObjectReadiness::Gone };
     if object.at("metadata.deletionTimestamp").is_some() {
-        return Verdict::failed("Terminating", "it is being deleted");
+        return ObjectReadiness::failed("Terminating", "it is being deleted");
     }
-    if rules.fail == Rule::Holds {
-        return Verdict::failed("FailRule", "its `fail` holds");
+    if rules.fail == RuleState::Holds {
+        return ObjectReadiness::failed("FailRule", "its `fail` holds");
     }
     match rules.ready {
-        Rule::Absent => generation::stale(object).unwrap_or_else(|| table::judge(object)),
-        Rule::Holds => generation::stale_for_rules(object).unwrap_or(Verdict::Ready),
-        Rule::DoesNotHold => generation::stale_for_rules(object)
-            .unwrap_or_else(|| Verdict::pending("its `ready` does not hold yet")),
+        RuleState::Absent => generation::stale(object).unwrap_or_else(|| table::judge(object)),
+        RuleState::Holds => generation::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
+        RuleState::DoesNotHold => generation::stale_for_rules(object)
+            .unwrap_or_else(|| ObjectReadiness::pending("its `ready` does not hold yet")),
     }
 }
 
 /// What an observation of a deleted object says: gone, or pending on its finalizers. `uid` as in [`judge`]; another
 /// object of the same name is not the one that was deleted.
-pub fn deletion(object: Option<&Value>, uid: Option<&str>) -> Verdict {
-    let Some(object) = present(object, uid) else { return Verdict::Gone };
+pub fn deletion(object: Option<&Value>, uid: Option<&str>) -> ObjectReadiness {
+    let Some(object) = present(object, uid) else { return ObjectReadiness::Gone };
     if object.at("metadata.deletionTimestamp").is_none() {
-        return Verdict::pending("its deletion has not begun");
+        return ObjectReadiness::pending("its deletion has not begun");
     }
     let finalizers: Vec<_> = object.list("metadata.finalizers").iter().filter_map(Value::as_str).collect();
     if finalizers.is_empty() {
-        return Verdict::pending("it is ending");
+        return ObjectReadiness::pending("it is ending");
     }
-    Verdict::pending(format!("finalizers hold it: {}", finalizers.join(", ")))
+    ObjectReadiness::pending(format!("finalizers hold it: {}", finalizers.join(", ")))
 }
 
-fn present<'a>(object: Option<&'a Value>, uid: Option<&str>) -> Option<Object<'a>> {
-    let object = Object(object?);
+fn present<'a>(object: Option<&'a Value>, uid: Option<&str>) -> Option<ObjectView<'a>> {
+    let object = ObjectView(object?);
     uid.is_none_or(|uid| object.text("metadata.uid") == uid).then_some(object)
 }

@@ -24,12 +24,12 @@ mod contracts;
 mod generation;
 mod judge;
 mod object;
+mod object_readiness;
 mod table;
-mod verdict;
 
-pub use judge::{Rule, Rules, deletion, judge};
+pub use judge::{DocumentRules, RuleState, deletion, judge};
+pub use object_readiness::{MAX_TEXT, ObjectReadiness};
 pub use table::contract;
-pub use verdict::{MAX_TEXT, Verdict};
 
 #[cfg(test)]
 mod tests;

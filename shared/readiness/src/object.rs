@@ -4,11 +4,11 @@ use serde_json::Value;
 
 /// An object as the API server shows it.
 #[derive(Clone, Copy)]
-pub(crate) struct Object<'a>(pub(crate) &'a Value);
+pub(crate) struct ObjectView<'a>(pub(crate) &'a Value);
 
 /// An entry of a list of conditions.
 #[derive(Clone, Copy)]
-pub(crate) struct Condition<'a> {
+pub(crate) struct StatusCondition<'a> {
     pub(crate) kind: &'a str,
     pub(crate) status: &'a str,
     pub(crate) reason: &'a str,
@@ -19,7 +19,7 @@ pub(crate) struct Condition<'a> {
     pub(crate) observed: Option<i64>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ObjectView<'a> {
     /// The value at a dotted path.
     pub(crate) fn at(self, path: &str) -> Option<&'a Value> {
         path.split('.').try_fold(self.0, |value, key| value.get(key)).filter(|value| !value.is_null())
@@ -75,15 +75,15 @@ impl<'a> Object<'a> {
     }
 
     /// The conditions of the status.
-    pub(crate) fn conditions(self) -> impl Iterator<Item = Condition<'a>> {
+    pub(crate) fn conditions(self) -> impl Iterator<Item = StatusCondition<'a>> {
         self.conditions_at("status.conditions")
     }
 
     /// The conditions at a path.
-    pub(crate) fn conditions_at(self, path: &str) -> impl Iterator<Item = Condition<'a>> + use<'a> {
+    pub(crate) fn conditions_at(self, path: &str) -> impl Iterator<Item = StatusCondition<'a>> + use<'a> {
         self.list(path).iter().map(|entry| {
-            let entry = Object(entry);
-            Condition {
+            let entry = ObjectView(entry);
+            StatusCondition {
                 kind: entry.text("type"),
                 status: entry.text("status"),
                 reason: entry.text("reason"),
@@ -95,24 +95,24 @@ impl<'a> Object<'a> {
     }
 
     /// The condition of a type.
-    pub(crate) fn condition(self, kind: &str) -> Option<Condition<'a>> {
+    pub(crate) fn condition(self, kind: &str) -> Option<StatusCondition<'a>> {
         self.conditions().find(|condition| condition.kind == kind)
     }
 }
 
-impl Condition<'_> {
+impl StatusCondition<'_> {
     /// Whether it has a status. `kubectl wait` does not look at the case either.
     pub(crate) fn is(&self, status: &str) -> bool {
         self.status.eq_ignore_ascii_case(status)
     }
 
     /// Whether it is about an older generation than the object's. One that does not say is believed.
-    pub(crate) fn is_stale(&self, object: Object<'_>) -> bool {
+    pub(crate) fn is_stale(&self, object: ObjectView<'_>) -> bool {
         matches!((self.observed, object.generation()), (Some(seen), Some(now)) if seen != now)
     }
 
     /// What it says, in words.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut said = format!("`{}` is `{}`", self.kind, self.status);
         if !self.reason.is_empty() {
             said.push_str(&format!(" ({})", self.reason));

@@ -2,37 +2,37 @@
 
 use serde_json::Value;
 
-use crate::conditions::{self, End};
+use crate::conditions::{self, TerminalCondition};
 use crate::contracts;
 use crate::generation;
-use crate::object::Object;
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
 
 /// A line of the table.
-pub(crate) struct Row {
+pub(crate) struct ContractRow {
     pub(crate) name: &'static str,
     /// The API group, `""` for the core's; `*.example.org` for it and all below.
     pub(crate) group: &'static str,
     /// Kinds; `*` alone for all, `*End` for all that end so.
     pub(crate) kinds: &'static [&'static str],
-    pub(crate) by: By,
+    pub(crate) rule: ContractRule,
 }
 
 /// How an object is judged.
-pub(crate) enum By {
+pub(crate) enum ContractRule {
     /// It has no status to wait for.
     Applied,
     /// Its controller has seen it: `status.observedGeneration` is there and right.
     Observed,
     /// All of these conditions are true; some end the waiting.
-    Conditions(&'static [&'static str], &'static [End]),
+    Conditions(&'static [&'static str], &'static [TerminalCondition]),
     /// A field of the status that says it all.
-    Phase(Phase),
-    Own(fn(Object<'_>) -> Verdict),
+    Phase(PhaseField),
+    Own(fn(ObjectView<'_>) -> ObjectReadiness),
 }
 
 /// A field of the status that says it all.
-pub(crate) struct Phase {
+pub(crate) struct PhaseField {
     pub(crate) path: &'static str,
     /// What it has when ready; the first is named as awaited.
     pub(crate) ready: &'static [&'static str],
@@ -41,8 +41,8 @@ pub(crate) struct Phase {
     pub(crate) message: &'static str,
 }
 
-impl Row {
-    fn matches(&self, object: Object<'_>) -> bool {
+impl ContractRow {
+    fn matches(&self, object: ObjectView<'_>) -> bool {
         let group = match self.group.strip_prefix("*.") {
             Some(domain) => object
                 .group()
@@ -58,11 +58,11 @@ impl Row {
     }
 }
 
-impl By {
-    fn judge(&self, object: Object<'_>) -> Verdict {
+impl ContractRule {
+    fn judge(&self, object: ObjectView<'_>) -> ObjectReadiness {
         match self {
-            Self::Applied => Verdict::Ready,
-            Self::Observed => generation::unobserved(object).unwrap_or(Verdict::Ready),
+            Self::Applied => ObjectReadiness::Ready,
+            Self::Observed => generation::unobserved(object).unwrap_or(ObjectReadiness::Ready),
             Self::Conditions(wanted, ends) => conditions::judge(object, wanted, ends),
             Self::Phase(phase) => phase.judge(object),
             Self::Own(judge) => judge(object),
@@ -70,33 +70,33 @@ impl By {
     }
 }
 
-impl Phase {
-    fn judge(&self, object: Object<'_>) -> Verdict {
+impl PhaseField {
+    fn judge(&self, object: ObjectView<'_>) -> ObjectReadiness {
         let now = object.text(self.path);
         if self.ready.contains(&now) {
-            return Verdict::Ready;
+            return ObjectReadiness::Ready;
         }
         if self.failed.contains(&now) {
-            return Verdict::failed(now, object.text(self.message));
+            return ObjectReadiness::failed(now, object.text(self.message));
         }
-        Verdict::awaits(self.path, now, self.ready.first().copied().unwrap_or_default())
+        ObjectReadiness::awaits(self.path, now, self.ready.first().copied().unwrap_or_default())
     }
 }
 
 /// The name of the contract that an object is judged by; `conditions` for a kind that has none of its own.
 pub fn contract(object: &Value) -> &'static str {
-    row(Object(object)).map_or("conditions", |row| row.name)
+    row(ObjectView(object)).map_or("conditions", |row| row.name)
 }
 
-pub(crate) fn judge(object: Object<'_>) -> Verdict {
+pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
     match row(object) {
-        Some(row) => row.by.judge(object),
+        Some(row) => row.rule.judge(object),
         None => contracts::unknown::judge(object),
     }
 }
 
 /// The first line that fits: families put special kinds before `*`.
-fn row(object: Object<'_>) -> Option<&'static Row> {
+fn row(object: ObjectView<'_>) -> Option<&'static ContractRow> {
     contracts::FAMILIES.iter().flat_map(|family| family.iter()).find(|row| row.matches(object))
 }
 

@@ -5,28 +5,28 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{MAX_TEXT, Rule, Rules, Verdict, contract, deletion, judge};
+use crate::{DocumentRules, MAX_TEXT, ObjectReadiness, RuleState, contract, deletion, judge};
 
 /// What a status is judged as.
 #[derive(Clone, serde::Deserialize)]
-struct Contract {
+struct ContractCases {
     of: Value,
     cases: Vec<Vec<Value>>,
 }
 
-static CONTRACTS: LazyLock<Vec<Contract>> = LazyLock::new(|| {
+static CONTRACTS: LazyLock<Vec<ContractCases>> = LazyLock::new(|| {
     let files = [
         include_str!("../tests/contracts/core.yaml"),
         include_str!("../tests/contracts/operators.yaml"),
         include_str!("../tests/contracts/workloads.yaml"),
     ];
-    files.iter().flat_map(|file| serde_saphyr::from_str::<Vec<Contract>>(file).expect("cases")).collect()
+    files.iter().flat_map(|file| serde_saphyr::from_str::<Vec<ContractCases>>(file).expect("cases")).collect()
 });
 
 /// The objects of all cases, with what is expected of them.
 static CASES: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
     let mut cases = Vec::new();
-    for Contract { of, cases: lines } in CONTRACTS.iter() {
+    for ContractCases { of, cases: lines } in CONTRACTS.iter() {
         for line in lines {
             let mut object = of.clone();
             if !line[2].is_null() {
@@ -52,8 +52,8 @@ fn lay(object: &mut Value, more: &Value) {
     }
 }
 
-fn plain(object: &Value) -> Verdict {
-    judge(Some(object), None, Rules::default())
+fn plain(object: &Value) -> ObjectReadiness {
+    judge(Some(object), None, DocumentRules::default())
 }
 
 #[test]
@@ -62,10 +62,10 @@ fn verdicts() {
     for (wanted, words, object) in CASES.iter() {
         let verdict = plain(object);
         let (name, said) = match &verdict {
-            Verdict::Ready => ("ready", String::new()),
-            Verdict::Pending { why } => ("pending", why.clone()),
-            Verdict::Failed { reason, message } => ("failed", format!("{reason}: {message}")),
-            Verdict::Gone => ("gone", String::new()),
+            ObjectReadiness::Ready => ("ready", String::new()),
+            ObjectReadiness::Pending { reason: why } => ("pending", why.clone()),
+            ObjectReadiness::Failed { reason, message } => ("failed", format!("{reason}: {message}")),
+            ObjectReadiness::Gone => ("gone", String::new()),
         };
         let wanted = if wanted == "applied" { "ready" } else { wanted };
         if name != wanted || !said.contains(words) {
@@ -87,12 +87,12 @@ fn what_is_ready_depends_on_its_status_its_generation_and_its_life() {
             plain(&object)
         };
         let bare = changed(|object| drop(object.as_object_mut().unwrap().remove("status")));
-        assert_eq!(bare == Verdict::Ready, wanted == "applied", "without a status: {object}");
+        assert_eq!(bare == ObjectReadiness::Ready, wanted == "applied", "without a status: {object}");
         let stale = changed(|object| {
             object["metadata"]["generation"] = json!(9);
             object["status"]["observedGeneration"] = json!(8);
         });
-        assert!(matches!(stale, Verdict::Pending { .. }), "stale: {object}");
+        assert!(matches!(stale, ObjectReadiness::Pending { .. }), "stale: {object}");
         let stale = changed(|object| {
             object["metadata"]["generation"] = json!(9);
             let conditions = object["status"]["conditions"].as_array_mut();
@@ -102,16 +102,19 @@ fn what_is_ready_depends_on_its_status_its_generation_and_its_life() {
             && object["kind"] != "CertificateSigningRequest"
             && object["status"].get("initialization").is_none()
             && object["status"].get("v1beta2").is_none();
-        assert!(stale != Verdict::Ready || !judged_by_conditions, "stale conditions: {object}");
+        assert!(stale != ObjectReadiness::Ready || !judged_by_conditions, "stale conditions: {object}");
         let ending =
             changed(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
-        assert!(matches!(ending, Verdict::Failed { reason, .. } if reason == "Terminating"), "{object}");
+        assert!(
+            matches!(ending, ObjectReadiness::Failed { reason, .. } if reason == "Terminating"),
+            "{object}"
+        );
     }
 }
 
 #[test]
 fn the_rules_of_a_document_come_before_the_table() {
-    use Rule::{Absent, DoesNotHold, Holds};
+    use RuleState::{Absent, DoesNotHold, Holds};
     let object = |seen: i64, ready: &str, stalled: &str| {
         json!({"metadata": {"generation": 2}, "status": {"observedGeneration": seen, "conditions": [
             {"type": "Ready", "status": ready}, {"type": "Stalled", "status": stalled}]}})
@@ -137,10 +140,10 @@ fn the_rules_of_a_document_come_before_the_table() {
         (bare.clone(), Holds, Absent, "ready"),
         (bare, DoesNotHold, Absent, "`ready` does not hold"),
     ] {
-        let verdict = judge(Some(&object), None, Rules { ready, fail });
+        let verdict = judge(Some(&object), None, DocumentRules { ready, fail });
         let said = format!("{verdict:?}").replace("Ready", "ready");
         assert!(
-            said.contains(wanted) && (wanted == "ready") == (verdict == Verdict::Ready),
+            said.contains(wanted) && (wanted == "ready") == (verdict == ObjectReadiness::Ready),
             "{wanted}: {said}"
         );
     }
@@ -149,14 +152,14 @@ fn the_rules_of_a_document_come_before_the_table() {
 #[test]
 fn lives_and_deletions() {
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"uid": "a"}});
-    let rules = Rules { ready: Rule::Holds, fail: Rule::Holds };
-    assert_eq!(judge(None, None, rules), Verdict::Gone);
-    assert_eq!(judge(Some(&object), Some("b"), rules), Verdict::Gone);
-    assert_eq!(judge(Some(&object), Some("a"), Rules::default()), Verdict::Ready);
+    let rules = DocumentRules { ready: RuleState::Holds, fail: RuleState::Holds };
+    assert_eq!(judge(None, None, rules), ObjectReadiness::Gone);
+    assert_eq!(judge(Some(&object), Some("b"), rules), ObjectReadiness::Gone);
+    assert_eq!(judge(Some(&object), Some("a"), DocumentRules::default()), ObjectReadiness::Ready);
     let mut ending = object.clone();
     ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(deletion(None, Some("a")), Verdict::Gone);
-    assert_eq!(deletion(Some(&ending), Some("b")), Verdict::Gone);
+    assert_eq!(deletion(None, Some("a")), ObjectReadiness::Gone);
+    assert_eq!(deletion(Some(&ending), Some("b")), ObjectReadiness::Gone);
     for (object, uid, wanted) in [
         (&object, Some("a"), "has not begun"),
         (&ending, Some("a"), "is ending"),
@@ -167,7 +170,7 @@ fn lives_and_deletions() {
     ending["metadata"]["finalizers"] = json!(["a/b", "c"]);
     assert_eq!(
         deletion(Some(&ending), Some("a")),
-        Verdict::Pending { why: "finalizers hold it: a/b, c".to_owned() }
+        ObjectReadiness::Pending { reason: "finalizers hold it: a/b, c".to_owned() }
     );
 }
 
@@ -175,7 +178,7 @@ fn lives_and_deletions() {
 fn words_of_others_are_short_and_in_one_line() {
     let message = format!("a\n\u{1b}[31m{}", "é".repeat(5000));
     let object = json!({"apiVersion": "argoproj.io/v1", "kind": "Workflow", "status": {"phase": "Error", "message": message}});
-    let Verdict::Failed { message, .. } = plain(&object) else { panic!("failed") };
+    let ObjectReadiness::Failed { message, .. } = plain(&object) else { panic!("failed") };
     assert_eq!(message.chars().count(), MAX_TEXT);
     assert!(message.starts_with("a  [31mé") && message.ends_with('…'));
     assert_eq!(contract(&object), "argo-workflow");
@@ -252,8 +255,8 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-fn rule() -> impl Strategy<Value = Rule> {
-    prop_oneof![Just(Rule::Absent), Just(Rule::Holds), Just(Rule::DoesNotHold)]
+fn rule() -> impl Strategy<Value = RuleState> {
+    prop_oneof![Just(RuleState::Absent), Just(RuleState::Holds), Just(RuleState::DoesNotHold)]
 }
 
 proptest! {
@@ -262,7 +265,7 @@ proptest! {
         let all = &*CONTRACTS;
         let mut object = all[of.index(all.len())].of.clone();
         for object in [laid.clone(), { lay(&mut object, &laid); object }] {
-            judge(Some(&object), uid.as_deref(), Rules { ready, fail });
+            judge(Some(&object), uid.as_deref(), DocumentRules { ready, fail });
             deletion(Some(&object), uid.as_deref());
             contract(&object);
         }
@@ -274,6 +277,6 @@ proptest! {
         let mut object = all[of.index(all.len())].2.clone();
         lay(&mut object, &laid);
         lay(&mut object, &json!({"metadata": {"generation": now}, "status": {"observedGeneration": now - behind}}));
-        prop_assert_ne!(judge(Some(&object), None, Rules { ready, fail: Rule::Absent }), Verdict::Ready);
+        prop_assert_ne!(judge(Some(&object), None, DocumentRules { ready, fail: RuleState::Absent }), ObjectReadiness::Ready);
     }
 }

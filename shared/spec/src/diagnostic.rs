@@ -9,7 +9,7 @@ use std::sync::Arc;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 
 use crate::expr::nearest;
-use crate::model::{Pos, SourceText};
+use crate::model::{LineColumn, SourceText};
 
 /// Lines with more characters are drawn only in part.
 const MAX_DRAWN: usize = 240;
@@ -18,7 +18,7 @@ const MAX_DRAWN: usize = 240;
 const MAX_MESSAGE: usize = 600;
 
 /// The most errors of a document that are told, and the most warnings: a document may have one in every line.
-pub const MAX_TOLD: usize = 100;
+pub const MAX_REPORTED: usize = 100;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +40,7 @@ impl Severity {
 
 /// How a diagnostic with its snippet is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drawing {
+pub enum DiagnosticStyle {
     /// Unicode lines, no colour.
     Plain,
     Coloured,
@@ -60,11 +60,11 @@ pub struct Diagnostic {
     /// The document that places refer to.
     pub source: Arc<SourceText>,
     /// Where; `None` if it concerns the document as a whole.
-    pub at: Option<Pos>,
+    pub at: Option<LineColumn>,
     /// Characters to underline from `at` on; never past the end of the line.
     pub length: usize,
     /// Other places of the same document that matter, each with what is there.
-    pub related: Vec<(Pos, String)>,
+    pub related: Vec<(LineColumn, String)>,
 }
 
 impl Diagnostic {
@@ -72,7 +72,7 @@ impl Diagnostic {
     pub fn error(
         code: &'static str,
         source: &Arc<SourceText>,
-        at: impl Into<Option<Pos>>,
+        at: impl Into<Option<LineColumn>>,
         message: impl Into<String>,
     ) -> Self {
         let at = at.into();
@@ -93,7 +93,7 @@ impl Diagnostic {
     pub fn warning(
         code: &'static str,
         source: &Arc<SourceText>,
-        at: impl Into<Option<Pos>>,
+        at: impl Into<Option<LineColumn>>,
         message: impl Into<String>,
     ) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, source, at, message) }
@@ -142,7 +142,7 @@ impl Diagnostic {
 
     /// Names another place that matters.
     #[must_use]
-    pub fn related(mut self, at: Pos, what: impl Into<String>) -> Self {
+    pub fn related(mut self, at: LineColumn, what: impl Into<String>) -> Self {
         self.related.push((at, what.into()));
         self
     }
@@ -158,14 +158,14 @@ impl Diagnostic {
 
     /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
     /// long line is named without its line.
-    pub fn drawn(&self, drawing: Drawing) -> String {
+    pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         if self.source.text.replace("\r\n", "").contains('\r') {
             // What draws takes a carriage return alone for a line's end here and for none there.
             let lines: Vec<&str> = self.source.lines().collect();
             let source = SourceText::new(self.source.name.clone(), lines.join("\n"));
             return Self { source, ..self.clone() }.drawn(drawing);
         }
-        let around = |at: Pos| at.line.saturating_sub(1)..=at.line.saturating_add(1);
+        let around = |at: LineColumn| at.line.saturating_sub(1)..=at.line.saturating_add(1);
         let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
         let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);
         if !places.clone().flat_map(around).any(long) {
@@ -181,11 +181,11 @@ impl Diagnostic {
         Self { source, length: self.length.min(MAX_DRAWN / 4), ..self.clone() }.rendered(drawing)
     }
 
-    fn rendered(&self, drawing: Drawing) -> String {
+    fn rendered(&self, drawing: DiagnosticStyle) -> String {
         let theme = match drawing {
-            Drawing::Plain => GraphicalTheme::unicode_nocolor(),
-            Drawing::Coloured => GraphicalTheme::unicode(),
-            Drawing::Ascii => GraphicalTheme::none(),
+            DiagnosticStyle::Plain => GraphicalTheme::unicode_nocolor(),
+            DiagnosticStyle::Coloured => GraphicalTheme::unicode(),
+            DiagnosticStyle::Ascii => GraphicalTheme::none(),
         };
         let mut text = String::new();
         let drawn = GraphicalReportHandler::new_themed(theme)
@@ -250,9 +250,9 @@ impl Diagnostics {
     /// Adds one. After [`MAX_TOLD`] of a severity one more says so, and the others are left out.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         match self.0.iter().filter(|told| told.severity == diagnostic.severity).count() {
-            0..MAX_TOLD => self.0.push(diagnostic),
-            MAX_TOLD => {
-                let message = format!("there is more like this; the first {MAX_TOLD} are told");
+            0..MAX_REPORTED => self.0.push(diagnostic),
+            MAX_REPORTED => {
+                let message = format!("there is more like this; the first {MAX_REPORTED} are told");
                 let more =
                     Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
                 self.0.push(more.help("mend these and look again"));
@@ -263,8 +263,8 @@ impl Diagnostics {
 
     /// Returns whether further errors are left out.
     pub fn is_full(&self) -> bool {
-        self.0.len() > MAX_TOLD
-            && self.0.iter().filter(|told| told.severity == Severity::Error).count() > MAX_TOLD
+        self.0.len() > MAX_REPORTED
+            && self.0.iter().filter(|told| told.severity == Severity::Error).count() > MAX_REPORTED
     }
 
     /// All of them.
@@ -309,7 +309,7 @@ impl Diagnostics {
     }
 
     /// Each drawn, one after the other.
-    pub fn drawn(&self, drawing: Drawing) -> String {
+    pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         self.0.iter().map(|d| d.drawn(drawing)).collect::<Vec<_>>().join("\n")
     }
 }
@@ -381,7 +381,7 @@ mod tests {
                 assert_eq!(source.bytes(source.place(byte), 1), (byte, character.len_utf8()), "{byte}");
             }
         }
-        let at = |line, column| Pos { line, column };
+        let at = |line, column| LineColumn { line, column };
         assert_eq!(source.place(usize::MAX), at(4, 5));
         assert_eq!(source.bytes(at(9, 9), 5), (source.text.len(), 0));
         assert_eq!(source.bytes(at(1, 99), 5), (5, 0));
@@ -395,12 +395,12 @@ mod tests {
         let source = SourceText::new("f", "a\n".repeat(300));
         let mut told = Diagnostics::new();
         for line in 1..=300 {
-            let at = Pos { line, column: 1 };
+            let at = LineColumn { line, column: 1 };
             told.push(Diagnostic::warning("w", &source, at, "looks wrong"));
             told.push(Diagnostic::error("e", &source, at, "wrong"));
         }
         assert!(told.has_errors());
-        assert_eq!(told.len(), 2 * (MAX_TOLD + 1));
+        assert_eq!(told.len(), 2 * (MAX_REPORTED + 1));
         let last: Vec<String> = told.iter().rev().take(2).map(Diagnostic::plain).collect();
         assert_eq!(
             last,
@@ -416,17 +416,22 @@ mod tests {
         let source = SourceText::new("f", "a\rb\r\nc\n\rd");
         assert_eq!(source.lines().collect::<Vec<_>>(), ["a", "b", "c", "", "d"]);
         assert_eq!(source.starts, [0, 2, 5, 7, 8]);
-        assert_eq!(source.place(8), Pos { line: 5, column: 1 });
-        let wrong = Diagnostic::error("x", &source, Pos { line: 5, column: 1 }, "wrong");
-        assert!(wrong.drawn(Drawing::Plain).contains("5 │ d"), "{}", wrong.drawn(Drawing::Plain));
+        assert_eq!(source.place(8), LineColumn { line: 5, column: 1 });
+        let wrong = Diagnostic::error("x", &source, LineColumn { line: 5, column: 1 }, "wrong");
+        assert!(
+            wrong.drawn(DiagnosticStyle::Plain).contains("5 │ d"),
+            "{}",
+            wrong.drawn(DiagnosticStyle::Plain)
+        );
     }
 
     #[test]
     fn lines_that_are_too_long_are_cropped() {
         let source = SourceText::new("f", format!("{} {}\n", "a".repeat(50), "b".repeat(5000)));
-        let near = Diagnostic::error("x", &source, Pos { line: 1, column: 52 }, "wrong");
-        assert!(near.drawn(Drawing::Plain).lines().all(|line| line.chars().count() < 300));
-        let far = Diagnostic::error("x", &source, Pos { line: 1, column: 4000 }, "wrong").help("right");
-        assert_eq!(far.drawn(Drawing::Plain), "f:1:4000: error[x]: wrong\n  help: right\n");
+        let near = Diagnostic::error("x", &source, LineColumn { line: 1, column: 52 }, "wrong");
+        assert!(near.drawn(DiagnosticStyle::Plain).lines().all(|line| line.chars().count() < 300));
+        let far =
+            Diagnostic::error("x", &source, LineColumn { line: 1, column: 4000 }, "wrong").help("right");
+        assert_eq!(far.drawn(DiagnosticStyle::Plain), "f:1:4000: error[x]: wrong\n  help: right\n");
     }
 }

@@ -8,10 +8,10 @@ mod unit;
 pub(crate) use plugin::plugin;
 pub(crate) use sandbox::sandbox;
 
-use crate::load::names::{MAX_NAME, Shape};
-use crate::load::reader::{Reader, below};
-use crate::load::yaml::{Key, Node, Value};
-use crate::model::{At, Text, Tree};
+use crate::load::names::{MAX_NAME, NameSyntax};
+use crate::load::reader::{DocumentReader, below};
+use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
+use crate::model::{At, TemplateText, TemplateTree};
 
 /// The only version of the format.
 pub(crate) const API_VERSION: &str = "ebb.dev/v1";
@@ -19,14 +19,14 @@ pub(crate) const KINDS: [&str; 2] = ["Plugin", "Sandbox"];
 
 /// Which of our documents something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DocumentKind {
     Plugin,
     Sandbox,
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Reads `apiVersion` and `kind`.
-    pub(crate) fn kind(&mut self, document: &Node) -> Option<Kind> {
+    pub(crate) fn kind(&mut self, document: &YamlNode) -> Option<DocumentKind> {
         let top = self.any_map(document, "")?;
         if top.get("apiVersion").is_none() {
             let wrong = self.wrong("missing-key", top.at, "the document has no `apiVersion`");
@@ -42,8 +42,8 @@ impl Reader<'_> {
         }
         let kind = kind?;
         match kind.value.as_str() {
-            "Plugin" => Some(Kind::Plugin),
-            "Sandbox" => Some(Kind::Sandbox),
+            "Plugin" => Some(DocumentKind::Plugin),
+            "Sandbox" => Some(DocumentKind::Sandbox),
             other => {
                 let wrong = self.wrong("unknown-kind", kind.at, format!("there is no kind `{other}`"));
                 self.note_near(wrong, other, KINDS);
@@ -55,13 +55,13 @@ impl Reader<'_> {
     /// The entries of a mapping from names that the author chose.
     fn named<'n>(
         &mut self,
-        node: &'n Node,
+        node: &'n YamlNode,
         path: &str,
         what: &str,
-        shape: Shape,
-    ) -> Vec<(At<String>, &'n Node)> {
+        shape: NameSyntax,
+    ) -> Vec<(At<String>, &'n YamlNode)> {
         let entries = self.entries(node, path).unwrap_or_default();
-        let most = if shape == Shape::Environment { 255 } else { MAX_NAME };
+        let most = if shape == NameSyntax::Environment { 255 } else { MAX_NAME };
         entries
             .iter()
             .map(|(key, value)| {
@@ -73,20 +73,20 @@ impl Reader<'_> {
     }
 
     /// A string with `${…}` in it.
-    fn text(&mut self, node: &Node, path: &str) -> Option<At<Text>> {
+    fn text(&mut self, node: &YamlNode, path: &str) -> Option<At<TemplateText>> {
         let text = self.string(node, path)?;
-        Some(At { value: Text::Template(text.value), at: text.at })
+        Some(At { value: TemplateText::Template(text.value), at: text.at })
     }
 
     /// One name or a list of them.
-    fn names(&mut self, node: &Node, path: &str) -> Vec<At<String>> {
+    fn names(&mut self, node: &YamlNode, path: &str) -> Vec<At<String>> {
         match &node.value {
-            Value::List(items) => items
+            YamlValue::List(items) => items
                 .iter()
                 .enumerate()
                 .filter_map(|(n, item)| self.string(item, &format!("{path}[{n}]")))
                 .collect(),
-            Value::String(name) => vec![At { value: name.clone(), at: node.at }],
+            YamlValue::String(name) => vec![At { value: name.clone(), at: node.at }],
             _ => {
                 self.wrong_type(node, path, "a name or a list of names");
                 Vec::new()
@@ -95,19 +95,19 @@ impl Reader<'_> {
     }
 }
 
-fn named(key: &Key) -> At<String> {
+fn named(key: &YamlKey) -> At<String> {
     At { value: key.name.clone(), at: key.at }
 }
 
 /// A tree whose strings are templates.
-fn tree(node: &Node) -> At<Tree> {
+fn tree(node: &YamlNode) -> At<TemplateTree> {
     let value = match &node.value {
-        Value::String(text) => Tree::Text(Text::Template(text.clone())),
-        Value::List(items) => Tree::List(items.iter().map(tree).collect()),
-        Value::Map(entries) => {
-            Tree::Map(entries.iter().map(|(key, node)| (key.name.clone(), tree(node))).collect())
+        YamlValue::String(text) => TemplateTree::Text(TemplateText::Template(text.clone())),
+        YamlValue::List(items) => TemplateTree::List(items.iter().map(tree).collect()),
+        YamlValue::Map(entries) => {
+            TemplateTree::Map(entries.iter().map(|(key, node)| (key.name.clone(), tree(node))).collect())
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => Tree::Scalar(node.to_json()),
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
     };
     At { value, at: node.at }
 }

@@ -4,6 +4,7 @@
 //! table nor network.
 pub mod compile;
 pub mod diagnostic;
+mod directives;
 mod ebb;
 pub mod load;
 pub mod model;
@@ -13,7 +14,6 @@ pub mod schema;
 mod signadot;
 mod source;
 pub mod template;
-mod templating;
 
 pub use ebb_expr as expr;
 

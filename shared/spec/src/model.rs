@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::plan::Moment;
+use crate::plan::HookName;
 
 /// A place in a document; both from 1, counted in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pos {
+pub struct LineColumn {
     pub line: u32,
     pub column: u32,
 }
@@ -19,7 +19,7 @@ pub struct Pos {
 #[derive(Clone, Debug, PartialEq)]
 pub struct At<T> {
     pub value: T,
-    pub at: Pos,
+    pub at: LineColumn,
 }
 
 /// A document's text and what to call it in a message.
@@ -46,7 +46,7 @@ pub enum Dialect {
 
 /// A plugin document.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plugin {
+pub struct PluginDoc {
     pub source: Arc<SourceText>,
     pub dialect: Dialect,
     /// Name without version.
@@ -58,18 +58,18 @@ pub struct Plugin {
     pub expanded: String,
     /// Declared parameters in the order of the document. Signadot's inputs with `valueFromSandbox` appear here as
     /// optional strings.
-    pub params: Vec<(At<String>, Param)>,
+    pub params: Vec<(At<String>, ParamDoc)>,
     /// Runners by name. Signadot's one runner is called `default`.
-    pub runners: Vec<(At<String>, Runner)>,
+    pub runners: Vec<(At<String>, RunnerDoc)>,
     /// The units of each event in the order of the document. Signadot's `create` is `preStart`, `delete` `postStop`.
-    pub events: Vec<EventDoc>,
+    pub hooks: Vec<HookDoc>,
     /// The public contract, names to templates. Signadot's has one per step output, `step.output`.
-    pub outputs: Vec<(At<String>, At<Text>)>,
+    pub outputs: Vec<(At<String>, At<TemplateText>)>,
 }
 
 /// A declared parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Param {
+pub struct ParamDoc {
     pub kind: ParamKind,
     /// Value when the sandbox gives none. `None` and not `optional`: the sandbox has to give one.
     pub default: Option<At<serde_json::Value>>,
@@ -102,7 +102,7 @@ pub enum ParamKind {
 
 /// What runs scripts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Runner {
+pub struct RunnerDoc {
     /// The image; required.
     pub image: At<String>,
     pub namespace: Option<At<String>>,
@@ -112,10 +112,10 @@ pub struct Runner {
 
 /// One event's units.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EventDoc {
+pub struct HookDoc {
     /// `preStart`, `postStart`, `preStop` or `postStop`.
     pub name: At<String>,
-    pub moment: Moment,
+    pub hook: HookName,
     pub units: Vec<UnitDoc>,
 }
 
@@ -124,11 +124,11 @@ pub struct EventDoc {
 pub struct UnitDoc {
     /// Its name; unique over all events of the plugin.
     pub name: At<String>,
-    pub work: WorkDoc,
+    pub action: ActionDoc,
     /// The cluster of a pod or objects: a name, or `${params.NAME}`. `None`: the target's.
-    pub cluster: Option<At<Text>>,
+    pub cluster: Option<At<TemplateText>>,
     /// CEL with or without `${…}` around it.
-    pub when: Option<At<Text>>,
+    pub when: Option<At<TemplateText>>,
     /// Units of the same event to wait for.
     pub after: Vec<At<String>>,
     /// Units of earlier events that it takes away. `None`: inferred from what it reads.
@@ -147,7 +147,7 @@ pub struct UnitDoc {
 
 /// What a unit runs, as it was written.
 #[derive(Clone, Debug, PartialEq)]
-pub enum WorkDoc {
+pub enum ActionDoc {
     Pod {
         /// A runner's name; `None`: `default`, or the only one.
         runner: Option<At<String>>,
@@ -157,39 +157,39 @@ pub enum WorkDoc {
         /// `POST` if absent.
         method: Option<At<String>>,
         /// The URL, a template with a literal host.
-        url: At<Text>,
-        headers: Vec<(At<String>, At<Text>)>,
+        url: At<TemplateText>,
+        headers: Vec<(At<String>, At<TemplateText>)>,
         /// Body as a tree whose strings are templates.
-        body: Option<At<Tree>>,
+        body: Option<At<TemplateTree>>,
         /// For how long its receiver may act after a request that it did not answer; the unit's timeout if absent.
         acts_within_ms: Option<u64>,
         /// True if the request may be sent again while its outcome is unknown.
         idempotent: bool,
         /// The URL that tells what it has made.
-        describe: Option<At<Text>>,
+        describe: Option<At<TemplateText>>,
     },
     Object {
         /// Manifest as a tree whose strings are templates, or a list of manifests.
-        manifest: At<Tree>,
-        ready: Option<At<Text>>,
-        fail: Option<At<Text>>,
+        manifest: At<TemplateTree>,
+        ready: Option<At<TemplateText>>,
+        fail: Option<At<TemplateText>>,
     },
 }
 
 /// A tree whose strings are templates, each with its place.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Tree {
+pub enum TemplateTree {
     /// `null`, booleans and numbers.
     Scalar(serde_json::Value),
-    Text(Text),
-    List(Vec<At<Tree>>),
+    Text(TemplateText),
+    List(Vec<At<TemplateTree>>),
     /// A mapping in the order of the document; keys are never templates.
-    Map(Vec<(String, At<Tree>)>),
+    Map(Vec<(String, At<TemplateTree>)>),
 }
 
 /// A string that may hold `${…}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum TemplateText {
     /// Taken as it is, whatever is in it (all of Signadot's values).
     Literal(String),
     /// `${…}` are expressions, `$${` is a literal `${`.
@@ -201,7 +201,7 @@ pub enum Text {
 pub struct InputDoc {
     pub name: At<String>,
     /// Its value: a template or a literal tree.
-    pub value: At<Tree>,
+    pub value: At<TemplateTree>,
     /// Environment variable. With neither `env` nor `path`: the name in upper case, `-` as `_`.
     pub env: Option<At<String>>,
     pub path: Option<At<String>>,
@@ -225,11 +225,11 @@ pub enum OutputFromDoc {
     /// An absolute path in the pod.
     File(At<String>),
     /// CEL over `response`, or `object` and `objects`.
-    Value(At<Text>),
+    Value(At<TemplateText>),
     /// A key of a Secret that the objects bring.
     Secret {
         /// The Secret's name, or CEL over `object` and `objects` that gives it.
-        name: At<Text>,
+        name: At<TemplateText>,
         key: At<String>,
     },
 }
@@ -245,7 +245,7 @@ pub struct RetryDoc {
 
 /// A sandbox document: the target and its resources.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sandbox {
+pub struct SandboxDoc {
     pub source: Arc<SourceText>,
     pub dialect: Dialect,
     pub name: At<String>,
@@ -258,7 +258,7 @@ pub struct Sandbox {
     /// The resources in the order of the document.
     pub resources: Vec<ResourceDoc>,
     /// Environment over `resources.R.outputs.O` (ours).
-    pub env: Vec<(At<String>, At<Text>)>,
+    pub env: Vec<(At<String>, At<TemplateText>)>,
     /// Every `valueFrom.resource` of a Signadot document: resource and output key, to be checked.
     pub consumers: Vec<ConsumerDoc>,
 }
@@ -286,7 +286,7 @@ pub struct ResourceDoc {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParamValue {
     /// A value; strings of our dialect may be templates over `resources`.
-    Tree(Tree),
+    Tree(TemplateTree),
     Secret {
         name: String,
         key: String,
@@ -295,7 +295,7 @@ pub enum ParamValue {
 
 /// A Signadot route group: a target that has no resources.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RouteGroup {
+pub struct RouteGroupDoc {
     pub source: Arc<SourceText>,
     pub name: At<String>,
     /// The document as YAML with all `@{…}` expanded.
@@ -308,7 +308,7 @@ pub struct RouteGroup {
     pub ttl_from: Option<At<String>>,
 }
 
-impl RouteGroup {
+impl RouteGroupDoc {
     /// The `offsetFrom` that counts from when no sandbox matches the route group.
     pub const NO_MATCHED_SANDBOXES: &'static str = "noMatchedSandboxes";
 }

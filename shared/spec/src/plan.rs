@@ -24,7 +24,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
     /// The events that have units, in the order of a life. An event without units is not listed.
-    pub events: Vec<EventPlan>,
+    pub events: Vec<HookPlan>,
 }
 
 /// What the target's document says beside its resources.
@@ -69,13 +69,13 @@ pub struct PublicOutput {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// The setup units that it reads.
-    pub reads: Vec<Read>,
+    pub reads: Vec<OutputRead>,
 }
 
 /// When in a target's life an event happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Moment {
+pub enum HookName {
     /// Before the target is ready; it waits.
     BeforeReady,
     /// After it is ready; nothing waits.
@@ -89,10 +89,10 @@ pub enum Moment {
 /// The units of one event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct EventPlan {
+pub struct HookPlan {
     /// `preStart`, `postStart`, `preStop`, `postStop`.
     pub event: String,
-    pub moment: Moment,
+    pub moment: HookName,
     /// In the order of the documents; [`Unit`] is the position here.
     pub units: Vec<UnitPlan>,
 }
@@ -103,7 +103,7 @@ pub struct EventPlan {
 pub struct UnitPlan {
     /// `resource/unit`; unique in the plan over all events.
     pub key: String,
-    pub work: Work,
+    pub work: Action,
     /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
@@ -112,40 +112,40 @@ pub struct UnitPlan {
     pub dependencies: Vec<u32>,
     /// Outputs that it reads, in this event or an earlier one; complete, through params and resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<Read>,
+    pub reads: Vec<OutputRead>,
     /// CEL; false skips the unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// The inputs of a pod, in the order of the document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputPlan>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub outputs: BTreeMap<String, Output>,
+    pub outputs: BTreeMap<String, OutputPlan>,
     /// Units of earlier events that it takes away. Empty: it takes nothing away and always runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub undoes: Vec<UnitAt>,
+    pub undoes: Vec<UnitRef>,
     /// Milliseconds that one try may take.
     pub timeout_ms: u64,
     /// When and how often it is tried again.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// Where it stands in its document.
-    pub source: Source,
+    pub source: SourceLocation,
 }
 
 /// A unit of any event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct UnitAt {
-    pub moment: Moment,
+pub struct UnitRef {
+    pub moment: HookName,
     pub unit: u32,
 }
 
 /// An output that is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Read {
+pub struct OutputRead {
     #[serde(flatten)]
-    pub at: UnitAt,
+    pub at: UnitRef,
     pub output: String,
     /// Read with `.?` or `has()`: a skipped producer does not skip the reader.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -155,15 +155,15 @@ pub struct Read {
 /// What a unit runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub enum Work {
-    Pod(Pod),
-    Webhook(Webhook),
-    Object(Object),
+pub enum Action {
+    Pod(PodAction),
+    Webhook(WebhookAction),
+    Object(ObjectAction),
     /// The objects of the unit that this one undoes are taken away. No document has it; the compiler adds it.
     Removal,
 }
 
-impl Work {
+impl Action {
     /// Returns whether it is a request that is not sent again while its outcome is unknown.
     pub fn posts_once(&self) -> bool {
         matches!(self, Self::Webhook(webhook) if webhook.posts_once)
@@ -191,7 +191,7 @@ impl Work {
 /// A script in an image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Pod {
+pub struct PodAction {
     pub image: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -205,7 +205,7 @@ pub struct Pod {
 /// A signed HTTP request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Webhook {
+pub struct WebhookAction {
     /// `POST` unless the document says otherwise.
     pub method: String,
     /// The host is literal; path and query pieces are templates.
@@ -229,7 +229,7 @@ pub struct Webhook {
 /// Kubernetes objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Object {
+pub struct ObjectAction {
     /// The manifest as a tree whose strings are templates, or a list of manifests, which are applied in its order.
     pub manifest: serde_json::Value,
     /// CEL over `object`, the first one: when it is ready.
@@ -243,7 +243,7 @@ pub struct Object {
 /// An input of a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Input {
+pub struct InputPlan {
     pub name: String,
     pub value: Template,
     /// The environment variable that carries it.
@@ -263,7 +263,7 @@ pub struct Input {
 /// A declared output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Output {
+pub struct OutputPlan {
     pub from: OutputFrom,
     /// Whether its value stays where it was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -293,7 +293,7 @@ pub enum OutputFrom {
 /// When and how often a unit is tried again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// Tries in all, at least 1.
     pub attempts: u32,
     /// Milliseconds; the bound of the first wait.
@@ -306,7 +306,7 @@ pub struct Retry {
     pub on: Vec<String>,
 }
 
-impl Retry {
+impl RetryPolicy {
     /// The engine's arithmetic for it.
     pub fn backoff(&self) -> Backoff {
         Backoff { base: ebb_engine::Millis(self.backoff_ms), max: ebb_engine::Millis(self.max_backoff_ms) }
@@ -316,7 +316,7 @@ impl Retry {
 /// A place in a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Source {
+pub struct SourceLocation {
     /// The file's name as it was given, or the plugin's `name@version`.
     pub file: String,
     pub line: u32,
@@ -338,7 +338,7 @@ pub enum Template {
     Tree(serde_json::Value),
 }
 
-impl EventPlan {
+impl HookPlan {
     /// The graph of this event. The compiler has checked it, so this fails only for a plan that was tampered with.
     ///
     /// # Errors
@@ -352,7 +352,7 @@ impl EventPlan {
 
 impl Plan {
     /// The plan of a target for which nothing was ever asked: no resources, no events.
-    pub fn nothing() -> Self {
+    pub fn empty() -> Self {
         Self {
             v: PLAN_VERSION,
             target: TargetSpec::default(),
@@ -378,8 +378,8 @@ impl Plan {
 
     /// The setup outputs that the target shows: those that the public outputs of its resources read. The target's
     /// `env` reads public outputs only.
-    pub fn shown(&self) -> BTreeMap<UnitAt, BTreeSet<&str>> {
-        let mut shown: BTreeMap<UnitAt, BTreeSet<&str>> = BTreeMap::new();
+    pub fn visible_outputs(&self) -> BTreeMap<UnitRef, BTreeSet<&str>> {
+        let mut shown: BTreeMap<UnitRef, BTreeSet<&str>> = BTreeMap::new();
         let outputs = self.resources.values().flat_map(|resource| resource.outputs.values());
         for read in outputs.flat_map(|output| &output.reads) {
             shown.entry(read.at).or_default().insert(read.output.as_str());
@@ -388,13 +388,13 @@ impl Plan {
     }
 
     /// The units of a moment, if it has any.
-    pub fn event(&self, moment: Moment) -> Option<&EventPlan> {
+    pub fn hook_plan(&self, moment: HookName) -> Option<&HookPlan> {
         self.events.iter().find(|event| event.moment == moment)
     }
 
     /// One unit, if it is there.
-    pub fn unit(&self, at: UnitAt) -> Option<&UnitPlan> {
-        self.event(at.moment)?.units.get(at.unit as usize)
+    pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
+        self.hook_plan(at.moment)?.units.get(at.unit as usize)
     }
 }
 
@@ -403,24 +403,24 @@ pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
 }
 
-impl From<Moment> for ebb_engine::Moment {
-    fn from(moment: Moment) -> Self {
+impl From<HookName> for ebb_engine::Hook {
+    fn from(moment: HookName) -> Self {
         match moment {
-            Moment::BeforeReady => Self::BeforeReady,
-            Moment::AfterReady => Self::AfterReady,
-            Moment::BeforeStop => Self::BeforeStop,
-            Moment::AfterStop => Self::AfterStop,
+            HookName::BeforeReady => Self::PreStart,
+            HookName::AfterReady => Self::PostStart,
+            HookName::BeforeStop => Self::PreStop,
+            HookName::AfterStop => Self::PostStop,
         }
     }
 }
 
-impl From<ebb_engine::Moment> for Moment {
-    fn from(moment: ebb_engine::Moment) -> Self {
+impl From<ebb_engine::Hook> for HookName {
+    fn from(moment: ebb_engine::Hook) -> Self {
         match moment {
-            ebb_engine::Moment::BeforeReady => Self::BeforeReady,
-            ebb_engine::Moment::AfterReady => Self::AfterReady,
-            ebb_engine::Moment::BeforeStop => Self::BeforeStop,
-            ebb_engine::Moment::AfterStop => Self::AfterStop,
+            ebb_engine::Hook::PreStart => Self::BeforeReady,
+            ebb_engine::Hook::PostStart => Self::AfterReady,
+            ebb_engine::Hook::PreStop => Self::BeforeStop,
+            ebb_engine::Hook::PostStop => Self::AfterStop,
         }
     }
 }

@@ -3,19 +3,19 @@
 //! They describe documents as they are written, with `@{…}` in them. Loading checks more than they can say, and
 //! does not use them.
 
-mod ours;
+mod ebb;
 mod signadot;
 
 use serde_json::Value;
 
 /// Our `kind: Plugin`.
 pub fn plugin() -> Value {
-    schemars::schema_for!(ours::Plugin).to_value()
+    schemars::schema_for!(ebb::PluginSchema).to_value()
 }
 
 /// Our `kind: Sandbox`.
 pub fn sandbox() -> Value {
-    schemars::schema_for!(ours::Sandbox).to_value()
+    schemars::schema_for!(ebb::SandboxSchema).to_value()
 }
 
 /// Signadot's ResourcePlugin.
@@ -25,7 +25,7 @@ pub fn signadot_plugin() -> Value {
 
 /// Signadot's Sandbox, as far as its resources are concerned.
 pub fn signadot_sandbox() -> Value {
-    schemars::schema_for!(signadot::Sandbox).to_value()
+    schemars::schema_for!(signadot::SignadotSandbox).to_value()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use miette::{MietteError, SourceCode, SourceSpan, SpanContents};
 
 use crate::load::lines;
-use crate::model::{Pos, SourceText};
+use crate::model::{LineColumn, SourceText};
 
 impl SourceText {
     /// A text and what to call it.
@@ -22,7 +22,7 @@ impl SourceText {
 
     /// Returns the place in the file of the document's author. It is the same unless the document was written again
     /// before it was stored.
-    pub fn author(&self, at: Pos) -> Pos {
+    pub fn author(&self, at: LineColumn) -> LineColumn {
         let after = self.runs.partition_point(|run| run.begins() <= at.line);
         after.checked_sub(1).and_then(|last| self.runs.get(last)).map_or(at, |run| run.place(at))
     }
@@ -45,19 +45,19 @@ impl SourceText {
     }
 
     /// The place of a byte of the text; past the end, the end.
-    pub fn place(&self, byte: usize) -> Pos {
+    pub fn place(&self, byte: usize) -> LineColumn {
         let byte = self.text.floor_char_boundary(byte);
         let line = self.starts.partition_point(|&start| start <= byte);
         let start = self.starts.get(line - 1).copied().unwrap_or_default();
         let column = self.text[start..byte].chars().count() + 1;
-        Pos {
+        LineColumn {
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
         }
     }
 
     /// First byte and number of bytes of so many characters from a place on, within its line.
-    pub fn bytes(&self, at: Pos, characters: usize) -> (usize, usize) {
+    pub fn bytes(&self, at: LineColumn, characters: usize) -> (usize, usize) {
         let number = (at.line as usize).saturating_sub(1);
         let (Some(start), Some(line)) = (self.starts.get(number), self.nth(number)) else {
             return (self.text.len(), 0);
@@ -70,7 +70,7 @@ impl SourceText {
     }
 
     /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.
-    pub fn word_length(&self, at: Pos) -> usize {
+    pub fn word_length(&self, at: LineColumn) -> usize {
         let (start, length) = self.bytes(at, usize::MAX);
         let rest = &self.text[start..start + length];
         let mut characters = rest.chars();

@@ -3,11 +3,11 @@
 //! `$${` is a literal `${`. Whether a `}` ends an expression is decided by CEL's own tokens: one in a string, a
 //! comment or a map does not. What is inside is not looked at here; that is [`crate::expr`]'s.
 
-use crate::model::{At, Pos, SourceText};
+use crate::model::{At, LineColumn, SourceText};
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum TemplatePiece {
     /// Text as it will be, escapes resolved.
     Literal(String),
     Expression {
@@ -21,7 +21,7 @@ pub enum Piece {
 /// A `${` without its `}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`${{` is never closed")]
-pub struct Unclosed {
+pub struct UnclosedExpression {
     /// The byte of the template where the `${` stands.
     pub offset: usize,
 }
@@ -30,7 +30,7 @@ pub struct Unclosed {
 ///
 /// # Errors
 /// [`Unclosed`] if an expression does not end.
-pub fn split(text: &str) -> Result<Vec<Piece>, Unclosed> {
+pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut at = 0;
@@ -43,11 +43,12 @@ pub fn split(text: &str) -> Result<Vec<Piece>, Unclosed> {
             at = dollar + 3;
         } else if rest.starts_with("${") {
             let start = dollar + 2;
-            let end = start + expression_length(&text[start..]).ok_or(Unclosed { offset: dollar })?;
+            let end =
+                start + expression_length(&text[start..]).ok_or(UnclosedExpression { offset: dollar })?;
             if !literal.is_empty() {
-                pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+                pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Expression { text: text[start..end].to_owned(), offset: start });
+            pieces.push(TemplatePiece::Expression { text: text[start..end].to_owned(), offset: start });
             at = end + 1;
         } else {
             literal.push('$');
@@ -56,7 +57,7 @@ pub fn split(text: &str) -> Result<Vec<Piece>, Unclosed> {
     }
     literal.push_str(&text[at..]);
     if !literal.is_empty() {
-        pieces.push(Piece::Literal(literal));
+        pieces.push(TemplatePiece::Literal(literal));
     }
     Ok(pieces)
 }
@@ -92,27 +93,27 @@ fn expression_length(text: &str) -> Option<usize> {
 }
 
 /// Whether the string that begins at `quote` has an `r` before it, alone or beside a `b`.
-fn raw(bytes: &[u8], quote: usize) -> Escapes {
+fn raw(bytes: &[u8], quote: usize) -> EscapeMode {
     let start = bytes[..quote].iter().rposition(|b| !b.is_ascii_alphanumeric() && *b != b'_');
     let prefix = &bytes[start.map_or(0, |n| n + 1)..quote];
     let known = !prefix.is_empty() && prefix.len() <= 2 && prefix.iter().all(|b| b"rRbB".contains(b));
-    if known && prefix.iter().any(|b| b"rR".contains(b)) { Escapes::Raw } else { Escapes::Backslash }
+    if known && prefix.iter().any(|b| b"rR".contains(b)) { EscapeMode::Raw } else { EscapeMode::Backslash }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Escapes {
+enum EscapeMode {
     Backslash,
     Raw,
 }
 
 /// The byte after a string literal. A short string that does not end in its line ends there: CEL will say so.
-fn string_end(bytes: &[u8], start: usize, quote: u8, escapes: Escapes) -> usize {
+fn string_end(bytes: &[u8], start: usize, quote: u8, escapes: EscapeMode) -> usize {
     let long = bytes[start..].starts_with(&[quote; 3]);
     let width = if long { 3 } else { 1 };
     let mut at = start + width;
     while at < bytes.len() {
         match bytes[at] {
-            b'\\' if escapes == Escapes::Backslash => at += 1,
+            b'\\' if escapes == EscapeMode::Backslash => at += 1,
             b'\n' if !long => return at,
             b if b == quote && (!long || bytes[at..].starts_with(&[quote; 3])) => return at + width,
             _ => {}
@@ -127,7 +128,7 @@ fn string_end(bytes: &[u8], start: usize, quote: u8, escapes: Escapes) -> usize 
 /// The string as it was read differs from the text of the document (quotes, escapes, indentation, what `@{…}` stood
 /// for), so the line of the string is looked up in the document; if it cannot be found, the place is where the string
 /// begins.
-pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> Pos {
+pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn {
     let text = value.value;
     let offset = text.floor_char_boundary(offset);
     let (start, _) = source.bytes(value.at, 0);
@@ -162,11 +163,11 @@ mod tests {
             Ok(pieces) => pieces
                 .iter()
                 .map(|piece| match piece {
-                    Piece::Literal(text) => format!("[{text}]"),
-                    Piece::Expression { text, offset } => format!("<{text}@{offset}>"),
+                    TemplatePiece::Literal(text) => format!("[{text}]"),
+                    TemplatePiece::Expression { text, offset } => format!("<{text}@{offset}>"),
                 })
                 .collect(),
-            Err(Unclosed { offset }) => format!("unclosed at {offset}"),
+            Err(UnclosedExpression { offset }) => format!("unclosed at {offset}"),
         }
     }
 
@@ -202,7 +203,7 @@ mod tests {
         #[test]
         fn escaped_text_is_itself(text in "[$a{}ü\n]{0,12}") {
             let pieces = split(&escape(&text)).unwrap();
-            let expected = if text.is_empty() { Vec::new() } else { vec![Piece::Literal(text)] };
+            let expected = if text.is_empty() { Vec::new() } else { vec![TemplatePiece::Literal(text)] };
             prop_assert_eq!(pieces, expected);
         }
 
@@ -219,7 +220,7 @@ mod tests {
             "a: ${one}\nb: \"x-${two}\"\nc: |\n  first\n  ${three} and\n  ${four}\nd: '${one}'\n",
         );
         let check = |line, column, text: &str, word: &str, expected: (u32, u32)| {
-            let value = At { value: text, at: Pos { line, column } };
+            let value = At { value: text, at: LineColumn { line, column } };
             let at = place(&source, &value, text.find(word).unwrap());
             assert_eq!((at.line, at.column), expected, "{word}");
         };

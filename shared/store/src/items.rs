@@ -1,7 +1,7 @@
 //! What the table holds, as values.
 
-use ebb_wire::engine::target::Tell;
-use ebb_wire::engine::{Head, Moment, Shard, TargetPhase, Timestamp};
+use ebb_wire::engine::target::Notification;
+use ebb_wire::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
 use ebb_wire::id::RunId;
 use ebb_wire::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct TargetHead {
     pub generation: u64,
     pub phase: TargetPhase,
     /// The event whose run is or was the last one.
-    pub moment: Option<Moment>,
+    pub moment: Option<Hook>,
     /// Digest of its plan. Empty for one that was deleted before it was created: it never had any.
     pub plan: String,
     /// What scripts see as the routing key.
@@ -38,10 +38,10 @@ pub struct TargetHead {
     /// True if an operator waived units of its teardown.
     pub is_waived: bool,
     /// What the platform has not accepted yet.
-    pub tell: Option<TellState>,
-    pub waiting: Option<Waiting>,
+    pub tell: Option<NotificationState>,
+    pub waiting: Option<PendingCreation>,
     /// Lives of this name that are over and whose sensitive outputs a cluster still holds.
-    pub release: Vec<Release>,
+    pub release: Vec<SecretRelease>,
     /// When `sweep` has to look at it.
     pub due: Option<Timestamp>,
     pub version: u64,
@@ -79,21 +79,21 @@ impl TargetHead {
         let is_told = self.tell.as_ref().is_none_or(|tell| tell.held_by.is_some());
         match self.phase {
             TargetPhase::Gone if is_told && self.waiting.is_none() => TargetList::Gone,
-            _ => TargetList::Living,
+            _ => TargetList::Active,
         }
     }
 }
 
 /// What the platform has not accepted yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TellState {
+pub struct NotificationState {
     #[serde(with = "tell_text")]
-    pub what: Tell,
+    pub what: Notification,
     pub tries: u32,
     /// The run that stays open until it is told, so that the target needs no place in the index: it is told once this
     /// run is closed. `None`: the target itself is due.
     #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
-    pub held_by: Option<Moment>,
+    pub held_by: Option<Hook>,
     /// Why the platform did not accept it last; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -101,7 +101,7 @@ pub struct TellState {
 
 /// A life whose sensitive outputs a cluster holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Release {
+pub struct SecretRelease {
     pub life: String,
     /// The cluster; `None`: the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,7 +111,7 @@ pub struct Release {
 /// A creation that waits until another life of the same name is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Waiting {
+pub struct PendingCreation {
     pub uid: String,
     pub generation: u64,
     pub plan: String,
@@ -138,7 +138,7 @@ pub struct RunFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
     pub shard: Shard,
-    pub head: Head,
+    pub head: HeadState,
     /// In the root only.
     pub facts: Option<RunFacts>,
 }
@@ -154,47 +154,42 @@ pub struct NewRun {
 
 /// The answer to a conditional write of a head item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Patched {
+pub enum PatchResult {
     /// Written; the item after it (`ALL_NEW`).
     Written(RunHead),
     /// A condition did not hold; the item as it is (`ALL_OLD`), if there is one.
-    Refused(Option<RunHead>),
+    ConditionFailed(Option<RunHead>),
 }
 
 mod tell_text {
-    use super::Tell;
+    use super::Notification;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(tell: &Tell, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(tell: &Notification, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(tell.name())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tell, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Notification, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = Tell::ALL.into_iter().find(|tell| tell.name() == word);
+        let found = Notification::ALL.into_iter().find(|tell| tell.name() == word);
         found.ok_or_else(|| Error::custom(format!("unknown outcome {word:?}")))
     }
 }
 
 mod moment_text {
-    use ebb_wire::engine::Moment;
-    use ebb_wire::id::{event, event_name};
+    use ebb_wire::engine::Hook;
+    use ebb_wire::id::{hook_name, hook_named};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(
-        moment: &Option<Moment>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(moment: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
         match moment {
-            Some(moment) => serializer.serialize_str(event_name(*moment)),
+            Some(moment) => serializer.serialize_str(hook_name(*moment)),
             None => serializer.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Moment>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hook>, D::Error> {
         let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        event(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown event {word:?}")))
+        hook_named(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown event {word:?}")))
     }
 }

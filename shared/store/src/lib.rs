@@ -5,10 +5,10 @@
 //! with the feature `s3`, a folder on one machine.
 //! With the feature `suite` it brings the tests that every table has to pass.
 
+pub mod batch_queue;
 pub mod dynamo;
 pub mod error;
 pub mod items;
-pub mod mailbox;
 pub mod meter;
 pub mod ops;
 #[cfg(feature = "s3")]
@@ -20,10 +20,12 @@ pub mod store;
 pub mod suite;
 pub mod table;
 
-pub use dynamo::{Dynamo, item_size};
+pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
-pub use items::{NewRun, Patched, Release, RunFacts, RunHead, TargetHead, TellState, Waiting};
-pub use meter::{Figures, Meter};
+pub use items::{
+    NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead, SecretRelease, TargetHead,
+};
+pub use meter::{Meter, TableUsage};
 pub use ops::*;
 #[cfg(feature = "s3")]
 pub use s3::S3Bucket;

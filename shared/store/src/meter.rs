@@ -9,12 +9,12 @@ use aws_sdk_dynamodb::types::ConsumedCapacity;
 /// [`crate::Dynamo::metered`].
 #[derive(Debug, Default)]
 pub struct Meter {
-    figures: Mutex<Figures>,
+    figures: Mutex<TableUsage>,
 }
 
 /// What a [`Meter`] has counted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct TableUsage {
     /// Requests that got an answer, refused conditions included, by AWS operation.
     pub requests: BTreeMap<&'static str, u64>,
     /// Read units, as the table reports them.
@@ -34,7 +34,7 @@ pub struct Figures {
 
 /// What a request does to the units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum CapacityKind {
     Read,
     Write,
 }
@@ -46,16 +46,16 @@ impl Meter {
     }
 
     /// What was counted so far.
-    pub fn figures(&self) -> Figures {
+    pub fn usage(&self) -> TableUsage {
         self.lock().clone()
     }
 
     /// What was counted so far; begins anew.
-    pub fn take(&self) -> Figures {
+    pub fn take(&self) -> TableUsage {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Figures> {
+    fn lock(&self) -> MutexGuard<'_, TableUsage> {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,12 +63,12 @@ impl Meter {
         *self.lock().requests.entry(operation).or_default() += 1;
     }
 
-    pub(crate) fn capacity(&self, direction: Direction, consumed: &[ConsumedCapacity]) {
+    pub(crate) fn capacity(&self, direction: CapacityKind, consumed: &[ConsumedCapacity]) {
         let units: f64 = consumed.iter().filter_map(|one| one.capacity_units).sum();
         let mut figures = self.lock();
         match direction {
-            Direction::Read => figures.read_units += units,
-            Direction::Write => figures.write_units += units,
+            CapacityKind::Read => figures.read_units += units,
+            CapacityKind::Write => figures.write_units += units,
         }
     }
 

@@ -7,63 +7,71 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
-use ebb_wire::record::{Record, TryResult};
+use ebb_wire::record::{AttemptRecord, AttemptResult};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
-use crate::items::{NewRun, Patched, RunHead, TargetHead};
+use crate::items::{NewRun, PatchResult, RunHead, TargetHead};
 
 /// Result of an operation.
-pub type Stored<T> = Result<T, StoreError>;
+pub type StoreResult<T> = Result<T, StoreError>;
 
 /// Reads the head items of a run (`Query`).
 #[async_trait]
 pub trait ReadRun: Send + Sync {
     /// All head items that exist, the root first. Empty: no such run.
-    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>>;
+    async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>>;
     /// The root alone (`GetItem`).
-    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>>;
+    async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>>;
 }
 
 /// Writes one head item of a run (`UpdateItem`).
 #[async_trait]
 pub trait PatchRun: Send + Sync {
     /// Makes the changes of `patch` if all its conditions hold.
-    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched>;
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult>;
 }
 
 /// Reads records (`Query`).
 #[async_trait]
 pub trait ReadRecords: Send + Sync {
     /// The records of all tries of `units`, by unit and try. Units without any record are left out.
-    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>>;
+    async fn read_records(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
     /// The records of all units, without evidence and outputs: [`Kept::Nothing`] stands for them.
     ///
     /// [`Kept::Nothing`]: ebb_wire::record::Kept::Nothing
-    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
+    async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
     /// The tries of `units` that [`NoteRecord::note_accepted`] has noted, in no order (`Query` per head item).
-    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>>;
+    async fn read_accepted(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>>;
     /// The records of all units.
-    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>>;
+    async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
 }
 
 /// A step of a try short of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum AttemptUpdate {
     /// It was seen to be sent.
     Started(Timestamp),
     Accepted(Timestamp),
     /// It is to be asked again then.
-    Again(Timestamp),
+    DispatchAgain(Timestamp),
     /// Its request is posted, which may happen only once.
     Posted(Timestamp),
     /// It is being posted again by a sender that waits for the answer until then.
     Leased(Timestamp),
     /// It was not sent after all, and is to begin then.
-    PutOff(Timestamp),
+    Postponed(Timestamp),
     /// It goes on; with a line for people.
-    Beat(Timestamp, Option<String>),
+    Heartbeat(Timestamp, Option<String>),
     /// One of its callbacks was refused, for this reason.
     Refused(String),
 }
@@ -72,43 +80,55 @@ pub enum Note {
 /// nothing; the last `Again`, `Leased`, `PutOff` and `Beat` stay; `Accepted` removes an `Again`, and `PutOff` a `Started`.
 /// `Accepted`, `Again` and `PutOff` end a lease. A record with a result is left as it is.
 #[async_trait]
-pub trait NoteRecord: Send + Sync {
+pub trait UpdateAttemptRecord: Send + Sync {
     /// The record as it was before the note, or as it is if it has a result already. Of two that note a start at once,
     /// one finds none; if the reply to its write was lost, neither does.
-    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record>;
+    async fn update_attempt(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        note: &AttemptUpdate,
+    ) -> StoreResult<AttemptRecord>;
     /// Notes with one write that the receivers of several tries will call back. The units belong to one head item. Their
     /// records stay as they are: [`ReadRecords::read_accepted`] returns these notes.
-    async fn note_accepted(
+    async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
         tries: &[(Unit, Attempt)],
         at: Timestamp,
-    ) -> Stored<()>;
+    ) -> StoreResult<()>;
 }
 
 /// What became of a result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Put {
+pub enum PutOutcome {
     /// It is the try's result now.
-    First,
+    Created,
     /// The same result was there already.
-    Repeated(TryResult),
+    Duplicate(AttemptResult),
     /// Another result was there first, and stays; this one is kept beside it.
-    Second(TryResult),
+    Conflict(AttemptResult),
     /// Another result was there first, and stays. This success is counted and not kept: as many as
     /// [`ebb_wire::limits::DISTINCT_RESULTS`] distinct ones are.
-    Excess(TryResult),
+    Excess(AttemptResult),
 }
 
 /// Writes the result of a try (`UpdateItem`, and for a second one another `UpdateItem` and `PutItem`).
 #[async_trait]
-pub trait PutResult: Send + Sync {
+pub trait PutAttemptResult: Send + Sync {
     /// Keeps `result`; the first one stays the try's result.
-    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put>;
+    async fn put_result(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        result: &AttemptResult,
+    ) -> StoreResult<PutOutcome>;
     /// Notes that the bucket may have outputs of a run (`PutItem`). It comes before the first of them, so that a removal
     /// finds those that no record names.
-    async fn note_outputs(&self, run: &RunId) -> Stored<()>;
+    async fn mark_outputs(&self, run: &RunId) -> StoreResult<()>;
 }
 
 /// Folder of outputs in the bucket; below it, each run has one.
@@ -120,18 +140,18 @@ pub const LOGS: &str = "logs";
 #[async_trait]
 pub trait ReadTarget: Send + Sync {
     /// The target of this kind and name.
-    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>>;
+    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>>;
     /// Returns when the life of this uid ended, if no target names it any more (a tombstone).
-    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>>;
+    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>>;
 }
 
 /// A transition of a target, all or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transition {
+pub struct TargetTransition {
     /// The target after it; its `version` is one more than `seen`, or 1.
     pub target: TargetHead,
     /// The version that was seen; `None`: there was no item.
-    pub seen: Option<u64>,
+    pub expected_version: Option<u64>,
     /// A run that begins with it.
     pub run: Option<NewRun>,
     /// The ended life that the target does not name any more.
@@ -151,19 +171,24 @@ pub struct Tombstone {
 #[async_trait]
 pub trait MoveTarget: Send + Sync {
     /// False: the target was not as it was seen. Nothing was written then.
-    async fn move_target(&self, transition: &Transition) -> Stored<bool>;
+    async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool>;
     /// Moves a target, and keeps with it the plan of a life that begins or waits for the name (`TransactWriteItems`; a large
     /// plan goes to the bucket before that). False: as for [`Self::move_target`], and the plan is not kept.
-    async fn begin_life(&self, transition: &Transition, life: &str, plan: &[u8]) -> Stored<bool>;
+    async fn begin_instance(
+        &self,
+        transition: &TargetTransition,
+        life: &str,
+        plan: &[u8],
+    ) -> StoreResult<bool>;
     /// Remembers that a uid has ended, for one that has no target (`PutItem`). To be
     /// followed by a write of the target of its name: whoever is about to create it has read that target before it
     /// looked for a tombstone.
-    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()>;
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()>;
 }
 
 /// Something that `sweep` has to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Due {
+pub enum DueItem {
     Run(RunId),
     /// A target, by kind and name.
     Target(String, String),
@@ -173,17 +198,17 @@ pub enum Due {
 #[async_trait]
 pub trait QueryDue: Send + Sync {
     /// What is due at `now`, the most urgent first, at most `limit`. Entries that cannot be read are left out.
-    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>>;
+    async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>>;
 }
 
 /// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). Each life has its own: see
 /// [`MoveTarget::begin_life`].
 #[async_trait]
-pub trait Plans: Send + Sync {
+pub trait PlanStore: Send + Sync {
     /// Keeps the plan of a life again that was lost.
-    async fn restore_plan(&self, life: &str, json: &[u8]) -> Stored<()>;
+    async fn restore_plan(&self, life: &str, json: &[u8]) -> StoreResult<()>;
     /// The plan of a life.
-    async fn get_plan(&self, life: &str) -> Stored<Option<Vec<u8>>>;
+    async fn get_plan(&self, life: &str) -> StoreResult<Option<Vec<u8>>>;
 }
 
 /// A published plugin version.
@@ -206,11 +231,11 @@ pub struct PluginItem {
 #[async_trait]
 pub trait ReadPlugins: Send + Sync {
     /// One version, also a withdrawn one.
-    async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>>;
+    async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>>;
     /// All versions of one plugin, the withdrawn ones included, without documents, in no order.
-    async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>>;
+    async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>>;
     /// All versions of all plugins that are not withdrawn, without documents.
-    async fn list_plugins(&self) -> Stored<Vec<PluginItem>>;
+    async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>>;
 }
 
 /// Publishes and withdraws plugins (`PutItem`, `UpdateItem`).
@@ -218,15 +243,15 @@ pub trait ReadPlugins: Send + Sync {
 pub trait WritePlugins: Send + Sync {
     /// Publishes a version; false: it exists already, and nothing was written. A withdrawn one is published again if the
     /// document is the same.
-    async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool>;
+    async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool>;
     /// Withdraws a version; false: there is none. A version that is withdrawn stays so, since the first time. The
     /// document stays, because living targets may be compared with it.
-    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool>;
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool>;
 }
 
 /// The time at which the stored data of a life is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expiry {
+pub struct InstanceExpiry {
     pub kind: String,
     pub name: String,
     pub uid: String,
@@ -241,7 +266,7 @@ pub struct Expiry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedExpiry {
     /// The short name of the life.
-    pub life: String,
+    pub instance: String,
     /// The sort key of the item.
     pub key: String,
     /// Looks in a row that failed.
@@ -254,43 +279,48 @@ pub struct DamagedExpiry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueExpiries {
     /// The readable ones, the oldest first.
-    pub lives: Vec<Expiry>,
+    pub readable: Vec<InstanceExpiry>,
     pub damaged: Vec<DamagedExpiry>,
 }
 
 /// Schedules the removal of the stored data of lives (`PutItem`).
 #[async_trait]
-pub trait NoteExpiry: Send + Sync {
+pub trait PutExpiry: Send + Sync {
     /// Writes an expiry of a life. The life may have others, at other times.
-    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()>;
+    async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
 }
 
 /// Removes the stored data of lives (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
 /// may be repeated.
 #[async_trait]
-pub trait Expiries: Send + Sync {
+pub trait RemoveExpired: Send + Sync {
     /// Returns the oldest expiries that are due at `now`, at most `limit`.
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries>;
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries>;
     /// Makes `expiry` due at `due`, with this count of failed looks.
-    async fn postpone_expiry(&self, expiry: &Expiry, due: Timestamp, failures: u32) -> Stored<()>;
+    async fn postpone_expiry(
+        &self,
+        expiry: &InstanceExpiry,
+        due: Timestamp,
+        failures: u32,
+    ) -> StoreResult<()>;
     /// Makes an expiry that cannot be read due at `due`, with its count of failures. One that does not exist is not
     /// created.
-    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()>;
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()>;
     /// Removes this expiry.
-    async fn delete_expiry(&self, expiry: &Expiry) -> Stored<()>;
+    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
     /// Removes the head items and records of a run, and before them its objects, if an item says that there are any.
-    async fn delete_run(&self, run: &RunId) -> Stored<()>;
+    async fn delete_run(&self, run: &RunId) -> StoreResult<()>;
     /// Removes the objects of a run.
-    async fn delete_objects(&self, run: &RunId) -> Stored<()>;
+    async fn delete_objects(&self, run: &RunId) -> StoreResult<()>;
     /// Removes the plan of a life.
-    async fn delete_plan(&self, life: &str) -> Stored<()>;
+    async fn delete_plan(&self, life: &str) -> StoreResult<()>;
 }
 
 /// One of the two lists of targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetList {
     /// Those that live, and those that are gone and wait for something: see [`TargetHead::list`].
-    Living,
+    Active,
     /// Those that are gone, wait for nothing, and are still remembered.
     Gone,
 }
@@ -317,7 +347,7 @@ pub trait ListTargets: Send + Sync {
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<ListPage>;
+    ) -> StoreResult<ListPage>;
     /// Returns the targets of [`Self::list_page`].
     async fn list_targets(
         &self,
@@ -325,20 +355,20 @@ pub trait ListTargets: Send + Sync {
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<Vec<TargetHead>> {
+    ) -> StoreResult<Vec<TargetHead>> {
         Ok(self.list_page(list, kind, after, limit).await?.targets)
     }
 }
 
 /// Keeps large things (S3 `PutObject`, `GetObject`).
 #[async_trait]
-pub trait Objects: Send + Sync {
+pub trait ObjectStore: Send + Sync {
     /// Keeps bytes under a key, replacing what was there.
-    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()>;
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()>;
     /// The object of a key; its bytes are still to be read.
-    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>>;
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>>;
     /// The bytes of a key.
-    async fn get_object(&self, key: &str) -> Stored<Option<Vec<u8>>> {
+    async fn get_object(&self, key: &str) -> StoreResult<Option<Vec<u8>>> {
         match self.open_object(key).await? {
             None => Ok(None),
             Some(object) => object.read().await.map(Some),
@@ -351,13 +381,13 @@ const REMOVALS: usize = 16;
 
 /// All that is done with a bucket (S3 `DeleteObject` and `ListObjectsV2`, beside [`Objects`]).
 #[async_trait]
-pub trait Bucket: Objects + Debug {
+pub trait Bucket: ObjectStore + Debug {
     /// Removes what is under a key, if there is anything.
-    async fn remove(&self, key: &str) -> Stored<()>;
+    async fn remove(&self, key: &str) -> StoreResult<()>;
     /// Returns all keys that begin with `prefix`.
-    async fn list(&self, prefix: &str) -> Stored<Vec<String>>;
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>>;
     /// Removes everything whose key begins with `prefix`.
-    async fn remove_all(&self, prefix: &str) -> Stored<()> {
+    async fn remove_all(&self, prefix: &str) -> StoreResult<()> {
         let keys = futures::stream::iter(self.list(prefix).await?);
         let removals = keys.map(|key| async move { self.remove(&key).await });
         removals.buffer_unordered(REMOVALS).try_collect().await
@@ -368,12 +398,15 @@ pub trait Bucket: Objects + Debug {
 pub struct OpenObject {
     /// Its size in bytes; `None`: the service did not send it.
     pub bytes: Option<usize>,
-    body: BoxFuture<'static, Stored<Vec<u8>>>,
+    body: BoxFuture<'static, StoreResult<Vec<u8>>>,
 }
 
 impl OpenObject {
     /// An object of this size whose bytes `body` gives.
-    pub fn new(bytes: Option<usize>, body: impl Future<Output = Stored<Vec<u8>>> + Send + 'static) -> Self {
+    pub fn new(
+        bytes: Option<usize>,
+        body: impl Future<Output = StoreResult<Vec<u8>>> + Send + 'static,
+    ) -> Self {
         Self { bytes, body: Box::pin(body) }
     }
 
@@ -381,7 +414,7 @@ impl OpenObject {
     ///
     /// # Errors
     /// The service's.
-    pub async fn read(self) -> Stored<Vec<u8>> {
+    pub async fn read(self) -> StoreResult<Vec<u8>> {
         self.body.await
     }
 }
@@ -394,59 +427,59 @@ impl std::fmt::Debug for OpenObject {
 
 /// A request that waits for a relay which asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct QueuedBatch {
     /// Sorts by when it was posted.
     pub id: String,
     pub posted: Timestamp,
     /// Until when it is handed out.
-    pub ends: Timestamp,
+    pub expires: Timestamp,
     pub body: Vec<u8>,
 }
 
 /// The mailboxes of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large letters and answers in the
 /// bucket). All reads are strongly consistent: what was taken back is not handed out.
 #[async_trait]
-pub trait Mailbox: Send + Sync {
+pub trait BatchQueue: Send + Sync {
     /// Keeps a letter for a cluster.
-    async fn post_letter(&self, cluster: &str, letter: &Letter) -> Stored<()>;
+    async fn enqueue_batch(&self, cluster: &str, letter: &QueuedBatch) -> StoreResult<()>;
     /// The letters of a cluster that wait at `now` for an answer, the oldest first, but for those that are `held`: at most
     /// `limit`, and of large ones no more than fill `bytes`, or one.
-    async fn waiting_letters(
+    async fn pending_batches(
         &self,
         cluster: &str,
         now: Timestamp,
         held: &[String],
         limit: usize,
         bytes: usize,
-    ) -> Stored<Vec<Letter>>;
+    ) -> StoreResult<Vec<QueuedBatch>>;
     /// Answers a letter; false: there is none, or it has an answer.
-    async fn answer_letter(&self, cluster: &str, id: &str, answer: &[u8]) -> Stored<bool>;
+    async fn put_reply(&self, cluster: &str, id: &str, answer: &[u8]) -> StoreResult<bool>;
     /// The answer to a letter, if it has one.
-    async fn read_answer(&self, cluster: &str, id: &str) -> Stored<Option<Vec<u8>>>;
+    async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
     /// Takes a letter back, so that it is not handed out any more. Returns the answer if one came before.
-    async fn take_letter(&self, cluster: &str, id: &str) -> Stored<Option<Vec<u8>>>;
+    async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
 }
 
 /// When what is done now and then is due, for each cluster (`GetItem`, `UpdateItem`); all in one item.
 #[async_trait]
-pub trait Rounds: Send + Sync {
+pub trait OrphanScans: Send + Sync {
     /// When the next round over each cluster is due; those that never had one are left out.
-    async fn read_rounds(&self) -> Stored<BTreeMap<String, Timestamp>>;
+    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>>;
     /// Begins a round: the one after it is due at `next`. False: it was not due when it was seen to be, somebody else has begun.
-    async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool>;
+    async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool>;
 }
 
 /// Since when a cluster gives no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Noted {
+pub struct OutageRecord {
     pub since: Timestamp,
     /// What was said then. For people.
-    pub why: String,
+    pub reason: String,
 }
 
 /// What leaves a mark, by which it is seen that it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum HealthMark {
     /// Who looks whether the table works.
     Table,
     /// A message that came through the queue.
@@ -456,20 +489,20 @@ pub enum Mark {
 
 /// Marks with the time at which they were made (`PutItem`, `GetItem`); items of their own, which mean nothing else.
 #[async_trait]
-pub trait Marks: Send + Sync {
+pub trait HealthMarks: Send + Sync {
     /// Makes a mark.
-    async fn mark(&self, what: Mark, now: Timestamp) -> Stored<()>;
+    async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()>;
     /// The last one, if there is any.
-    async fn marked(&self, what: Mark) -> Stored<Option<Timestamp>>;
+    async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>>;
 }
 
 /// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`Rounds`].
 #[async_trait]
-pub trait Silences: Send + Sync {
+pub trait RelayOutages: Send + Sync {
     /// Those that give none, by name.
-    async fn read_silences(&self) -> Stored<BTreeMap<String, Noted>>;
+    async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
     /// Notes that a cluster gives no answer. False: it is noted already, and its time stays.
-    async fn begin_silence(&self, cluster: &str, since: Timestamp, why: &str) -> Stored<bool>;
+    async fn begin_outage(&self, cluster: &str, since: Timestamp, why: &str) -> StoreResult<bool>;
     /// Notes that it answers again. False: it is not noted that it did not.
-    async fn end_silence(&self, cluster: &str) -> Stored<bool>;
+    async fn end_outage(&self, cluster: &str) -> StoreResult<bool>;
 }

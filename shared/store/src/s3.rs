@@ -7,7 +7,7 @@ use aws_sdk_s3::primitives::ByteStream;
 
 use crate::dynamo::failure;
 use crate::error::StoreError;
-use crate::ops::{Bucket, Objects, OpenObject, Stored};
+use crate::ops::{Bucket, ObjectStore, OpenObject, StoreResult};
 
 /// A bucket of S3.
 #[derive(Clone, Debug)]
@@ -35,13 +35,13 @@ impl S3Bucket {
 
 #[async_trait]
 impl Bucket for S3Bucket {
-    async fn remove(&self, key: &str) -> Stored<()> {
+    async fn remove(&self, key: &str) -> StoreResult<()> {
         let request = self.client.delete_object().bucket(&self.name).key(key);
         request.send().await.map_err(|error| failure("DeleteObject", &error))?;
         Ok(())
     }
 
-    async fn list(&self, prefix: &str) -> Stored<Vec<String>> {
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
         let (mut keys, mut from) = (Vec::new(), None);
         loop {
             let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
@@ -57,14 +57,14 @@ impl Bucket for S3Bucket {
 }
 
 #[async_trait]
-impl Objects for S3Bucket {
-    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+impl ObjectStore for S3Bucket {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         let request = self.client.put_object().bucket(&self.name).key(key).body(ByteStream::from(bytes));
         request.send().await.map_err(|error| failure("PutObject", &error))?;
         Ok(())
     }
 
-    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
         let answer = match self.client.get_object().bucket(&self.name).key(key).send().await {
             Err(SdkError::ServiceError(error)) if error.err().is_no_such_key() => return Ok(None),
             Err(error) => return Err(failure("GetObject", &error)),

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
-use ebb_wire::record::{Record, TryResult};
+use ebb_wire::record::{AttemptRecord, AttemptResult};
 
-use crate::dynamo::{Body, Dynamo, pack};
+use crate::dynamo::{BodyStorage, DynamoTable, pack};
 use crate::error::StoreError;
-use crate::items::{Patched, RunHead, TargetHead};
+use crate::items::{PatchResult, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    Bucket, DamagedExpiry, Due, DueExpiries, Expiries, Expiry, LOGS, ListPage, ListTargets, Mark, Marks,
-    MoveTarget, Note, NoteExpiry, NoteRecord, Noted, OUTPUTS, Objects, OpenObject, PatchRun, Plans,
-    PluginItem, Put, PutResult, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, Rounds, Silences,
-    Stored, TargetList, Tombstone, Transition, WritePlugins,
+    AttemptUpdate, Bucket, DamagedExpiry, DueExpiries, DueItem, HealthMark, HealthMarks, InstanceExpiry,
+    LOGS, ListPage, ListTargets, MoveTarget, OUTPUTS, ObjectStore, OpenObject, OrphanScans, OutageRecord,
+    PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadPlugins,
+    ReadRecords, ReadRun, ReadTarget, RelayOutages, RemoveExpired, StoreResult, TargetList, TargetTransition,
+    Tombstone, UpdateAttemptRecord, WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -27,13 +28,13 @@ pub const DOCUMENT_INLINE: usize = 100 << 10;
 /// The table and the bucket.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pub dynamo: Dynamo,
+    pub dynamo: DynamoTable,
     pub bucket: Arc<dyn Bucket>,
 }
 
 impl Store {
     /// Both together.
-    pub fn new(dynamo: Dynamo, bucket: Arc<dyn Bucket>) -> Self {
+    pub fn new(dynamo: DynamoTable, bucket: Arc<dyn Bucket>) -> Self {
         Self { dynamo, bucket }
     }
 
@@ -43,24 +44,30 @@ impl Store {
         Self { dynamo: self.dynamo.metered(meter), ..self }
     }
 
-    async fn keep(&self, folder: &str, digest: &str, bytes: &[u8], inline: usize) -> Stored<Body> {
+    async fn keep(
+        &self,
+        folder: &str,
+        digest: &str,
+        bytes: &[u8],
+        inline: usize,
+    ) -> StoreResult<BodyStorage> {
         if bytes.len() <= inline {
-            return Ok(Body::Inline(bytes.to_vec()));
+            return Ok(BodyStorage::Inline(bytes.to_vec()));
         }
         let key = format!("{folder}/{digest}");
         self.bucket.put_object(&key, bytes.to_vec()).await?;
-        Ok(Body::Object(key))
+        Ok(BodyStorage::Object(key))
     }
 
     /// Puts a large plan into the bucket, and returns where it is. Each object has a key of its own, so a writer that is
     /// refused removes no other's.
-    async fn keep_plan(&self, life: &str, json: &[u8]) -> Stored<Body> {
+    async fn keep_plan(&self, life: &str, json: &[u8]) -> StoreResult<BodyStorage> {
         if json.len() <= PLAN_INLINE || pack(json).len() <= PLAN_INLINE {
-            return Ok(Body::Inline(json.to_vec()));
+            return Ok(BodyStorage::Inline(json.to_vec()));
         }
         let key = format!("{}{:016x}", plan_objects(life), rand::random::<u64>());
         self.bucket.put_object(&key, json.to_vec()).await?;
-        Ok(Body::Object(key))
+        Ok(BodyStorage::Object(key))
     }
 
     /// Removes the object of a plan unless the item of the life names it, as it does after a lost reply. A failure is
@@ -68,7 +75,7 @@ impl Store {
     async fn remove_unnamed(&self, life: &str, key: &str) {
         let removal = async {
             match self.dynamo.get_plan_item(life).await? {
-                Some(Body::Object(named)) if named == key => Ok(()),
+                Some(BodyStorage::Object(named)) if named == key => Ok(()),
                 _ => self.bucket.remove(key).await,
             }
         };
@@ -77,10 +84,10 @@ impl Store {
         }
     }
 
-    async fn fetch(&self, body: Body) -> Stored<Vec<u8>> {
+    async fn fetch(&self, body: BodyStorage) -> StoreResult<Vec<u8>> {
         match body {
-            Body::Inline(bytes) => Ok(bytes),
-            Body::Object(key) => {
+            BodyStorage::Inline(bytes) => Ok(bytes),
+            BodyStorage::Object(key) => {
                 let reason = format!("{key} is not in the bucket, but the table says so");
                 let bytes = self.bucket.get_object(&key).await?;
                 bytes.ok_or(StoreError::Broken { operation: "GetObject", reason })
@@ -95,13 +102,13 @@ fn plan_objects(life: &str) -> String {
 }
 
 #[async_trait]
-impl Plans for Store {
-    async fn restore_plan(&self, life: &str, json: &[u8]) -> Stored<()> {
+impl PlanStore for Store {
+    async fn restore_plan(&self, life: &str, json: &[u8]) -> StoreResult<()> {
         let body = self.keep_plan(life, json).await?;
         self.dynamo.put_plan_item(life, &body).await
     }
 
-    async fn get_plan(&self, life: &str) -> Stored<Option<Vec<u8>>> {
+    async fn get_plan(&self, life: &str) -> StoreResult<Option<Vec<u8>>> {
         match self.dynamo.get_plan_item(life).await? {
             None => Ok(None),
             Some(body) => self.fetch(body).await.map(Some),
@@ -111,7 +118,7 @@ impl Plans for Store {
 
 #[async_trait]
 impl ReadPlugins for Store {
-    async fn get_plugin(&self, name: &str, version: &str) -> Stored<Option<PluginItem>> {
+    async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
         let Some((plugin, body)) = self.dynamo.get_plugin_item(name, version).await? else { return Ok(None) };
         let document = String::from_utf8(self.fetch(body).await?).map_err(|error| StoreError::Broken {
             operation: "GetItem",
@@ -120,204 +127,234 @@ impl ReadPlugins for Store {
         Ok(Some(PluginItem { document, ..plugin }))
     }
 
-    async fn list_versions(&self, name: &str) -> Stored<Vec<PluginItem>> {
+    async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
         self.dynamo.list_version_items(name).await
     }
 
-    async fn list_plugins(&self) -> Stored<Vec<PluginItem>> {
+    async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
         self.dynamo.list_plugin_items().await
     }
 }
 
 #[async_trait]
 impl WritePlugins for Store {
-    async fn put_plugin(&self, plugin: &PluginItem) -> Stored<bool> {
+    async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
         let body = self.keep("plugins", &plugin.digest, plugin.document.as_bytes(), DOCUMENT_INLINE).await?;
         self.dynamo.put_plugin_item(plugin, &body).await
     }
 
-    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> Stored<bool> {
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
         self.dynamo.withdraw_plugin_item(name, version, at).await
     }
 }
 
 #[async_trait]
-impl Objects for Store {
-    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+impl ObjectStore for Store {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         self.bucket.put_object(key, bytes).await
     }
 
-    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
         self.bucket.open_object(key).await
     }
 }
 
 #[async_trait]
 impl ReadRun for Store {
-    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
+    async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
         self.dynamo.read_run(run).await
     }
 
-    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
+    async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.dynamo.read_root(run).await
     }
 }
 
 #[async_trait]
 impl PatchRun for Store {
-    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched> {
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         self.dynamo.patch_run(run, patch).await
     }
 }
 
 #[async_trait]
 impl ReadRecords for Store {
-    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_records(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.dynamo.read_records(run, units).await
     }
 
-    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.dynamo.read_outlines(run).await
     }
 
-    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
+    async fn read_accepted(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         self.dynamo.read_accepted(run, units).await
     }
 
-    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.dynamo.read_all_records(run).await
     }
 }
 
 #[async_trait]
-impl NoteRecord for Store {
-    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
-        self.dynamo.note_record(run, unit, attempt, note).await
+impl UpdateAttemptRecord for Store {
+    async fn update_attempt(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        note: &AttemptUpdate,
+    ) -> StoreResult<AttemptRecord> {
+        self.dynamo.update_attempt(run, unit, attempt, note).await
     }
 
-    async fn note_accepted(
+    async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
         tries: &[(Unit, Attempt)],
         at: Timestamp,
-    ) -> Stored<()> {
-        self.dynamo.note_accepted_tries(run, shard, tries, at).await
+    ) -> StoreResult<()> {
+        self.dynamo.record_accepted_attempts(run, shard, tries, at).await
     }
 }
 
 #[async_trait]
-impl PutResult for Store {
-    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
+impl PutAttemptResult for Store {
+    async fn put_result(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        result: &AttemptResult,
+    ) -> StoreResult<PutOutcome> {
         self.dynamo.put_result(run, unit, attempt, result).await
     }
 
-    async fn note_outputs(&self, run: &RunId) -> Stored<()> {
-        self.dynamo.note_outputs(run).await
+    async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
+        self.dynamo.mark_outputs(run).await
     }
 }
 
 #[async_trait]
 impl ReadTarget for Store {
-    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
+    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
         self.dynamo.read_target(kind, name).await
     }
 
-    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>> {
+    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>> {
         self.dynamo.read_tombstone(uid).await
     }
 }
 
 #[async_trait]
 impl MoveTarget for Store {
-    async fn move_target(&self, transition: &Transition) -> Stored<bool> {
+    async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         self.dynamo.move_target(transition, None).await
     }
 
-    async fn begin_life(&self, transition: &Transition, life: &str, plan: &[u8]) -> Stored<bool> {
+    async fn begin_instance(
+        &self,
+        transition: &TargetTransition,
+        life: &str,
+        plan: &[u8],
+    ) -> StoreResult<bool> {
         let body = self.keep_plan(life, plan).await?;
         let is_moved = self.dynamo.move_target(transition, Some((life, &body))).await?;
-        if let (false, Body::Object(key)) = (is_moved, body) {
+        if let (false, BodyStorage::Object(key)) = (is_moved, body) {
             self.remove_unnamed(life, &key).await;
         }
         Ok(is_moved)
     }
 
-    async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
         self.dynamo.put_tombstone(tombstone).await
     }
 }
 
 #[async_trait]
 impl QueryDue for Store {
-    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
+    async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         self.dynamo.query_due(now, limit).await
     }
 }
 
 #[async_trait]
-impl Rounds for Store {
-    async fn read_rounds(&self) -> Stored<BTreeMap<String, Timestamp>> {
-        self.dynamo.read_rounds().await
+impl OrphanScans for Store {
+    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>> {
+        self.dynamo.read_scans().await
     }
 
-    async fn begin_round(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> Stored<bool> {
-        self.dynamo.begin_round(cluster, seen, next).await
-    }
-}
-
-#[async_trait]
-impl Marks for Store {
-    async fn mark(&self, what: Mark, now: Timestamp) -> Stored<()> {
-        self.dynamo.mark(what, now).await
-    }
-
-    async fn marked(&self, what: Mark) -> Stored<Option<Timestamp>> {
-        self.dynamo.marked(what).await
+    async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
+        self.dynamo.claim_scan(cluster, seen, next).await
     }
 }
 
 #[async_trait]
-impl Silences for Store {
-    async fn read_silences(&self) -> Stored<BTreeMap<String, Noted>> {
-        self.dynamo.read_silences().await
+impl HealthMarks for Store {
+    async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
+        self.dynamo.put_mark(what, now).await
     }
 
-    async fn begin_silence(&self, cluster: &str, since: Timestamp, why: &str) -> Stored<bool> {
-        self.dynamo.begin_silence(cluster, since, why).await
-    }
-
-    async fn end_silence(&self, cluster: &str) -> Stored<bool> {
-        self.dynamo.end_silence(cluster).await
+    async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
+        self.dynamo.read_mark(what).await
     }
 }
 
 #[async_trait]
-impl NoteExpiry for Store {
-    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
+impl RelayOutages for Store {
+    async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
+        self.dynamo.read_outages().await
+    }
+
+    async fn begin_outage(&self, cluster: &str, since: Timestamp, why: &str) -> StoreResult<bool> {
+        self.dynamo.begin_outage(cluster, since, why).await
+    }
+
+    async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
+        self.dynamo.end_outage(cluster).await
+    }
+}
+
+#[async_trait]
+impl PutExpiry for Store {
+    async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.dynamo.put_expiry(expiry).await
     }
 }
 
 #[async_trait]
-impl Expiries for Store {
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries> {
+impl RemoveExpired for Store {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         self.dynamo.list_expired(now, limit).await
     }
 
-    async fn postpone_expiry(&self, expiry: &Expiry, due: Timestamp, failures: u32) -> Stored<()> {
+    async fn postpone_expiry(
+        &self,
+        expiry: &InstanceExpiry,
+        due: Timestamp,
+        failures: u32,
+    ) -> StoreResult<()> {
         self.dynamo.postpone_expiry(expiry, due, failures).await
     }
 
-    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
         self.dynamo.postpone_damaged(damaged, due).await
     }
 
-    async fn delete_expiry(&self, expiry: &Expiry) -> Stored<()> {
+    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.dynamo.delete_expiry(expiry).await
     }
 
-    async fn delete_run(&self, run: &RunId) -> Stored<()> {
+    async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         loop {
             let page = self.dynamo.page_of_run(run).await?;
             // While its items are there, a removal that was cut short is seen to be one.
@@ -331,18 +368,18 @@ impl Expiries for Store {
         }
     }
 
-    async fn delete_objects(&self, run: &RunId) -> Stored<()> {
+    async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
         for folder in [OUTPUTS, LOGS] {
             self.bucket.remove_all(&format!("{folder}/{run}/")).await?;
         }
         Ok(())
     }
 
-    async fn delete_plan(&self, life: &str) -> Stored<()> {
+    async fn delete_plan(&self, life: &str) -> StoreResult<()> {
         match self.dynamo.delete_plan_item(life).await? {
-            Some(Body::Inline(_)) => Ok(()),
+            Some(BodyStorage::Inline(_)) => Ok(()),
             // Without an item, an earlier removal may have been cut short.
-            Some(Body::Object(_)) | None => self.bucket.remove_all(&plan_objects(life)).await,
+            Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(life)).await,
         }
     }
 }
@@ -355,7 +392,7 @@ impl ListTargets for Store {
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<ListPage> {
+    ) -> StoreResult<ListPage> {
         self.dynamo.list_page(list, kind, after, limit).await
     }
 }

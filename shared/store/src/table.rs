@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::{
 
 use crate::dynamo::failure;
 use crate::error::StoreError;
-use crate::ops::Stored;
+use crate::ops::StoreResult;
 
 /// Names and types of keys and indexes; a deployment's template must say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl TableSpec {
 ///
 /// # Errors
 /// [`StoreError::Retryable`] if the table is not ready after about ten seconds.
-pub async fn create(client: &Client, name: &str) -> Stored<()> {
+pub async fn create(client: &Client, name: &str) -> StoreResult<()> {
     use TableSpec as T;
     let attribute =
         |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
@@ -82,7 +82,7 @@ pub async fn create(client: &Client, name: &str) -> Stored<()> {
     enable_ttl(client, name).await
 }
 
-async fn wait_until_active(client: &Client, name: &str) -> Stored<()> {
+async fn wait_until_active(client: &Client, name: &str) -> StoreResult<()> {
     for pause in [0, 20, 50, 100, 200, 500, 1000, 2000, 3000, 3000] {
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
         let answer = client.describe_table().table_name(name).send().await;
@@ -97,7 +97,7 @@ async fn wait_until_active(client: &Client, name: &str) -> Stored<()> {
     })
 }
 
-async fn enable_ttl(client: &Client, name: &str) -> Stored<()> {
+async fn enable_ttl(client: &Client, name: &str) -> StoreResult<()> {
     let answer = client.describe_time_to_live().table_name(name).send().await;
     let answer = answer.map_err(|error| failure("DescribeTimeToLive", &error))?;
     let status = answer.time_to_live_description.and_then(|ttl| ttl.time_to_live_status);

@@ -17,13 +17,13 @@ pub enum StopCause {
 
 /// The end of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScriptEnd {
+pub struct ProcessExit {
     /// The status of its process; `None`: not even `SIGKILL` has ended it.
     pub status: Option<WaitStatus>,
     pub cause: StopCause,
 }
 
-impl ScriptEnd {
+impl ProcessExit {
     /// Returns the failure of the unit; `None`: the script has ended with 0. A script that ends with 0 after a request
     /// to stop has succeeded: its outputs are known. `deadline_ms` and `supervisor`, such as `the pod`, are for the
     /// message.
@@ -85,7 +85,8 @@ mod tests {
                 )),
             ),
         ] {
-            let found = ScriptEnd { status, cause }.failure(10, "the pod").and_then(|failure| failure.reason);
+            let found =
+                ProcessExit { status, cause }.failure(10, "the pod").and_then(|failure| failure.reason);
             let found = found.map(|reason| (reason.code, reason.message));
             assert_eq!(found, expected.map(|(code, why)| (code, why.to_owned())), "{cause:?} {status:?}");
         }

@@ -14,7 +14,7 @@ pub mod processes;
 pub mod stream;
 mod watch;
 
-pub use exit::{ScriptEnd, StopCause};
+pub use exit::{ProcessExit, StopCause};
 pub use watch::{ScriptWatch, WatchEvent};
 
 /// Makes this process the parent of all processes that its script leaves behind.

@@ -5,7 +5,7 @@ use std::fs::File;
 use ebb_wire::callback::Callback;
 use ebb_wire::limits::OUTPUTS;
 use ebb_wire::relay::ScriptOutput;
-use ebb_wire::script::OutputTrouble;
+use ebb_wire::script::OutputError;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
@@ -26,22 +26,22 @@ pub fn read_all(
     let mut total = 0;
     let mut found = Vec::with_capacity(outputs.len());
     for (position, output) in outputs.iter().enumerate() {
-        let read = open(position, output).map_err(trouble).and_then(OutputTrouble::or_bytes);
+        let read = open(position, output).map_err(trouble).and_then(OutputError::or_bytes);
         let bytes = read.map_err(|trouble| Box::new(trouble.failure(output)))?;
         total += bytes.len();
         if total > OUTPUTS {
-            return Err(Box::new(OutputTrouble::TooManyBytes(total).failure(output)));
+            return Err(Box::new(OutputError::TooManyBytes(total).failure(output)));
         }
         found.push((output, bytes));
     }
     Ok(found)
 }
 
-fn trouble(error: Errno) -> OutputTrouble {
+fn trouble(error: Errno) -> OutputError {
     match error {
-        Errno::ENOENT | Errno::ENOTDIR => OutputTrouble::Missing,
-        Errno::ELOOP => OutputTrouble::Invalid("is a symbolic link, not a file".to_owned()),
-        Errno::ENXIO => OutputTrouble::Invalid("is a socket, not a file".to_owned()),
-        error => OutputTrouble::Invalid(format!("cannot be read: {error}")),
+        Errno::ENOENT | Errno::ENOTDIR => OutputError::Missing,
+        Errno::ELOOP => OutputError::Invalid("is a symbolic link, not a file".to_owned()),
+        Errno::ENXIO => OutputError::Invalid("is a socket, not a file".to_owned()),
+        error => OutputError::Invalid(format!("cannot be read: {error}")),
     }
 }

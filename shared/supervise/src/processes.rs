@@ -13,7 +13,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpgid, getpid};
 
 /// The longest time that a process may take to end after `SIGKILL`. It takes longer only in uninterruptible sleep.
-pub const DEATH: Duration = Duration::from_secs(10);
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The exit code of shells for a process that a signal has ended, less the number of the signal.
 const SIGNALED: i32 = 128;
 /// The pause between two rounds of `SIGKILL`.
@@ -34,7 +34,7 @@ pub(crate) fn signal(script: Pid, signal: Signal) {
 /// Kills and reaps every process that is left, and the script itself, which must not be reaped yet. Returns whether none
 /// is left: a process may be stuck in the kernel.
 pub(crate) fn kill_all(script: Pid) -> bool {
-    let until = Instant::now() + DEATH;
+    let until = Instant::now() + KILL_TIMEOUT;
     // Once is enough, because `SIGKILL` reaches a group as a whole. Later the group may be another one of the same number.
     let _ = killpg(script, Signal::SIGKILL);
     loop {

@@ -11,7 +11,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Starts a thread that hands everything of `from` to `take`, until all writers are gone. Then it sends
 /// [`WatchEvent::Drained`].
-pub fn carry(
+pub fn forward(
     mut from: impl Read + Send + 'static,
     events: &Sender<WatchEvent>,
     mut take: impl FnMut(&[u8]) + Send + 'static,

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::exit::{ScriptEnd, StopCause};
+use crate::exit::{ProcessExit, StopCause};
 use crate::processes;
 
 /// The longest time that the last of the output may take after all processes of the script are dead.
@@ -118,7 +118,7 @@ impl ScriptWatch {
     /// Attends the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
     /// is asked to end at `deadline` (`None`: there is none), when this process receives a signal, or when it is
     /// cancelled; it is killed after the grace period. A process that is stuck in the kernel is left behind.
-    pub fn attend(&mut self, script: &Child, deadline: Option<Instant>, streams: usize) -> ScriptEnd {
+    pub fn supervise(&mut self, script: &Child, deadline: Option<Instant>, streams: usize) -> ProcessExit {
         let script = Pid::from_raw(i32::try_from(script.id()).unwrap_or(i32::MAX));
         let end = self.wait(script, deadline);
         let is_empty = processes::kill_all(script);
@@ -127,7 +127,7 @@ impl ScriptWatch {
         end
     }
 
-    fn wait(&mut self, script: Pid, deadline: Option<Instant>) -> ScriptEnd {
+    fn wait(&mut self, script: Pid, deadline: Option<Instant>) -> ProcessExit {
         let mut cause = StopCause::Finished;
         let mut until = deadline.unwrap_or_else(|| later(FAR_AWAY));
         let mut killed = false;
@@ -143,14 +143,14 @@ impl ScriptWatch {
             if matches!(event, None | Some(WatchEvent::Child))
                 && let Some(status) = processes::reap(script)
             {
-                return ScriptEnd { status: Some(status), cause };
+                return ProcessExit { status: Some(status), cause };
             }
             match event {
                 Some(WatchEvent::Signaled(signal)) if cause != StopCause::Finished => {
                     processes::signal(script, signal);
                 }
                 Some(_) => {}
-                None if killed => return ScriptEnd { status: None, cause },
+                None if killed => return ProcessExit { status: None, cause },
                 None if cause == StopCause::Finished => {
                     processes::signal(script, Signal::SIGTERM);
                     cause = StopCause::Deadline;
@@ -159,7 +159,7 @@ impl ScriptWatch {
                 None => {
                     processes::signal(script, Signal::SIGKILL);
                     killed = true;
-                    until = later(processes::DEATH);
+                    until = later(processes::KILL_TIMEOUT);
                 }
             }
         }
@@ -167,7 +167,7 @@ impl ScriptWatch {
 
     /// Waits until a report was taken or given up, at most for `most`. After a request to stop, waits no longer than
     /// its grace period. Returns whether the report was taken.
-    pub fn reported(&mut self, most: Duration) -> bool {
+    pub fn wait_for_report(&mut self, most: Duration) -> bool {
         let begin = Instant::now();
         let end = later(most);
         loop {

@@ -8,19 +8,20 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::callback::Reason;
+use crate::callback::FailureReason;
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause};
 
-pub use checks::{Check, CheckList};
+pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
-    ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, Silence, Unseen, Way,
+    ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, RelayOutage, RelayProblem,
+    TransportKind,
 };
 
 /// An error, as RFC 9457 has it; `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Problem {
+pub struct ProblemDetails {
     /// The HTTP status.
     pub status: u16,
     /// A stable word for programs: `unsigned`, `exists`, `not-found`, …
@@ -138,7 +139,7 @@ pub struct TargetInfo {
     /// Rises with each change.
     pub generation: u64,
     /// Where it stands.
-    pub phase: Phase,
+    pub phase: TargetState,
     /// Since when.
     pub since: String,
     /// When it was asked for.
@@ -162,7 +163,7 @@ pub struct TargetInfo {
 /// Where a target stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Phase {
+pub enum TargetState {
     /// Its resources are being made.
     Starting,
     /// They are there.
@@ -216,19 +217,19 @@ pub struct TargetDetail {
     pub telling: Option<String>,
     /// How the delivery of that outcome goes, once the platform has not accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<OutcomeDelivery>,
+    pub delivery: Option<NotificationDelivery>,
     /// The uid that waits for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
     /// The cluster that its units wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silence: Option<Silence>,
+    pub silence: Option<RelayOutage>,
 }
 
 /// An outcome that the platform has not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OutcomeDelivery {
+pub struct NotificationDelivery {
     /// `ready`, `failed`, `stuck` or `gone`.
     pub outcome: String,
     /// How often it was sent.
@@ -311,7 +312,7 @@ pub struct UnitDetail {
     pub after: Vec<String>,
     /// Why it failed, was skipped, or is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<FailureReason>,
     /// When this try was first seen to be under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
@@ -377,21 +378,21 @@ pub enum UnitState {
 /// Why a target is not where it should be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Why {
+pub struct TargetDiagnosis {
     /// `KIND/NAME`.
     pub target: String,
     /// Where it stands.
-    pub phase: Phase,
+    pub phase: TargetState,
     /// One sentence: what it waits for, or what went wrong.
     pub summary: String,
     /// The first cause, if something failed in the run that matters now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
+    pub cause: Option<RootCause>,
     /// All units that failed in that run, the first cause included; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedUnit>,
     /// Units that may have left something which is not undone yet.
-    pub exists: Vec<Existing>,
+    pub exists: Vec<RemainingEffect>,
     /// Unusual reports of units that an operator should check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -408,13 +409,13 @@ pub struct FailedUnit {
     /// Its last failed try.
     pub attempt: u32,
     /// Why.
-    pub reason: Reason,
+    pub reason: FailureReason,
 }
 
 /// The first unit that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Cause {
+pub struct RootCause {
     /// The run.
     pub run: String,
     /// The unit.
@@ -422,7 +423,7 @@ pub struct Cause {
     /// Its last try.
     pub attempt: u32,
     /// Why.
-    pub reason: Reason,
+    pub reason: FailureReason,
     /// The document, `name@version`.
     pub file: String,
     /// Where the unit stands in it.
@@ -441,7 +442,7 @@ pub struct Cause {
 /// Something that may exist.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Existing {
+pub struct RemainingEffect {
     /// The unit that made it.
     pub unit: String,
     /// Whether it surely exists.
@@ -479,7 +480,7 @@ pub struct PlanPreview {
     /// Its digest.
     pub digest: String,
     /// The events in the order of a life.
-    pub events: Vec<EventPreview>,
+    pub events: Vec<HookPreview>,
     /// Warnings of the documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<DocumentError>,
@@ -488,7 +489,7 @@ pub struct PlanPreview {
 /// An event of a preview.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EventPreview {
+pub struct HookPreview {
     /// `preStart`, …
     pub event: String,
     /// The units in an order in which they could run.
@@ -525,7 +526,7 @@ pub struct EdgePreview {
 /// The answer to an operator's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Retried {
+pub struct RetryResponse {
     /// The run.
     pub run: String,
     /// Keys of the units that are tried again.
@@ -535,7 +536,7 @@ pub struct Retried {
 /// Lets a failed unit of a teardown count as over, although what it takes away may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Skip {
+pub struct ForceCompleteUnit {
     /// The unit's key, `RESOURCE/UNIT`.
     pub unit: String,
     /// Why; 1 to 500 characters, not only white space.
@@ -550,7 +551,7 @@ pub struct Skip {
 /// Ends a life whose teardown has given up, although something of it may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Abandon {
+pub struct ForceDeleteTarget {
     /// Why; 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
     pub reason: String,
@@ -563,7 +564,7 @@ pub struct Abandon {
 /// What was let go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Waived {
+pub struct OverrideResponse {
     /// The run.
     pub run: String,
     /// Keys of the units that count as over now. What they take away is listed by `why`.

@@ -27,7 +27,7 @@ pub struct Callback {
     pub secrets: BTreeMap<String, SecretRef>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<FailureReason>,
     /// With `again`: seconds after which to ask again, at most a day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
@@ -61,7 +61,7 @@ pub enum CallbackStatus {
 /// Why something failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Reason {
+pub struct FailureReason {
     /// The class.
     pub code: ReasonCode,
     /// For people; capped and scrubbed, free of secrets.
@@ -170,7 +170,7 @@ impl Callback {
 
     /// A failure with its reason; the message is capped and scrubbed.
     pub fn failed(code: ReasonCode, message: &str) -> Self {
-        let reason = Reason { code, message: crate::limits::message(message) };
+        let reason = FailureReason { code, message: crate::limits::message(message) };
         Self { reason: Some(reason), ..Self::new(CallbackStatus::Failed) }
     }
 }

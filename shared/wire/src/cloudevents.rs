@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::lifecycle::{CREATED, DELETED, Invalid, Lifecycle, OutcomeData, UPDATED};
-use attributes::{Attributes, structured};
+use crate::lifecycle::{CREATED, DELETED, FieldError, LifecycleData, OutcomeData, UPDATED};
+use attributes::{EventAttributes, structured};
 
 /// Content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
@@ -23,14 +23,14 @@ pub const MAX_ATTRIBUTE: usize = 1024;
 
 /// What a lifecycle webhook asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum LifecycleType {
     /// A target is to be there.
     Created,
     Updated,
     Deleted,
 }
 
-impl Asked {
+impl LifecycleType {
     const ALL: [Self; 3] = [Self::Created, Self::Updated, Self::Deleted];
 
     /// The event's `type`.
@@ -49,12 +49,12 @@ pub struct LifecycleEvent {
     /// With `source` the identity of the event.
     pub id: String,
     pub source: String,
-    pub asked: Asked,
+    pub event_type: LifecycleType,
     /// When it happened, by the sender's clock.
     pub time: Option<Time>,
     /// The trace in which it happened, as its sender has written it: the extension for distributed tracing.
     pub traceparent: Option<String>,
-    pub data: Lifecycle,
+    pub data: LifecycleData,
 }
 
 /// Why a request is no lifecycle webhook. Its text is for the sender, its status is [`EventError::status`].
@@ -117,17 +117,17 @@ impl EventError {
 /// Reads a lifecycle webhook. `body` is at most [`crate::limits::WEBHOOK_BODY`] bytes, which the caller has seen to.
 pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventError> {
     check_content_type(headers)?;
-    let Attributes { id, source, r#type, time, traceparent, data } = structured(body)?;
-    let asked = Asked::ALL.into_iter().find(|asked| asked.as_type() == r#type);
+    let EventAttributes { id, source, r#type, time, traceparent, data } = structured(body)?;
+    let asked = LifecycleType::ALL.into_iter().find(|asked| asked.as_type() == r#type);
     let asked = asked.ok_or_else(|| EventError::UnknownType(crate::limits::message(&r#type)))?;
-    let data: Lifecycle = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
-    let wrong = |Invalid { field, problem }| EventError::Data { path: format!("data.{field}"), problem };
+    let data: LifecycleData = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
+    let wrong = |FieldError { field, problem }| EventError::Data { path: format!("data.{field}"), problem };
     data.validate().map_err(wrong)?;
-    if data.document.is_none() && asked != Asked::Deleted {
+    if data.document.is_none() && asked != LifecycleType::Deleted {
         let problem = format!("is missing: {} needs the target's document as text", asked.as_type());
         return Err(EventError::Data { path: "data.document".to_owned(), problem });
     }
-    Ok(LifecycleEvent { id, source, asked, time, traceparent, data })
+    Ok(LifecycleEvent { id, source, event_type: asked, time, traceparent, data })
 }
 
 /// Checks before there is a body that an event in structured mode follows.
@@ -179,7 +179,7 @@ fn read_data<T: DeserializeOwned>(raw: &RawValue) -> Result<T, EventError> {
 
 /// An event in structured mode, written by us.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event<T> {
+pub struct CloudEvent<T> {
     /// `1.0`.
     pub specversion: String,
     /// With `source` the identity of the event; the same for every repetition.
@@ -199,9 +199,9 @@ pub struct Event<T> {
 pub fn lifecycle(
     id: &str,
     source: &str,
-    asked: Asked,
+    asked: LifecycleType,
     time: ebb_engine::Timestamp,
-    data: &Lifecycle,
+    data: &LifecycleData,
 ) -> (&'static str, Vec<u8>) {
     let subject = format!("{}/{}", data.kind, data.name);
     event(id, source, asked.as_type(), &subject, time, data)
@@ -227,7 +227,7 @@ fn event<T: Serialize>(
     time: ebb_engine::Timestamp,
     data: &T,
 ) -> (&'static str, Vec<u8>) {
-    let event = Event {
+    let event = CloudEvent {
         specversion: "1.0".to_owned(),
         id: id.to_owned(),
         source: source.to_owned(),

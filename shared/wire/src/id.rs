@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ebb_engine::Moment;
+use ebb_engine::Hook;
 use serde::{Deserialize, Serialize};
 
 /// One run: derived from the target's life and the event, so that starting it twice is starting it once.
@@ -15,34 +15,34 @@ pub struct RunId(String);
 #[error(
     "{0:?} is not a run id: expected LIFE-GENERATION-EVENT in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start"
 )]
-pub struct NotARunId(String);
+pub struct RunIdError(String);
 
-const EVENTS: [(Moment, &str, &str); 4] = [
-    (Moment::BeforeReady, "pre-start", "preStart"),
-    (Moment::AfterReady, "post-start", "postStart"),
-    (Moment::BeforeStop, "pre-stop", "preStop"),
-    (Moment::AfterStop, "post-stop", "postStop"),
+const HOOKS: [(Hook, &str, &str); 4] = [
+    (Hook::PreStart, "pre-start", "preStart"),
+    (Hook::PostStart, "post-start", "postStart"),
+    (Hook::PreStop, "pre-stop", "preStop"),
+    (Hook::PostStop, "post-stop", "postStop"),
 ];
 
 /// The event's name in documents: `preStart`, `postStart`, `preStop`, `postStop`.
-pub fn event_name(moment: Moment) -> &'static str {
-    EVENTS.iter().find(|row| row.0 == moment).map_or("", |row| row.2)
+pub fn hook_name(moment: Hook) -> &'static str {
+    HOOKS.iter().find(|row| row.0 == moment).map_or("", |row| row.2)
 }
 
 /// The event of a name as documents have it.
-pub fn event(name: &str) -> Option<Moment> {
-    EVENTS.iter().find(|row| row.2 == name).map(|row| row.0)
+pub fn hook_named(name: &str) -> Option<Hook> {
+    HOOKS.iter().find(|row| row.2 == name).map(|row| row.0)
 }
 
 impl RunId {
     /// The run of an event. `life` is what [`life`] gives.
-    pub fn new(life: &str, generation: u64, moment: Moment) -> Self {
-        let event = EVENTS.iter().find(|row| row.0 == moment).map_or("", |row| row.1);
+    pub fn new(life: &str, generation: u64, moment: Hook) -> Self {
+        let event = HOOKS.iter().find(|row| row.0 == moment).map_or("", |row| row.1);
         Self(format!("{life}-{generation}-{event}"))
     }
 
     /// The run of another event of the same life and generation.
-    pub fn sibling(&self, moment: Moment) -> Self {
+    pub fn sibling(&self, moment: Hook) -> Self {
         match self.parts() {
             Some((life, generation, _)) => Self::new(life, generation, moment),
             None => self.clone(),
@@ -50,8 +50,8 @@ impl RunId {
     }
 
     /// Which event it is the run of.
-    pub fn moment(&self) -> Moment {
-        self.parts().map_or(Moment::BeforeReady, |(_, _, moment)| moment)
+    pub fn hook(&self) -> Hook {
+        self.parts().map_or(Hook::PreStart, |(_, _, moment)| moment)
     }
 
     /// The text.
@@ -59,10 +59,10 @@ impl RunId {
         &self.0
     }
 
-    fn parts(&self) -> Option<(&str, u64, Moment)> {
+    fn parts(&self) -> Option<(&str, u64, Hook)> {
         let (life, rest) = self.0.split_once('-')?;
         let (generation, event) = rest.split_once('-')?;
-        let moment = EVENTS.iter().find(|row| row.1 == event)?.0;
+        let moment = HOOKS.iter().find(|row| row.1 == event)?.0;
         let plain = !life.is_empty() && life.len() <= 32;
         let plain = plain && life.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         if plain { Some((life, generation.parse().ok()?, moment)) } else { None }
@@ -70,18 +70,18 @@ impl RunId {
 }
 
 impl TryFrom<String> for RunId {
-    type Error = NotARunId;
+    type Error = RunIdError;
 
-    fn try_from(text: String) -> Result<Self, NotARunId> {
+    fn try_from(text: String) -> Result<Self, RunIdError> {
         let id = Self(text);
-        if id.parts().is_some() { Ok(id) } else { Err(NotARunId(id.0)) }
+        if id.parts().is_some() { Ok(id) } else { Err(RunIdError(id.0)) }
     }
 }
 
 impl std::str::FromStr for RunId {
-    type Err = NotARunId;
+    type Err = RunIdError;
 
-    fn from_str(text: &str) -> Result<Self, NotARunId> {
+    fn from_str(text: &str) -> Result<Self, RunIdError> {
         Self::try_from(text.to_owned())
     }
 }
@@ -100,7 +100,7 @@ impl fmt::Display for RunId {
 
 /// A short name of one life of a target: 16 characters of `[a-z2-7]`, the same for the same kind, name and uid. What
 /// scripts see as `EBB_KEY` is made from it.
-pub fn life(kind: &str, name: &str, uid: &str) -> String {
+pub fn instance_key(kind: &str, name: &str, uid: &str) -> String {
     short_digest(&[kind, name, uid], 16)
 }
 

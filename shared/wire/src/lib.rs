@@ -6,15 +6,15 @@
 pub mod api;
 pub mod callback;
 pub mod cloudevents;
+pub mod entrypoint;
 pub mod evidence;
 pub mod id;
 pub mod lifecycle;
 pub mod limits;
 pub mod listing;
-pub mod mail;
+pub mod pull;
 pub mod record;
 pub mod relay;
-pub mod runner;
 pub mod script;
 pub mod seal;
 pub mod sign;

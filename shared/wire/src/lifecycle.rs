@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::callback::Reason;
+use crate::callback::FailureReason;
 use crate::value::SecretRef;
 
 /// `type` of the webhook that asks for a target.
@@ -29,7 +29,7 @@ pub const MAX_GENERATION: u64 = (1 << 53) - 1;
 /// `data` of a lifecycle webhook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Lifecycle {
+pub struct LifecycleData {
     /// `sandbox`, `routegroup`, any kind: `[a-z][a-z0-9-]*`, at most 63 characters.
     pub kind: String,
     /// The target's name, at most 253 characters.
@@ -74,7 +74,7 @@ pub struct OutcomeData {
     pub unit: Option<String>,
     /// Why. With `failed` and `stuck`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<FailureReason>,
     /// Why it has stopped. With `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
@@ -108,7 +108,7 @@ pub enum OutputValue {
 /// The answer to a lifecycle webhook, with status 202.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LifecycleAnswer {
+pub struct LifecycleResponse {
     /// `KIND/NAME`.
     pub target: String,
     /// The uid.
@@ -138,14 +138,14 @@ pub enum LifecycleResult {
 /// A field that breaks its rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
-pub struct Invalid {
+pub struct FieldError {
     /// The field as it is written in JSON.
     pub field: &'static str,
     /// What is wrong and what would be right.
     pub problem: String,
 }
 
-impl Lifecycle {
+impl LifecycleData {
     /// Characters of a kind.
     pub const MAX_KIND: usize = 63;
     /// Characters of a name.
@@ -162,7 +162,7 @@ impl Lifecycle {
     /// Checks every field but the document, which is parsed elsewhere. Texts are counted in characters. They become parts of
     /// keys and of paths, which gateways decode before they pass them on: they hold nothing that a path takes for something
     /// else.
-    pub fn validate(&self) -> Result<(), Invalid> {
+    pub fn validate(&self) -> Result<(), FieldError> {
         kind(&self.kind)?;
         name(&self.name)?;
         plain_text("uid", &self.uid, Self::MAX_UID)?;
@@ -172,11 +172,11 @@ impl Lifecycle {
         }
         if self.generation == 0 {
             let problem = "is 0: generations count from 1".to_owned();
-            return Err(Invalid { field: "generation", problem });
+            return Err(FieldError { field: "generation", problem });
         }
         if self.generation > MAX_GENERATION {
             let problem = format!("is {}: expected at most {MAX_GENERATION}", self.generation);
-            return Err(Invalid { field: "generation", problem });
+            return Err(FieldError { field: "generation", problem });
         }
         Ok(())
     }
@@ -189,38 +189,38 @@ const UNSAFE: [char; 5] = ['/', '#', '%', '?', '\\'];
 ///
 /// # Errors
 /// When it does not match `[a-z][a-z0-9-]*` or is too long.
-pub fn kind(kind: &str) -> Result<(), Invalid> {
+pub fn kind(kind: &str) -> Result<(), FieldError> {
     let bytes = kind.as_bytes();
     let letters = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     let shaped = bytes.first().is_some_and(u8::is_ascii_lowercase) && bytes.iter().all(letters);
-    if shaped && bytes.len() <= Lifecycle::MAX_KIND {
+    if shaped && bytes.len() <= LifecycleData::MAX_KIND {
         return Ok(());
     }
     let problem = format!(
         "is {:?}: expected a-z first, then a-z, 0-9 and -, at most {} characters",
         crate::limits::message(kind),
-        Lifecycle::MAX_KIND
+        LifecycleData::MAX_KIND
     );
-    Err(Invalid { field: "kind", problem })
+    Err(FieldError { field: "kind", problem })
 }
 
 /// Checks the name of a target.
 ///
 /// # Errors
 /// When it is empty, too long, or has white space, control characters or what means something in a path.
-pub fn name(name: &str) -> Result<(), Invalid> {
-    plain_text("name", name, Lifecycle::MAX_NAME)?;
-    at_most("name", name, Lifecycle::MAX_NAME_BYTES)
+pub fn name(name: &str) -> Result<(), FieldError> {
+    plain_text("name", name, LifecycleData::MAX_NAME)?;
+    at_most("name", name, LifecycleData::MAX_NAME_BYTES)
 }
 
-fn at_most(field: &'static str, text: &str, bytes: usize) -> Result<(), Invalid> {
+fn at_most(field: &'static str, text: &str, bytes: usize) -> Result<(), FieldError> {
     match text.len() > bytes {
-        true => Err(Invalid { field, problem: format!("is longer than {bytes} bytes of UTF-8") }),
+        true => Err(FieldError { field, problem: format!("is longer than {bytes} bytes of UTF-8") }),
         false => Ok(()),
     }
 }
 
-fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
+fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), FieldError> {
     let problem = if text.is_empty() {
         "is empty".to_owned()
     } else if text.chars().count() > most {
@@ -232,7 +232,7 @@ fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), Invali
     } else {
         return Ok(());
     };
-    Err(Invalid { field, problem })
+    Err(FieldError { field, problem })
 }
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn problem(name: &str) -> Option<String> {
-        let event = Lifecycle {
+        let event = LifecycleData {
             kind: "sandbox".to_owned(),
             name: name.to_owned(),
             uid: "u".to_owned(),

@@ -5,17 +5,17 @@ pub const WEBHOOK_BODY: usize = 1 << 20;
 pub const CALLBACK_BODY: usize = 5 << 20;
 /// A body as a function on Lambda gets it: [`in_event`]. Lambda takes events of 6 MB (6,291,456 bytes); in the rest are
 /// headers, of which API Gateway takes 10 KB, and what it says of the request.
-pub const EVENT: usize = (6 << 20) - (64 << 10);
+pub const LAMBDA_EVENT: usize = (6 << 20) - (64 << 10);
 /// An answer of the api as a function on Lambda gives it: [`in_event`].
-pub const ANSWER: usize = EVENT - (64 << 10);
+pub const API_RESPONSE: usize = LAMBDA_EVENT - (64 << 10);
 /// Outputs of a target in an answer of the api: [`in_event`].
-pub const ANSWER_OUTPUTS: usize = 4 << 20;
+pub const API_RESPONSE_OUTPUTS: usize = 4 << 20;
 /// An api request: a plugin document with its scripts.
 pub const API_BODY: usize = 5 << 20;
 /// What is read of a webhook unit's response.
 pub const RESPONSE_BODY: usize = 1 << 20;
 /// Bytes that are read of a relay's answers to a batch: the result of one unit and more.
-pub const ANSWERS_BODY: usize = 6 << 20;
+pub const BATCH_RESPONSE_BODY: usize = 6 << 20;
 pub const OUTPUT: usize = 1 << 20;
 pub const OUTPUTS: usize = 4 << 20;
 /// Bytes that a target shows of the outputs of all its units.
@@ -39,14 +39,14 @@ pub const WEBHOOK_TOLERANCE_SECONDS: u64 = 300;
 
 /// Bytes of a JSON text inside of Lambda's event, where it is a JSON string: each quotation mark and each backslash of it
 /// takes one byte more. Control characters are none in JSON as programs write it.
-pub fn in_event(json: &[u8]) -> usize {
+pub fn lambda_event_size(json: &[u8]) -> usize {
     json.len() + json.iter().filter(|byte| matches!(byte, b'"' | b'\\')).count()
 }
 
 /// Bytes of a value's JSON inside of Lambda's event, with what separates it from the next one.
-pub fn in_event_of(value: &impl serde::Serialize) -> usize {
+pub fn lambda_event_size_of(value: &impl serde::Serialize) -> usize {
     // A value that is not written takes no room.
-    serde_json::to_vec(value).map_or(0, |json| in_event(&json) + 1)
+    serde_json::to_vec(value).map_or(0, |json| lambda_event_size(&json) + 1)
 }
 
 /// `text` cut to at most [`MESSAGE`] bytes at a character boundary, control characters but line feeds and tabs

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::relay::WorkName;
+use crate::relay::TaskId;
 
 /// Which relay answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct About {
+pub struct RelayInfo {
     pub version: String,
     /// Milliseconds since it was started.
     pub up_ms: u64,
@@ -17,14 +17,14 @@ pub struct About {
 /// A page of what there is: first works by their records, then what has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Listing {
+pub struct ClusterListing {
     /// Works of which something may be left. Names that are only remembered are not among them.
     #[serde(default)]
-    pub works: Vec<Listed>,
+    pub works: Vec<TaskSummary>,
     /// Objects with our labels that no record of this relay knows by their uid, and that no other object owns. They may be
     /// another relay's. At most [`STRANGERS`].
     #[serde(default)]
-    pub strangers: Vec<Stranger>,
+    pub strangers: Vec<UnmanagedObject>,
     /// What could not be listed, and why. For people.
     #[serde(default)]
     pub unseen: Vec<String>,
@@ -34,13 +34,13 @@ pub struct Listing {
 }
 
 /// Objects without a record that are listed at most.
-pub const STRANGERS: usize = 500;
+pub const MAX_UNMANAGED: usize = 500;
 
 /// A work as its record has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Listed {
-    pub name: WorkName,
+pub struct TaskSummary {
+    pub name: TaskId,
     /// `starting`, `running`, `ending`, `ended`, `taken` or `tombstone`.
     pub phase: String,
     /// As in [`Objects::life`](crate::relay::Objects::life).
@@ -53,24 +53,24 @@ pub struct Listed {
     /// Milliseconds since it was asked for.
     pub age_ms: u64,
     /// What was applied for it and is still there: by the recorded uid.
-    pub objects: Vec<Object>,
+    pub objects: Vec<ObjectSummary>,
 }
 
 /// An object with our labels that no record knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Stranger {
+pub struct UnmanagedObject {
     /// The unit that its label names.
     pub unit: String,
     /// Milliseconds since it was made.
     pub age_ms: u64,
-    pub object: Object,
+    pub object: ObjectSummary,
 }
 
 /// An object of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Object {
+pub struct ObjectSummary {
     /// `GROUP/VERSION`, or `v1`.
     pub api_version: String,
     pub kind: String,

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::callback::Reason;
+use crate::callback::FailureReason;
 use crate::evidence::Evidence;
 use crate::value::Outputs;
 
 /// One try of one unit. The parts come one after the other; the first result stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct AttemptRecord {
     /// When it was first seen to be sent, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
@@ -31,22 +31,22 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<TryResult>,
+    pub result: Option<AttemptResult>,
     /// Other results of the same try: an authentic success after a failure was recorded, or a second, different one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<TryResult>,
+    pub others: Vec<AttemptResult>,
     /// How many callbacks reported a further distinct success after [`crate::limits::DISTINCT_RESULTS`] were kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: u64,
     /// Callbacks with a valid token that were refused before the try had a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refused>,
+    pub refused: Option<CallbackRefusals>,
 }
 
 /// Callbacks that were refused because of what they say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Refused {
+pub struct CallbackRefusals {
     pub count: u64,
     /// Why the last one was; at most [`crate::limits::REFUSAL`] bytes.
     pub reason: String,
@@ -59,17 +59,17 @@ fn is_zero(number: &u64) -> bool {
 /// How a try ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TryResult {
-    pub verdict: Verdict,
+pub struct AttemptResult {
+    pub verdict: AttemptOutcome,
     pub at: u64,
     /// Milliseconds that it took, by the clock of whoever did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Kept::is_nothing")]
-    pub outputs: Kept,
+    #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
+    pub outputs: OutputStorage,
     /// Why it failed or was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<FailureReason>,
     /// The evidence of its request; with a failure of a webhook unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
@@ -86,17 +86,17 @@ pub struct TryResult {
     pub digest: String,
 }
 
-impl TryResult {
+impl AttemptResult {
     /// Returns whether it ended the try of an undo that has more results to undo. The next try begins at once.
     pub fn has_more(&self) -> bool {
-        self.next.is_some() && matches!(self.verdict, Verdict::Succeeded | Verdict::Skipped)
+        self.next.is_some() && matches!(self.verdict, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)
     }
 }
 
 /// How a try ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
+pub enum AttemptOutcome {
     Succeeded,
     Skipped,
     Failed,
@@ -107,7 +107,7 @@ pub enum Verdict {
 /// Where outputs are kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kept {
+pub enum OutputStorage {
     #[default]
     Nothing,
     Inline(Outputs),
@@ -115,9 +115,9 @@ pub enum Kept {
     Bucket(String),
 }
 
-impl Kept {
+impl OutputStorage {
     /// Whether there are none.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::Nothing
     }
 }

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::callback::Callback;
 use crate::id::RunId;
-use crate::listing::{About, Listing};
-use crate::value::{SecretRef, Value};
+use crate::listing::{ClusterListing, RelayInfo};
+use crate::value::{SecretRef, UnitValue};
 
 /// Version of every message in this module.
 pub const VERSION: u32 = 1;
@@ -22,13 +22,13 @@ pub const VERSION: u32 = 1;
 pub const BATCH: usize = 100;
 
 /// How long the control plane waits for the answer to a batch of starts, kills, removals and lists.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the control plane waits for the answer to a batch of short requests: nothing depends on them, and an invocation
 /// that kills a script asks for its log first.
-pub const SHORT_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much earlier than the timeout of its caller a relay answers "not now": the request and the answer need time on
 /// their way.
-pub const ANSWER_MARGIN: Duration = Duration::from_secs(2);
+pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
 /// Requests that are answered in their order, each by itself: one that fails says nothing of the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Batch {
     /// another cluster does nothing and answers 409: a restored or cloned relay must not act for the original.
     pub cluster: String,
     /// At most [`BATCH`].
-    pub requests: Vec<Request>,
+    pub requests: Vec<RelayRequest>,
 }
 
 impl Batch {
@@ -49,7 +49,7 @@ impl Batch {
     pub fn after(mut self, time: Duration) -> Self {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         for request in &mut self.requests {
-            if let Request::Ensure(request) = request {
+            if let RelayRequest::Ensure(request) = request {
                 request.not_after_ms = request.not_after_ms.saturating_sub(millis);
                 request.timeout_ms = request.timeout_ms.saturating_sub(millis);
             }
@@ -61,25 +61,25 @@ impl Batch {
 /// One verb.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub enum Request {
+pub enum RelayRequest {
     /// Starts work under its name or finds it there; first kills or tombstones all lower tries. Answered by a state;
     /// ended work calls back again.
-    Ensure(Box<Ensure<Objects>>),
+    Ensure(Box<EnsureTask<ObjectTask>>),
     /// Where the work stands. Answered by a state.
-    Get(WorkName),
+    Get(TaskId),
     /// Kills the work, leaves a tombstone under its name, known or not. Answered by a state: ended if it had ended by
     /// itself, running while it dies (ask again), tombstoned once nothing of it runs.
     #[serde(rename_all = "camelCase")]
     Cancel {
-        name: WorkName,
+        name: TaskId,
         /// Milliseconds that its containers get between `SIGTERM` and `SIGKILL`.
         grace_ms: u64,
     },
     /// Removes work that waits for its turn, and leaves a tombstone under its name, known or not. Work that runs or has
     /// ended stays as it is. Answered by a state.
-    Dequeue(WorkName),
+    Dequeue(TaskId),
     /// The result was taken by asking; the answer to a callback says so by itself. What is left of ended work may go, but for what it was to [`keep`](Objects::keep).
-    Acknowledge(WorkName),
+    Acknowledge(TaskId),
     /// Nothing of a life is read any more: the Secrets that hold its sensitive outputs may go.
     #[serde(rename_all = "camelCase")]
     Release {
@@ -95,19 +95,21 @@ pub enum Request {
     },
     /// Nobody will ever ask for the work again: it is ended if it runs, and what was applied for it is deleted, by the uids
     /// that were recorded. A result that nobody has taken stays. Done once all of it is gone.
-    Discard(WorkName),
+    Discard(TaskId),
 }
 
-impl Request {
+impl RelayRequest {
     /// Returns how long the control plane waits for the answer.
     pub fn timeout(&self) -> Duration {
         match self {
-            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => SHORT_ANSWER_TIMEOUT,
+            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => {
+                SHORT_RESPONSE_TIMEOUT
+            }
             Self::Ensure(_)
             | Self::Cancel { .. }
             | Self::Dequeue(_)
             | Self::List { .. }
-            | Self::Discard(_) => ANSWER_TIMEOUT,
+            | Self::Discard(_) => RESPONSE_TIMEOUT,
         }
     }
 }
@@ -115,24 +117,24 @@ impl Request {
 /// What a relay answers to a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answers {
+pub struct BatchResponse {
     /// Version of this message; 1.
     pub v: u32,
     /// The uid of the namespace `kube-system` of its cluster.
     pub cluster: String,
     /// One for each request, in their order.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<RelayResponse>,
 }
 
 /// What a relay answers to one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answer {
-    State(WorkState),
+pub enum RelayResponse {
+    State(TaskState),
     Done,
-    About(About),
+    About(RelayInfo),
     /// A page of what there is.
-    Listing(Listing),
+    Listing(ClusterListing),
     /// It will never be done as it is written: not allowed, or not what the cluster takes. For people.
     Refused(String),
     /// Not now: ask again. For people.
@@ -144,55 +146,55 @@ pub enum Answer {
 /// Starts work under a name, or finds it there. Idempotent: the name decides, and a second request changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ensure<W = Work> {
+pub struct EnsureTask<W = TaskBody> {
     /// Version of this message; 1.
     pub v: u32,
-    pub name: WorkName,
+    pub name: TaskId,
     /// Milliseconds after which this request must not be taken any more. What a relay knows by then it may begin later, when
     /// others have ended: a cancellation finds it.
     pub not_after_ms: u64,
     /// Milliseconds that the work may take from when it may begin.
     pub timeout_ms: u64,
-    pub callback: Destination,
+    pub callback: CallbackEndpoint,
     pub work: W,
 }
 
-impl Ensure {
+impl EnsureTask {
     /// The script that is asked for, if it is one.
-    pub fn script(&self) -> Option<&Script> {
+    pub fn script(&self) -> Option<&ScriptTask> {
         match &self.work {
-            Work::Script(script) => Some(script),
-            Work::Objects(_) => None,
+            TaskBody::Script(script) => Some(script),
+            TaskBody::Objects(_) => None,
         }
     }
 
     /// The request if it is for a script, for whoever runs scripts without a cluster.
-    pub fn into_script(self) -> Option<Ensure<Script>> {
+    pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
         let Self { v, name, not_after_ms, timeout_ms, callback, work } = self;
-        let Work::Script(work) = work else { return None };
-        Some(Ensure { v, name, not_after_ms, timeout_ms, callback, work })
+        let TaskBody::Script(work) = work else { return None };
+        Some(EnsureTask { v, name, not_after_ms, timeout_ms, callback, work })
     }
 }
 
-impl From<Ensure<Script>> for Ensure {
-    fn from(request: Ensure<Script>) -> Self {
-        let Ensure { v, name, not_after_ms, timeout_ms, callback, work } = request;
-        Self { v, name, not_after_ms, timeout_ms, callback, work: Work::Script(work) }
+impl From<EnsureTask<ScriptTask>> for EnsureTask {
+    fn from(request: EnsureTask<ScriptTask>) -> Self {
+        let EnsureTask { v, name, not_after_ms, timeout_ms, callback, work } = request;
+        Self { v, name, not_after_ms, timeout_ms, callback, work: TaskBody::Script(work) }
     }
 }
 
 /// What a unit asks of whatever runs it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Work {
-    Script(Script),
-    Objects(Objects),
+pub enum TaskBody {
+    Script(ScriptTask),
+    Objects(ObjectTask),
 }
 
 /// Objects of a cluster: some to apply, some to remove, what to wait for, and what to collect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Objects {
+pub struct ObjectTask {
     /// Whose they are: the key of the target's life; a label value.
     pub life: String,
     /// The namespace of what names none; `None`: the relay's default for units.
@@ -205,11 +207,11 @@ pub struct Objects {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretDocument>,
     /// Units whose applied objects are removed, all tries of them: deleted by the uids that were recorded when they were
-    /// applied, and waited for, finalizers and all. As [`WorkName::unit`].
+    /// applied, and waited for, finalizers and all. As [`TaskId::unit`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
     /// What ends the work, beside the removal of all that is to be removed.
-    pub until: Until,
+    pub until: TaskCompletion,
     /// What is collected when it has succeeded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ObjectOutput>,
@@ -222,7 +224,7 @@ pub struct Objects {
 /// What ends a work with objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Until {
+pub enum TaskCompletion {
     /// All applied objects are ready, each by its rules: they stand in the order of the manifests. With none: at once.
     Ready(Vec<ReadyRules>),
     /// The container of this name, in the pod of the first applied object (a Job), has ended. The runner in it says how
@@ -231,7 +233,7 @@ pub enum Until {
     Ended { container: String },
 }
 
-impl Default for Until {
+impl Default for TaskCompletion {
     fn default() -> Self {
         Self::Ready(Vec::new())
     }
@@ -286,13 +288,13 @@ pub struct SecretDocument {
     /// The document, at most 1 MiB with what is filled in.
     pub document: serde_json::Value,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub fill: Vec<Fill>,
+    pub fill: Vec<DocumentFill>,
 }
 
 /// A value that is put into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Fill {
+pub struct DocumentFill {
     /// Where: a JSON Pointer (RFC 6901) to a value of the document, which is replaced.
     pub pointer: String,
     pub with: FillWith,
@@ -312,20 +314,20 @@ pub enum FillWith {
 /// tombstoned before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkName {
+pub struct TaskId {
     /// The unit of one run, a DNS label: `RUN-INDEX`.
     pub unit: String,
     pub attempt: u32,
 }
 
-impl WorkName {
+impl TaskId {
     /// The name of a unit of a run, which all its tries share.
     pub fn unit_of(run: &RunId, unit: Unit) -> String {
         format!("{run}-{}", unit.0)
     }
 
     /// The key of the target's life that the run belongs to: what its name begins with.
-    pub fn life(&self) -> &str {
+    pub fn instance(&self) -> &str {
         self.unit.split_once('-').map_or(self.unit.as_str(), |(life, _)| life)
     }
 }
@@ -333,7 +335,7 @@ impl WorkName {
 /// Where a result goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Destination {
+pub struct CallbackEndpoint {
     /// `POST` here.
     pub url: String,
     pub token: String,
@@ -345,7 +347,7 @@ pub struct Destination {
 /// A script with its surroundings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Script {
+pub struct ScriptTask {
     pub image: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -373,7 +375,7 @@ pub struct ScriptInput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<Value>,
+    pub value: Option<UnitValue>,
 }
 
 /// An output of a script.
@@ -391,7 +393,7 @@ pub struct ScriptOutput {
 /// Where work stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum WorkState {
+pub enum TaskState {
     Unknown,
     #[serde(rename_all = "camelCase")]
     Running {
@@ -415,7 +417,7 @@ pub enum WorkState {
     Tombstoned,
 }
 
-impl WorkState {
+impl TaskState {
     /// Work that runs and has printed `log`.
     pub fn running(log: impl Into<String>) -> Self {
         Self::Running { log: log.into(), pending: None, heartbeat_ms: None }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::callback::{Callback, CallbackStatus, ReasonCode};
-use crate::limits::{CALLBACK_BODY, EVENT, LOG_TAIL, OUTPUT, OUTPUTS, in_event};
+use crate::limits::{CALLBACK_BODY, LAMBDA_EVENT, LOG_TAIL, OUTPUT, OUTPUTS, lambda_event_size};
 use crate::relay::ScriptOutput;
 
 /// Bytes of one environment variable with its name: Linux's `MAX_ARG_STRLEN`, less `=` and the final NUL.
@@ -105,7 +105,7 @@ pub fn end_of(mut text: String, most: usize) -> String {
 
 /// Why a declared output is not one, after the script has ended with 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutputTrouble {
+pub enum OutputError {
     /// There is no file.
     Missing,
     /// What is there is no file that can be read: what it is, or why not.
@@ -116,7 +116,7 @@ pub enum OutputTrouble {
     TooManyBytes(usize),
 }
 
-impl OutputTrouble {
+impl OutputError {
     /// The bytes of an output's file, which was opened without waiting: a FIFO has no writer any more.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Callback {
         let json = |result: &Self| serde_json::to_vec(result).unwrap_or_default();
         let fits = |result: &Self| {
             let json = json(result);
-            json.len() <= CALLBACK_BODY && in_event(&json) <= MOST
+            json.len() <= CALLBACK_BODY && lambda_event_size(&json) <= MOST
         };
         self.v = 1;
         self.progress = None;
@@ -216,7 +216,7 @@ impl Callback {
             return self;
         }
         let json = json(&self);
-        let (bytes, in_event) = (json.len(), in_event(&json));
+        let (bytes, in_event) = (json.len(), lambda_event_size(&json));
         let message = format!(
             "the outputs have {bytes} bytes when written as JSON, of which {CALLBACK_BODY} is the limit, and {in_event} with \
              their quotation marks and backslashes counted twice, of which {MOST} is"
@@ -226,7 +226,7 @@ impl Callback {
 }
 
 /// A result as it is [`in_event`]: in a poll there is more beside it.
-const MOST: usize = EVENT - (64 << 10);
+const MOST: usize = LAMBDA_EVENT - (64 << 10);
 
 impl Callback {
     /// Whether each output has one value.
@@ -337,7 +337,7 @@ mod tests {
         result.log = Some("\"".repeat(LOG_TAIL));
         let cut = result.clone().fit();
         assert_eq!((&cut.outputs, cut.status), (&result.outputs, CallbackStatus::Succeeded));
-        assert!(event(&cut) <= EVENT && serde_json::to_vec(&cut).unwrap().len() < CALLBACK_BODY);
+        assert!(event(&cut) <= LAMBDA_EVENT && serde_json::to_vec(&cut).unwrap().len() < CALLBACK_BODY);
         result.hold("more", vec![b'"'; 4_000]);
         let failed = result.fit();
         assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);

@@ -4,14 +4,14 @@
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
-use crate::sign::{Keys, Secret};
+use crate::sign::{WebhookKeys, WebhookSecret};
 
 /// Random bytes that each sealing needs; never the same ones twice.
 pub const NONCE: usize = 24;
 
 /// Seals `plain` for whoever has `secret`. `about` is not in it, and has to be the same when it is opened: what was sealed
 /// for one cluster and id is nothing anywhere else. 40 bytes longer than `plain`.
-pub fn seal(secret: &Secret, nonce: [u8; NONCE], about: &str, plain: &[u8]) -> Vec<u8> {
+pub fn seal(secret: &WebhookSecret, nonce: [u8; NONCE], about: &str, plain: &[u8]) -> Vec<u8> {
     let payload = Payload { msg: plain, aad: about.as_bytes() };
     let sealed = cipher(secret).encrypt(&XNonce::from(nonce), payload);
     let mut all = nonce.to_vec();
@@ -20,14 +20,14 @@ pub fn seal(secret: &Secret, nonce: [u8; NONCE], about: &str, plain: &[u8]) -> V
 }
 
 /// What was sealed with one of `keys`; `None`: it was not, or not about this, or it was changed.
-pub fn open(keys: &Keys, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+pub fn open(keys: &WebhookKeys, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE>()?;
     let nonce = XNonce::from(*nonce);
     keys.iter()
         .find_map(|secret| cipher(secret).decrypt(&nonce, Payload { msg: rest, aad: about.as_bytes() }).ok())
 }
 
-fn cipher(secret: &Secret) -> XChaCha20Poly1305 {
+fn cipher(secret: &WebhookSecret) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(&Key::from(*secret.derive(b"ebb mail 1")))
 }
 
@@ -37,13 +37,13 @@ mod tests {
 
     #[test]
     fn only_who_has_the_secret_opens_it_and_only_as_what_it_is() {
-        let [ours, old, foreign] = [1, 2, 3].map(|byte| Secret::from_bytes(&[byte; 32]).unwrap());
+        let [ours, old, foreign] = [1, 2, 3].map(|byte| WebhookSecret::from_bytes(&[byte; 32]).unwrap());
         let sealed = seal(&old, [9; NONCE], "eu/1", b"a token");
         assert_eq!(sealed.len(), 7 + 40);
         assert!(!sealed.windows(5).any(|part| part == b"token"));
-        let keys = Keys::new(ours, vec![old]).unwrap();
+        let keys = WebhookKeys::new(ours, vec![old]).unwrap();
         assert_eq!(open(&keys, "eu/1", &sealed).as_deref(), Some(&b"a token"[..]));
-        assert_eq!(open(&Keys::from(foreign), "eu/1", &sealed), None);
+        assert_eq!(open(&WebhookKeys::from(foreign), "eu/1", &sealed), None);
         assert_eq!(open(&keys, "eu/2", &sealed), None);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();

@@ -38,7 +38,7 @@ const MAX_DIGITS: usize = 12;
 /// A shared secret, `whsec_` and 24 to 64 bytes in base64. Neither printed nor compared, and wiped from memory when
 /// it is dropped.
 #[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct WebhookSecret(Zeroizing<Vec<u8>>);
 
 /// Text that is no secret. Says nothing of the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum SecretError {
     TooMany,
 }
 
-impl Secret {
+impl WebhookSecret {
     /// Reads `whsec_BASE64`; white space around it is no part of it.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
@@ -97,7 +97,7 @@ impl Secret {
 
     /// A key for something else than signatures, made from this secret: the same for the same `purpose`.
     pub(crate) fn derive(&self, purpose: &[u8]) -> Zeroizing<[u8; 32]> {
-        let mut mac = keyed(&self.0);
+        let mut mac = hmac_with(&self.0);
         mac.update(purpose);
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
@@ -110,7 +110,7 @@ impl Secret {
     }
 
     fn mac(&self, id: &[u8], timestamp: &[u8], body: &[u8]) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.0);
+        let mut mac = hmac_with(&self.0);
         for part in [id, b".", timestamp, b".", body] {
             mac.update(part);
         }
@@ -119,17 +119,17 @@ impl Secret {
 }
 
 /// HMAC-SHA256 under `key`.
-pub(crate) fn keyed(key: &[u8]) -> Hmac<Sha256> {
+pub(crate) fn hmac_with(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for WebhookSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-impl std::str::FromStr for Secret {
+impl std::str::FromStr for WebhookSecret {
     type Err = SecretError;
 
     fn from_str(text: &str) -> Result<Self, SecretError> {
@@ -139,21 +139,21 @@ impl std::str::FromStr for Secret {
 
 /// Secrets while one replaces another. All verify; [`sign`] uses the first, [`sign_with`] all of them. Never empty.
 #[derive(Clone, Debug)]
-pub struct Keys {
-    first: Secret,
-    others: Vec<Secret>,
+pub struct WebhookKeys {
+    first: WebhookSecret,
+    others: Vec<WebhookSecret>,
 }
 
-impl Keys {
+impl WebhookKeys {
     /// The secret that signs, and others that still verify.
-    pub fn new(first: Secret, others: Vec<Secret>) -> Result<Self, SecretError> {
+    pub fn new(first: WebhookSecret, others: Vec<WebhookSecret>) -> Result<Self, SecretError> {
         if others.len() < MAX_KEYS { Ok(Self { first, others }) } else { Err(SecretError::TooMany) }
     }
 
     /// Reads secrets separated by white space or commas, at least one, the signing one first.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-        let mut secrets = words.map(Secret::parse).collect::<Result<Vec<_>, _>>()?.into_iter();
+        let mut secrets = words.map(WebhookSecret::parse).collect::<Result<Vec<_>, _>>()?.into_iter();
         Self::new(secrets.next().ok_or(SecretError::Missing)?, secrets.collect())
     }
 
@@ -167,21 +167,21 @@ impl Keys {
 
     /// The texts that [`Keys::parse`] reads, to hand to the other side; the first one signs.
     pub fn reveal(&self) -> Vec<Zeroizing<String>> {
-        self.iter().map(Secret::reveal).collect()
+        self.iter().map(WebhookSecret::reveal).collect()
     }
 
     /// The secret that signs.
-    pub fn first(&self) -> &Secret {
+    pub fn first(&self) -> &WebhookSecret {
         &self.first
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Secret> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WebhookSecret> {
         std::iter::once(&self.first).chain(&self.others)
     }
 }
 
-impl From<Secret> for Keys {
-    fn from(first: Secret) -> Self {
+impl From<WebhookSecret> for WebhookKeys {
+    fn from(first: WebhookSecret) -> Self {
         Self { first, others: Vec::new() }
     }
 }
@@ -194,14 +194,14 @@ pub struct MessageId(String);
 /// Text that is no message id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a webhook-id is 1 to {MAX_ID} visible ASCII characters without a full stop")]
-pub struct NotAMessageId;
+pub struct MessageIdError;
 
 impl MessageId {
     /// Checks `text`.
-    pub fn parse(text: &str) -> Result<Self, NotAMessageId> {
+    pub fn parse(text: &str) -> Result<Self, MessageIdError> {
         let fits = (1..=MAX_ID).contains(&text.len());
         let plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'.');
-        if fits && plain { Ok(Self(text.to_owned())) } else { Err(NotAMessageId) }
+        if fits && plain { Ok(Self(text.to_owned())) } else { Err(MessageIdError) }
     }
 
     /// The text.
@@ -211,9 +211,9 @@ impl MessageId {
 }
 
 impl std::str::FromStr for MessageId {
-    type Err = NotAMessageId;
+    type Err = MessageIdError;
 
-    fn from_str(text: &str) -> Result<Self, NotAMessageId> {
+    fn from_str(text: &str) -> Result<Self, MessageIdError> {
         Self::parse(text)
     }
 }
@@ -226,7 +226,7 @@ impl fmt::Display for MessageId {
 
 /// A webhook whose signature is right and recent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedWebhook {
     /// Its id, the same for every repetition.
     pub id: MessageId,
     /// When the sender says to have sent it; whole seconds.
@@ -277,7 +277,12 @@ pub enum SignatureError {
 }
 
 /// The three headers that sign `body` as sent `now`, names in lower case.
-pub fn sign(secret: &Secret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
+pub fn sign(
+    secret: &WebhookSecret,
+    id: &MessageId,
+    now: Timestamp,
+    body: &[u8],
+) -> [(&'static str, String); 3] {
     let timestamp = (now.0 / 1000).to_string();
     let mac = secret.mac(id.0.as_bytes(), timestamp.as_bytes(), body).finalize().into_bytes();
     let signature = format!("{VERSION},{}", STANDARD.encode(mac));
@@ -286,7 +291,12 @@ pub fn sign(secret: &Secret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&
 
 /// The three headers that sign `body` as sent `now`, with one signature for each of `keys`: receivers that know either
 /// secret verify it while one replaces the other.
-pub fn sign_with(keys: &Keys, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
+pub fn sign_with(
+    keys: &WebhookKeys,
+    id: &MessageId,
+    now: Timestamp,
+    body: &[u8],
+) -> [(&'static str, String); 3] {
     let mut headers = sign(keys.first(), id, now, body);
     for secret in &keys.others {
         let [.., (_, signature)] = sign(secret, id, now, body);
@@ -297,7 +307,7 @@ pub fn sign_with(keys: &Keys, id: &MessageId, now: Timestamp, body: &[u8]) -> [(
 }
 
 /// What the headers of a webhook claim.
-struct Claim<'a> {
+struct SignatureHeaders<'a> {
     id: MessageId,
     /// Seconds since 1970, and as they are written.
     timestamp: u64,
@@ -308,19 +318,19 @@ struct Claim<'a> {
 /// Checks what can be checked before there is a body: that all headers are there and can be read, and that the time is not
 /// more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. It says nothing of who has sent it.
 pub fn check_headers(headers: &HeaderMap, now: Timestamp) -> Result<(), SignatureError> {
-    claim(headers, now).map(drop)
+    read_headers(headers, now).map(drop)
 }
 
 /// Checks that one of `keys` has signed `body`, not more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Compares in
 /// constant time. The caller has bounded the body; a repetition within the tolerance verifies again, so the caller
 /// deduplicates by what the message asks for.
 pub fn verify(
-    keys: &Keys,
+    keys: &WebhookKeys,
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
-) -> Result<Verified, SignatureError> {
-    let Claim { id, timestamp, written, signatures } = claim(headers, now)?;
+) -> Result<VerifiedWebhook, SignatureError> {
+    let SignatureHeaders { id, timestamp, written, signatures } = read_headers(headers, now)?;
     let mut fits = false;
     for key in keys.iter() {
         let mac = key.mac(id.0.as_bytes(), written.as_bytes(), body);
@@ -329,13 +339,13 @@ pub fn verify(
         }
     }
     if fits {
-        Ok(Verified { id, timestamp: Timestamp(timestamp * 1000) })
+        Ok(VerifiedWebhook { id, timestamp: Timestamp(timestamp * 1000) })
     } else {
         Err(SignatureError::NoMatch)
     }
 }
 
-fn claim(headers: &HeaderMap, now: Timestamp) -> Result<Claim<'_>, SignatureError> {
+fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<'_>, SignatureError> {
     let id = single(headers, WEBHOOK_ID)?;
     let id = MessageId::parse(id).map_err(|_| SignatureError::Malformed {
         header: WEBHOOK_ID,
@@ -350,7 +360,7 @@ fn claim(headers: &HeaderMap, now: Timestamp) -> Result<Claim<'_>, SignatureErro
     if timestamp.saturating_sub(now) > WEBHOOK_TOLERANCE_SECONDS {
         return Err(SignatureError::InFuture { timestamp, now });
     }
-    Ok(Claim { id, timestamp, written, signatures: signatures(headers)? })
+    Ok(SignatureHeaders { id, timestamp, written, signatures: signatures(headers)? })
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, SignatureError> {

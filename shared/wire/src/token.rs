@@ -13,7 +13,7 @@ use hmac::Mac as _;
 use zeroize::Zeroizing;
 
 use crate::id::{RunId, short_digest};
-use crate::sign::keyed;
+use crate::sign::hmac_with;
 
 pub const MAX_TOKEN: usize = 256;
 
@@ -43,7 +43,7 @@ impl TokenKind {
 
 /// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
+pub struct TokenClaims {
     pub run: RunId,
     pub unit: Unit,
     pub attempt: Attempt,
@@ -53,7 +53,7 @@ pub struct Claims {
     pub expiry: Timestamp,
     pub kind: TokenKind,
     /// How many further things there are to take away after this one, for the try of an undo; otherwise 0.
-    pub more: u32,
+    pub remaining_results: u32,
 }
 
 /// Why a token is not taken.
@@ -64,7 +64,7 @@ pub struct Claims {
 pub enum TokenError {
     /// Authentic, but its time is over: a success is still recorded as late.
     #[error("the callback token has expired")]
-    Expired(Claims),
+    Expired(TokenClaims),
     /// Not of the form of a token, or longer than [`MAX_TOKEN`].
     #[error("{REFUSED}")]
     Malformed,
@@ -107,7 +107,7 @@ pub enum TokenKeyError {
     TooMany,
 }
 
-struct Key {
+struct TokenKey {
     id: KeyId,
     bytes: Zeroizing<Vec<u8>>,
 }
@@ -115,8 +115,8 @@ struct Key {
 /// The keys of tokens: the first signs, all verify. A key that was replaced stays for as long as the longest token
 /// lives. Never empty; never printed; wiped from memory when dropped.
 pub struct TokenKeys {
-    first: Key,
-    others: Vec<Key>,
+    first: TokenKey,
+    others: Vec<TokenKey>,
 }
 
 impl fmt::Debug for TokenKeys {
@@ -129,15 +129,15 @@ impl fmt::Debug for TokenKeys {
 impl TokenKeys {
     /// One key of 32 to 64 random bytes that the caller has drawn.
     pub fn from_bytes(id: &str, bytes: &[u8]) -> Result<Self, TokenKeyError> {
-        Ok(Self { first: Key::new(id, Zeroizing::new(bytes.to_vec()))?, others: Vec::new() })
+        Ok(Self { first: TokenKey::new(id, Zeroizing::new(bytes.to_vec()))?, others: Vec::new() })
     }
 
     /// Reads `ID:BASE64` separated by white space or commas, at least one, the signing one first.
     pub fn parse(text: &str) -> Result<Self, TokenKeyError> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<TokenKey> = Vec::new();
         for word in words {
-            let key = Key::parse(word)?;
+            let key = TokenKey::parse(word)?;
             if keys.iter().any(|known| known.id == key.id) {
                 return Err(TokenKeyError::Repeated(key.id.0));
             }
@@ -160,8 +160,8 @@ impl TokenKeys {
     }
 
     /// The token that says `claims`, by the first key.
-    pub fn mint(&self, claims: &Claims) -> String {
-        let Claims { run, unit, attempt, epoch, expiry, kind, more } = claims;
+    pub fn mint(&self, claims: &TokenClaims) -> String {
+        let TokenClaims { run, unit, attempt, epoch, expiry, kind, remaining_results: more } = claims;
         let signed = format!(
             "{SCHEME}.{}.{}.{run}.{}.{}.{}.{}.{more}",
             self.first.id.0,
@@ -171,12 +171,12 @@ impl TokenKeys {
             epoch.0,
             expiry.0
         );
-        let mac = keyed(&self.first.bytes).chain_update(&signed).finalize().into_bytes();
+        let mac = hmac_with(&self.first.bytes).chain_update(&signed).finalize().into_bytes();
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
     /// What an authentic token says. An expired one is an error that carries its claims.
-    pub fn verify(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
+    pub fn verify(&self, text: &str, now: Timestamp) -> Result<TokenClaims, TokenError> {
         if text.len() > MAX_TOKEN {
             return Err(TokenError::Malformed);
         }
@@ -190,22 +190,22 @@ impl TokenKeys {
         // learnt from how long an answer takes.
         let known = self.iter().find(|key| key.id.0 == id);
         let key = known.unwrap_or(&self.first);
-        let authentic = keyed(&key.bytes).chain_update(signed).verify_slice(&mac).is_ok();
+        let authentic = hmac_with(&key.bytes).chain_update(signed).verify_slice(&mac).is_ok();
         match (known, authentic) {
             (None, _) => return Err(TokenError::UnknownKey),
             (Some(_), false) => return Err(TokenError::Forged),
             (Some(_), true) => {}
         }
-        let claims = Claims::read(parts).ok_or(TokenError::Malformed)?;
+        let claims = TokenClaims::read(parts).ok_or(TokenError::Malformed)?;
         if claims.expiry <= now { Err(TokenError::Expired(claims)) } else { Ok(claims) }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Key> {
+    fn iter(&self) -> impl Iterator<Item = &TokenKey> {
         std::iter::once(&self.first).chain(&self.others)
     }
 }
 
-impl Key {
+impl TokenKey {
     fn new(id: &str, bytes: Zeroizing<Vec<u8>>) -> Result<Self, TokenKeyError> {
         let id = KeyId::parse(id)?;
         if KEY_BYTES.contains(&bytes.len()) {
@@ -234,7 +234,7 @@ impl KeyId {
     }
 }
 
-impl Claims {
+impl TokenClaims {
     fn read<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<Self> {
         let kind = match parts.next()? {
             "r" => TokenKind::Relay,
@@ -248,7 +248,7 @@ impl Claims {
             attempt: Attempt(parts.next()?.parse().ok()?),
             epoch: Epoch(parts.next()?.parse().ok()?),
             expiry: Timestamp(parts.next()?.parse().ok()?),
-            more: parts.next()?.parse().ok()?,
+            remaining_results: parts.next()?.parse().ok()?,
         };
         if parts.next().is_none() { Some(claims) } else { None }
     }
@@ -258,7 +258,7 @@ impl Claims {
 /// in URLs and DNS labels. `life` is what [`crate::id::life`] gives, hence one key per target, resource and unit.
 ///
 /// A plain digest, not a keyed one: it gives no right to anything, and must outlive every key.
-pub fn stable_key(life: &str, resource: &str, unit: &str) -> String {
+pub fn idempotency_key(life: &str, resource: &str, unit: &str) -> String {
     format!("ebb-{}", short_digest(&["idempotency key", life, resource, unit], 32))
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A value that a unit made or reads. In JSON: `{"json": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Value {
+pub enum UnitValue {
     /// Anything that JSON can say; text outputs of pods are strings.
     Json(serde_json::Value),
     /// Bytes that are not UTF-8.
@@ -20,7 +20,7 @@ pub enum Value {
 }
 
 /// Outputs by name.
-pub type Outputs = BTreeMap<String, Value>;
+pub type Outputs = BTreeMap<String, UnitValue>;
 
 /// Where a sensitive value is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -38,7 +38,7 @@ pub struct SecretRef {
     pub key: String,
 }
 
-impl Value {
+impl UnitValue {
     /// Bytes as they are: text if they are UTF-8.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {

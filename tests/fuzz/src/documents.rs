@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::compile::{self, Bound};
-use ebb_spec::load::{self, Document, FileError, Files, NoFiles, Vars};
-use ebb_spec::model::{Param, ParamKind, Plugin, Sandbox};
-use ebb_spec::plan::{Plan, Source, UnitAt};
-use ebb_spec::render::{self, Compiled, Facts, Known};
+use ebb_spec::compile::{self, BoundPlugin};
+use ebb_spec::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
+use ebb_spec::model::{ParamDoc, ParamKind, PluginDoc, SandboxDoc};
+use ebb_spec::plan::{Plan, SourceLocation, UnitRef};
+use ebb_spec::render::{self, CompiledExpressions, KnownOutputs, TargetFacts};
 use semver::Version;
 
-use crate::{Parts, placed};
+use crate::{InputParts, placed};
 
 /// The first part is a text of documents, the others are the files beside it: `f0`, `f1` and so on.
-pub(crate) fn documents(parts: &Parts<'_>) {
+pub(crate) fn documents(parts: &InputParts<'_>) {
     let files = parts.from(1);
-    let Some(documents) = loaded(parts.get(0), &Beside(files)) else { return };
-    let plugins: Vec<&Plugin> = documents.iter().filter_map(as_plugin).collect();
+    let Some(documents) = loaded(parts.get(0), &NumberedFiles(files)) else { return };
+    let plugins: Vec<&PluginDoc> = documents.iter().filter_map(as_plugin).collect();
     for document in &documents {
         stored(document, &plugins);
     }
@@ -23,12 +23,12 @@ pub(crate) fn documents(parts: &Parts<'_>) {
 
 /// Each part is what a document embeds: as YAML in the place of a list, as text in that of a script and of a pod
 /// template, and as bytes.
-pub(crate) fn embeds(parts: &Parts<'_>) {
+pub(crate) fn embeds(parts: &InputParts<'_>) {
     let template = "name: p\nspec:\n  runner: {image: a, podTemplateOverlay: \"@{embed: f0}\"}\n  create:\n  - {name: s, script: \"@{embed: f0}\"}\n";
     let tree = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: a}}\npreStart: \"@{embed[yaml]: f0}\"\n";
     let bytes = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {a: \"@{embed[binary]: f0}\", b: \"x@{embed: f0}\"}}}\n";
     for text in [template, tree, bytes] {
-        for document in loaded(text, &Beside(&parts.0)).unwrap_or_default() {
+        for document in loaded(text, &NumberedFiles(&parts.0)).unwrap_or_default() {
             stored(&document, &[]);
         }
     }
@@ -40,9 +40,9 @@ pub(crate) fn embeds(parts: &Parts<'_>) {
 }
 
 /// Files by number.
-struct Beside<'a>(&'a [&'a str]);
+struct NumberedFiles<'a>(&'a [&'a str]);
 
-impl Files for Beside<'_> {
+impl FileSource for NumberedFiles<'_> {
     fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
         let number = path.strip_prefix('f').and_then(|number| number.parse::<usize>().ok());
         let file = number.and_then(|number| self.0.get(number));
@@ -50,7 +50,7 @@ impl Files for Beside<'_> {
     }
 }
 
-fn as_plugin(document: &Document) -> Option<&Plugin> {
+fn as_plugin(document: &Document) -> Option<&PluginDoc> {
     match document {
         Document::Plugin(plugin) => Some(plugin),
         _ => None,
@@ -65,8 +65,9 @@ fn expanded(document: &Document) -> &str {
     }
 }
 
-fn loaded(text: &str, files: &dyn Files) -> Option<Vec<Document>> {
-    let vars = Vars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
+fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
+    let vars =
+        DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
     match load::documents("f.yaml", text, files, &vars) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(placed::one);
@@ -80,9 +81,9 @@ fn loaded(text: &str, files: &dyn Files) -> Option<Vec<Document>> {
 }
 
 /// What loads can be stored: it reads as the same again, without files and variables, and compiles to the same plan.
-fn stored(document: &Document, plugins: &[&Plugin]) {
+fn stored(document: &Document, plugins: &[&PluginDoc]) {
     let text = expanded(document);
-    let again = load::document("stored.yaml", text, &NoFiles, &Vars::none());
+    let again = load::document("stored.yaml", text, &NoFiles, &DocumentVars::none());
     let again = again.unwrap_or_else(|errors| panic!("what was written does not load: {errors}\n{text}"));
     assert_eq!(expanded(&again), text, "it is written in another way the second time");
     match (document, &again) {
@@ -94,7 +95,8 @@ fn stored(document: &Document, plugins: &[&Plugin]) {
                 (one, two) => panic!("stored, it is judged otherwise: {one:?} {two:?}\n{text}"),
             }
             let sandbox = asks_for(one);
-            let Some(sandbox) = load::sandbox("s.yaml", &sandbox, &NoFiles, &Vars::none()).ok() else {
+            let Some(sandbox) = load::sandbox("s.yaml", &sandbox, &NoFiles, &DocumentVars::none()).ok()
+            else {
                 panic!("a sandbox of it does not load:\n{sandbox}");
             };
             assert_eq!(plan(&sandbox, &[one]), plan(&sandbox, &[two]), "stored, it compiles to another plan");
@@ -108,7 +110,7 @@ fn stored(document: &Document, plugins: &[&Plugin]) {
 }
 
 /// A sandbox with one resource of this plugin and a value for each of its params.
-fn asks_for(plugin: &Plugin) -> String {
+fn asks_for(plugin: &PluginDoc) -> String {
     let params: serde_json::Map<String, serde_json::Value> =
         plugin.params.iter().map(|(name, param)| (name.value.clone(), fitting(param))).collect();
     serde_json::json!({
@@ -119,7 +121,7 @@ fn asks_for(plugin: &Plugin) -> String {
 }
 
 /// A value that has the type of a param, and fits what else it asks for in the simple cases.
-fn fitting(param: &Param) -> serde_json::Value {
+fn fitting(param: &ParamDoc) -> serde_json::Value {
     if let Some(value) = param.one_of.first() {
         return value.clone();
     }
@@ -137,14 +139,14 @@ fn fitting(param: &Param) -> serde_json::Value {
 
 /// The plan without the lines that its units stand in, if there is one: the same each time, and for the plan that was
 /// stored as well.
-fn plan(sandbox: &Sandbox, plugins: &[&Plugin]) -> Option<String> {
+fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
     for resource in &sandbox.resources {
-        let fits = |plugin: &&&Plugin| plugin.name.value == resource.plugin.value;
+        let fits = |plugin: &&&PluginDoc| plugin.name.value == resource.plugin.value;
         let plugin = plugins.iter().find(fits).or(plugins.first())?;
         let version = plugin.version.as_ref().unwrap_or(&none);
-        bound.insert(resource.name.value.clone(), Bound { plugin, version, digest: "sha256:00" });
+        bound.insert(resource.name.value.clone(), BoundPlugin { plugin, version, digest: "sha256:00" });
     }
     let (made, warnings) = match compile::plan(sandbox, &bound) {
         Ok(made) => made,
@@ -162,21 +164,22 @@ fn plan(sandbox: &Sandbox, plugins: &[&Plugin]) -> Option<String> {
     sent(&read);
     let mut placeless = read;
     for unit in placeless.events.iter_mut().flat_map(|event| &mut event.units) {
-        unit.source = Source::default();
+        unit.source = SourceLocation::default();
     }
     Some(placeless.to_json())
 }
 
 /// Each unit of a plan can be shown and sent, or it is said why not.
 fn sent(plan: &Plan) {
-    let compiled = Compiled::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
-    let facts = Facts { kind: "sandbox".to_owned(), name: "s".to_owned(), ..Facts::default() };
-    let known = Known::new();
+    let compiled =
+        CompiledExpressions::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
+    let facts = TargetFacts { kind: "sandbox".to_owned(), name: "s".to_owned(), ..TargetFacts::default() };
+    let known = KnownOutputs::new();
     for event in &plan.events {
-        assert_eq!(plan.event(event.moment), Some(event), "two events of one moment");
+        assert_eq!(plan.hook_plan(event.moment), Some(event), "two events of one moment");
         event.graph().unwrap_or_else(|error| panic!("a plan without a graph: {error}"));
         for number in 0..u32::try_from(event.units.len()).unwrap_or(u32::MAX) {
-            let at = UnitAt { moment: event.moment, unit: number };
+            let at = UnitRef { moment: event.moment, unit: number };
             for made in [
                 render::preview(plan, &compiled, at, &facts, &known),
                 render::unit(plan, &compiled, at, &facts, &known),

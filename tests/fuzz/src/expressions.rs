@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use ebb_spec::expr::{self, Scope};
-use ebb_spec::load::{self, NoFiles, Vars};
-use ebb_spec::plan::{Moment, Plan, UnitAt};
-use ebb_spec::render::{self, Compiled, MAX_VALUE_BYTES, RenderError, Response};
-use ebb_spec::{compile, model::Plugin};
+use ebb_spec::load::{self, DocumentVars, NoFiles};
+use ebb_spec::plan::{HookName, Plan, UnitRef};
+use ebb_spec::render::{self, CompiledExpressions, MAX_VALUE_BYTES, RenderError, WebhookResponse};
+use ebb_spec::{compile, model::PluginDoc};
 use serde_json::Value;
 
-use crate::{Parts, placed};
+use crate::{InputParts, placed};
 
 /// Stands at the end of each text of the answer; errors do not repeat it.
 const CANARY: &str = "Q7canaryZ";
 
 /// The first part is an expression, the second the body of the answer that it is evaluated over, in JSON.
-pub(crate) fn expressions(parts: &Parts<'_>) {
+pub(crate) fn expressions(parts: &InputParts<'_>) {
     let text = parts.get(0);
     for scope in [Scope::Plugin, Scope::Sandbox, Scope::Response, Scope::Objects, Scope::Plan] {
         match expr::parse(text, scope) {
@@ -35,19 +35,20 @@ pub(crate) fn expressions(parts: &Parts<'_>) {
     }
     let body = serde_json::from_str(parts.get(1)).unwrap_or_else(|_| Value::from(parts.get(1)));
     let Some(plan) = plan(text) else { return };
-    let compiled = Compiled::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
-    let unit = plan.unit(UnitAt { moment: Moment::BeforeReady, unit: 0 }).expect("it has one unit");
+    let compiled =
+        CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
+    let unit = plan.unit(UnitRef { moment: HookName::BeforeReady, unit: 0 }).expect("it has one unit");
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
-    let response = Response { status: 200, headers, body: marked(body) };
+    let response = WebhookResponse { status: 200, headers, body: marked(body) };
     let made = render::outputs_from_response(&compiled, unit, &response);
     assert_eq!(made, render::outputs_from_response(&compiled, unit, &response), "evaluated twice");
     match made {
         Ok(outputs) => {
             for output in outputs.values() {
                 let size = match output {
-                    render::Value::Json(json) => json.to_string().len(),
-                    render::Value::Bytes(bytes) => bytes.len(),
-                    render::Value::Secret(_) => panic!("an answer has no secrets"),
+                    render::RenderValue::Json(json) => json.to_string().len(),
+                    render::RenderValue::Bytes(bytes) => bytes.len(),
+                    render::RenderValue::Secret(_) => panic!("an answer has no secrets"),
                 };
                 assert!(size <= MAX_VALUE_BYTES);
             }
@@ -79,7 +80,7 @@ fn plan(expression: &str) -> Option<Plan> {
             "outputs": {"o": {"value": format!("${{{expression}}}")}},
         }},
     });
-    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &Vars::none()) {
+    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &DocumentVars::none()) {
         Ok(plugins) => plugins,
         Err(errors) => {
             placed::errors(&errors);
@@ -90,11 +91,12 @@ fn plan(expression: &str) -> Option<Plan> {
 }
 
 /// The plan of a sandbox with one resource of this plugin, unless it is refused.
-pub(crate) fn bound(plugin: &Plugin) -> Option<Plan> {
+pub(crate) fn bound(plugin: &PluginDoc) -> Option<Plan> {
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
-    let sandbox = load::sandbox("s.yaml", sandbox, &NoFiles, &Vars::none()).expect("it is well written");
+    let sandbox =
+        load::sandbox("s.yaml", sandbox, &NoFiles, &DocumentVars::none()).expect("it is well written");
     let version = semver::Version::new(0, 0, 0);
-    let bound = compile::Bound { plugin, version: &version, digest: "sha256:00" };
+    let bound = compile::BoundPlugin { plugin, version: &version, digest: "sha256:00" };
     match compile::plan(&sandbox, &[("r".to_owned(), bound)].into()) {
         Ok((plan, _)) => Some(plan),
         Err(errors) => {

@@ -26,30 +26,30 @@ const STACK: usize = 1536 << 10;
 
 /// A promise and how it is tried.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name; the folder below `seeds/` and `crashes/` is called so.
     pub name: &'static str,
-    run: fn(&Parts<'_>),
+    run: fn(&InputParts<'_>),
 }
 
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [FuzzTarget; 7] = [
     // Documents of both dialects: load, check, compile, store, preview.
-    Target { name: "documents", run: documents::documents },
+    FuzzTarget { name: "documents", run: documents::documents },
     // What a document embeds, pod templates among it.
-    Target { name: "embeds", run: documents::embeds },
+    FuzzTarget { name: "embeds", run: documents::embeds },
     // Expressions over a webhook's answer.
-    Target { name: "expressions", run: expressions::expressions },
+    FuzzTarget { name: "expressions", run: expressions::expressions },
     // Requests with values of target users in them.
-    Target { name: "requests", run: requests::requests },
+    FuzzTarget { name: "requests", run: requests::requests },
     // Lifecycle webhooks: headers and body.
-    Target { name: "events", run: messages::events },
+    FuzzTarget { name: "events", run: messages::events },
     // Callbacks, answers of units, messages of relays, records.
-    Target { name: "callbacks", run: messages::callbacks },
+    FuzzTarget { name: "callbacks", run: messages::callbacks },
     // Tokens, keys, ids.
-    Target { name: "tokens", run: tokens::tokens },
+    FuzzTarget { name: "tokens", run: tokens::tokens },
 ];
 
-impl Target {
+impl FuzzTarget {
     /// The target of this name.
     pub fn named(name: &str) -> Option<Self> {
         TARGETS.into_iter().find(|target| target.name == name)
@@ -73,7 +73,7 @@ impl Target {
     pub fn run_whole(self, input: &[u8]) {
         let text = String::from_utf8_lossy(input);
         let ended = std::thread::scope(|scope| {
-            let work = || (self.run)(&Parts(text.split("\n%%%%\n").collect()));
+            let work = || (self.run)(&InputParts(text.split("\n%%%%\n").collect()));
             let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
             thread.expect("a thread can be started").join()
         });
@@ -84,9 +84,9 @@ impl Target {
 }
 
 /// An input taken apart.
-struct Parts<'a>(Vec<&'a str>);
+struct InputParts<'a>(Vec<&'a str>);
 
-impl<'a> Parts<'a> {
+impl<'a> InputParts<'a> {
     /// The part with this number, from 0; a missing one is empty.
     fn get(&self, number: usize) -> &'a str {
         self.0.get(number).copied().unwrap_or_default()

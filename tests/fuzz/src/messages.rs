@@ -3,21 +3,21 @@
 use ebb_engine::Timestamp;
 use ebb_wire::callback::Callback;
 use ebb_wire::cloudevents;
-use ebb_wire::lifecycle::Lifecycle;
-use ebb_wire::record::Record;
-use ebb_wire::relay::{Ensure, WorkState};
-use ebb_wire::sign::{self, Keys, MessageId, Secret};
-use ebb_wire::value::{Outputs, Value};
+use ebb_wire::lifecycle::LifecycleData;
+use ebb_wire::record::AttemptRecord;
+use ebb_wire::relay::{EnsureTask, TaskState};
+use ebb_wire::sign::{self, MessageId, WebhookKeys, WebhookSecret};
+use ebb_wire::value::{Outputs, UnitValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Parts;
+use crate::InputParts;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 /// The first part is a header in each line, the second the body.
-pub(crate) fn events(parts: &Parts<'_>) {
+pub(crate) fn events(parts: &InputParts<'_>) {
     let mut headers = HeaderMap::new();
     for line in parts.get(0).lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
@@ -27,8 +27,8 @@ pub(crate) fn events(parts: &Parts<'_>) {
         }
     }
     let body = parts.get(1).as_bytes();
-    let secret = Secret::from_bytes(&[7; 32]).expect("32 bytes are a secret");
-    let keys = Keys::from(secret.clone());
+    let secret = WebhookSecret::from_bytes(&[7; 32]).expect("32 bytes are a secret");
+    let keys = WebhookKeys::from(secret.clone());
     // Nobody can guess a signature.
     if let Ok(verified) = sign::verify(&keys, &headers, body, NOW) {
         panic!("forged: {verified:?}");
@@ -51,21 +51,21 @@ pub(crate) fn events(parts: &Parts<'_>) {
 }
 
 /// The first part is the body of a callback, or of any other message in JSON.
-pub(crate) fn callbacks(parts: &Parts<'_>) {
+pub(crate) fn callbacks(parts: &InputParts<'_>) {
     let text = parts.get(0);
     if let Some(callback) = same::<Callback>(text) {
-        for value in callback.outputs.into_values().map(Value::Json) {
+        for value in callback.outputs.into_values().map(UnitValue::Json) {
             assert_eq!(value.to_bytes().map(|bytes| bytes.len()), Some(value.size()));
         }
     }
     same::<Outputs>(text);
-    same::<Ensure>(text);
-    same::<WorkState>(text);
-    same::<Record>(text);
-    if let Some(Err(invalid)) = same::<Lifecycle>(text).map(|lifecycle| lifecycle.validate()) {
+    same::<EnsureTask>(text);
+    same::<TaskState>(text);
+    same::<AttemptRecord>(text);
+    if let Some(Err(invalid)) = same::<LifecycleData>(text).map(|lifecycle| lifecycle.validate()) {
         assert!(!invalid.to_string().is_empty());
     }
-    assert_eq!(Value::from_bytes(text.as_bytes().to_vec()).to_bytes(), Some(text.as_bytes().to_vec()));
+    assert_eq!(UnitValue::from_bytes(text.as_bytes().to_vec()).to_bytes(), Some(text.as_bytes().to_vec()));
 }
 
 /// What is read and written is read as the same again.

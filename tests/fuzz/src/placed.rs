@@ -1,7 +1,7 @@
 //! Every error of a document has its place in it.
 
-use ebb_spec::diagnostic::{Diagnostic, Diagnostics, Drawing};
-use ebb_spec::model::Pos;
+use ebb_spec::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
+use ebb_spec::model::LineColumn;
 
 /// Errors that concern a document as a whole.
 const OF_THE_WHOLE: [&str; 4] = ["empty", "too-large", "several-documents", "limit"];
@@ -22,12 +22,12 @@ pub(crate) fn one(diagnostic: &Diagnostic) {
         inside(diagnostic, *at);
     }
     assert!(!diagnostic.message.trim().is_empty(), "`{}` says nothing", diagnostic.code);
-    for drawing in [Drawing::Plain, Drawing::Coloured, Drawing::Ascii] {
+    for drawing in [DiagnosticStyle::Plain, DiagnosticStyle::Coloured, DiagnosticStyle::Ascii] {
         assert!(diagnostic.drawn(drawing).contains(diagnostic.code));
     }
 }
 
-fn inside(diagnostic: &Diagnostic, Pos { line, column }: Pos) {
+fn inside(diagnostic: &Diagnostic, LineColumn { line, column }: LineColumn) {
     // One behind the end is where something is missing.
     let text = diagnostic.source.text.replace("\r\n", "\n").replace('\r', "\n");
     let lines = text.split('\n').count();

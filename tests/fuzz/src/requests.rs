@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::load::{self, NoFiles, Vars};
-use ebb_spec::plan::{Moment, Plan, UnitAt};
-use ebb_spec::render::{self, Compiled, Facts, Known, Rendered, Request};
+use ebb_spec::load::{self, DocumentVars, NoFiles};
+use ebb_spec::plan::{HookName, Plan, UnitRef};
+use ebb_spec::render::{self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts};
 use url::Url;
 
 use crate::expressions::bound;
-use crate::{Parts, placed};
+use crate::{InputParts, placed};
 
 /// What is rendered in the place of a value that nobody could object to.
 const HARMLESS: &str = "x";
 
 /// The parts: what a URL has behind its host, a header's value, a text of the body, a text of a manifest; then the name
 /// of the target and a label, which the templates read as `${target.name}` and `${target.labels.l}`.
-pub(crate) fn requests(parts: &Parts<'_>) {
+pub(crate) fn requests(parts: &InputParts<'_>) {
     let document = serde_json::json!({
         "apiVersion": "ebb.dev/v1", "kind": "Plugin", "name": "p",
         "preStart": {
@@ -30,18 +30,19 @@ pub(crate) fn requests(parts: &Parts<'_>) {
             }}},
         },
     });
-    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &Vars::none()) {
+    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &DocumentVars::none()) {
         Ok(plugins) => plugins,
         Err(errors) => return placed::errors(&errors),
     };
     let Some(plan) = plugins.first().and_then(bound) else { return };
-    let compiled = Compiled::new(&plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
+    let compiled =
+        CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
     let sent = |name: &str, label: &str| {
-        let facts = Facts {
+        let facts = TargetFacts {
             kind: "sandbox".to_owned(),
             name: name.to_owned(),
             labels: BTreeMap::from([("l".to_owned(), label.to_owned())]),
-            ..Facts::default()
+            ..TargetFacts::default()
         };
         (request(&plan, &compiled, &facts), manifest(&plan, &compiled, &facts))
     };
@@ -59,25 +60,25 @@ pub(crate) fn requests(parts: &Parts<'_>) {
     }
 }
 
-fn request(plan: &Plan, compiled: &Compiled, facts: &Facts) -> Option<Request> {
-    let at = UnitAt { moment: Moment::BeforeReady, unit: 0 };
-    match render::unit(plan, compiled, at, facts, &Known::new()) {
-        Ok(Rendered::Webhook(request)) => Some(request),
+fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<RenderedRequest> {
+    let at = UnitRef { moment: HookName::BeforeReady, unit: 0 };
+    match render::unit(plan, compiled, at, facts, &KnownOutputs::new()) {
+        Ok(RenderedUnit::Webhook(request)) => Some(request),
         Ok(other) => panic!("{other:?} is no request"),
         Err(_) => None,
     }
 }
 
-fn manifest(plan: &Plan, compiled: &Compiled, facts: &Facts) -> Option<serde_json::Value> {
-    let at = UnitAt { moment: Moment::BeforeReady, unit: 1 };
-    match render::unit(plan, compiled, at, facts, &Known::new()) {
-        Ok(Rendered::Object { mut manifests }) => Some(manifests.remove(0)),
+fn manifest(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<serde_json::Value> {
+    let at = UnitRef { moment: HookName::BeforeReady, unit: 1 };
+    match render::unit(plan, compiled, at, facts, &KnownOutputs::new()) {
+        Ok(RenderedUnit::Object { mut manifests }) => Some(manifests.remove(0)),
         Ok(other) => panic!("{other:?} is no manifest"),
         Err(_) => None,
     }
 }
 
-fn same_receiver(wanted: &Request, hostile: &Request) {
+fn same_receiver(wanted: &RenderedRequest, hostile: &RenderedRequest) {
     assert_eq!(wanted.method, hostile.method);
     assert!(wanted.headers.keys().eq(hostile.headers.keys()));
     let [one, two] = [wanted, hostile].map(|request| Url::parse(&request.url));

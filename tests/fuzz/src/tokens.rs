@@ -1,18 +1,18 @@
 //! Tokens, keys and ids.
 
-use ebb_engine::{Attempt, Epoch, Moment, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, Hook, Timestamp, Unit};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::limits;
-use ebb_wire::sign::{Keys, MessageId};
-use ebb_wire::token::{Claims, TokenError, TokenKeys, TokenKind};
+use ebb_wire::sign::{MessageId, WebhookKeys};
+use ebb_wire::token::{TokenClaims, TokenError, TokenKeys, TokenKind};
 
-use crate::Parts;
+use crate::InputParts;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 /// The first part is a token, the second the names of a target, resource and unit in a line each. A token that stands
 /// there and was minted here has to say what it said; any other is refused.
-pub(crate) fn tokens(parts: &Parts<'_>) {
+pub(crate) fn tokens(parts: &InputParts<'_>) {
     let text = parts.get(0);
     let keys = TokenKeys::from_bytes("k1", &[3; 32]).expect("32 bytes are a key");
     match keys.verify(text, NOW) {
@@ -21,18 +21,19 @@ pub(crate) fn tokens(parts: &Parts<'_>) {
         }
         Err(error) => assert!(!error.to_string().contains(text) || text.len() < 8, "{error}"),
     }
-    for read in
-        [TokenKeys::parse(text).err().map(|e| e.to_string()), Keys::parse(text).err().map(|e| e.to_string())]
-    {
+    for read in [
+        TokenKeys::parse(text).err().map(|e| e.to_string()),
+        WebhookKeys::parse(text).err().map(|e| e.to_string()),
+    ] {
         assert!(read.is_none_or(|error| !error.is_empty()));
     }
     let mut names = parts.get(1).lines();
     let [kind, name, resource, unit] = std::array::from_fn(|_| names.next().unwrap_or_default());
-    let life = id::life(kind, name, unit);
-    for moment in [Moment::BeforeReady, Moment::AfterReady, Moment::BeforeStop, Moment::AfterStop] {
+    let life = id::instance_key(kind, name, unit);
+    for moment in [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop] {
         let run = RunId::new(&life, text.len() as u64 + 1, moment);
         assert_eq!(run.as_str().parse::<RunId>().as_ref(), Ok(&run));
-        assert_eq!(run.moment(), moment);
+        assert_eq!(run.hook(), moment);
         altered(&keys, run, text);
     }
     let key = id::unit_key(&life, resource, unit);
@@ -40,7 +41,7 @@ pub(crate) fn tokens(parts: &Parts<'_>) {
     assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()), "{key}");
     if let Ok(run) = text.parse::<RunId>() {
         assert_eq!(run.as_str(), text);
-        assert_eq!(run.sibling(run.moment()).moment(), run.moment());
+        assert_eq!(run.sibling(run.hook()).hook(), run.hook());
     }
     assert!(MessageId::parse(text).ok().is_none_or(|id| id.as_str() == text));
     let message = limits::message(text);
@@ -49,14 +50,14 @@ pub(crate) fn tokens(parts: &Parts<'_>) {
 
 /// A token that is changed at one place by one byte of the input is no token.
 fn altered(keys: &TokenKeys, run: RunId, text: &str) {
-    let claims = Claims {
+    let claims = TokenClaims {
         run,
         unit: Unit(1),
         attempt: Attempt(2),
         epoch: Epoch(3),
         expiry: Timestamp(NOW.0 + 1),
         kind: TokenKind::Webhook,
-        more: 0,
+        remaining_results: 0,
     };
     let token = keys.mint(&claims);
     assert_eq!(keys.verify(&token, NOW).as_ref(), Ok(&claims));

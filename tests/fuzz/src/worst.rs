@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ebb_spec::compile::{self, Bound};
+use ebb_spec::compile::{self, BoundPlugin};
 use ebb_spec::diagnostic::Diagnostics;
 use ebb_spec::expr::WorkBudget;
-use ebb_spec::load::{self, NoFiles, Vars};
-use ebb_spec::model::{Plugin, Sandbox};
+use ebb_spec::load::{self, DocumentVars, NoFiles};
+use ebb_spec::model::{PluginDoc, SandboxDoc};
 use semver::Version;
 
 const PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
@@ -19,15 +19,16 @@ pub struct WorstCase {
     pub name: &'static str,
     /// The code of an error that it is refused with; `None`: it is accepted.
     pub refused: Option<&'static str>,
-    sandbox: Sandbox,
-    plugin: Plugin,
+    sandbox: SandboxDoc,
+    plugin: PluginDoc,
 }
 
 impl WorstCase {
     fn new(name: &'static str, refused: Option<&'static str>, plugin: &str, sandbox: &str) -> Self {
-        let plugin = load::plugins("p.yaml", &format!("{PLUGIN}{plugin}"), &NoFiles, &Vars::none());
+        let plugin = load::plugins("p.yaml", &format!("{PLUGIN}{plugin}"), &NoFiles, &DocumentVars::none());
         let plugin = plugin.unwrap_or_else(|errors| panic!("{name}: {errors}")).remove(0);
-        let sandbox = load::sandbox("s.yaml", &format!("{SANDBOX}{sandbox}"), &NoFiles, &Vars::none());
+        let sandbox =
+            load::sandbox("s.yaml", &format!("{SANDBOX}{sandbox}"), &NoFiles, &DocumentVars::none());
         Self { name, refused, sandbox: sandbox.unwrap_or_else(|errors| panic!("{name}: {errors}")), plugin }
     }
 
@@ -37,8 +38,8 @@ impl WorstCase {
     /// Those of the documents.
     pub fn compile(&self, budget: &Rc<WorkBudget>) -> Result<usize, Diagnostics> {
         let version = Version::new(1, 0, 0);
-        let bound = Bound { plugin: &self.plugin, version: &version, digest: "sha256:00" };
-        let bound: BTreeMap<String, Bound<'_>> =
+        let bound = BoundPlugin { plugin: &self.plugin, version: &version, digest: "sha256:00" };
+        let bound: BTreeMap<String, BoundPlugin<'_>> =
             self.sandbox.resources.iter().map(|resource| (resource.name.value.clone(), bound)).collect();
         let (plan, _) = compile::plan_within(&self.sandbox, &bound, budget)?;
         Ok(plan.events.iter().map(|event| event.units.len()).sum())

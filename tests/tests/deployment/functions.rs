@@ -7,24 +7,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use ebb_engine::Millis;
-use ebb_flow::background::Background;
-use ebb_flow::cluster::{ClusterRelay, Clusters, PostOffice};
-use ebb_flow::http::{Access, Role, Server};
-use ebb_flow::observe::{Came, Function, Telemetry};
-use ebb_flow::ports::{Message, Queue};
+use ebb_flow::background::BackgroundTasks;
+use ebb_flow::cluster::{ClusterRegistry, ClusterRelay, PollEndpoint};
+use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
+use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
-use ebb_flow::{Env, Settings, Warm};
-use ebb_local::embedded::Table;
-use ebb_outbound::{Client, Policy};
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use ebb_flow::{DeploymentSettings, Env, InstanceCache};
+use ebb_local::embedded::EmbeddedTable;
+use ebb_outbound::{HttpClient, Policy};
 use ebb_store::suite::s3_bucket;
-use ebb_store::{Dynamo, S3Bucket, Store};
-use ebb_wire::sign::{Keys, Secret};
+use ebb_store::{DynamoTable, S3Bucket, Store};
+use ebb_wire::sign::{WebhookKeys, WebhookSecret};
 use ebb_wire::token::TokenKeys;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::record::{Recorder, Rights};
+use crate::record::{PolicyRights, Recorder};
 
 /// The functions by the names of their resources.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
@@ -40,12 +40,12 @@ const ASKED: [(&str, &str); 4] =
     [("Receive", "Receive"), ("Second", "Receive"), ("Complete", "Complete"), ("Api", "Api")];
 
 /// The secret of everything here.
-pub(crate) fn secret() -> Secret {
-    Secret::from_bytes(&[7; 32]).unwrap()
+pub(crate) fn secret() -> WebhookSecret {
+    WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
 /// The functions, running.
-pub(crate) struct Functions {
+pub(crate) struct DeployedFunctions {
     /// Where `receive` answers, twice, and `complete` and `api`.
     pub(crate) urls: BTreeMap<&'static str, String>,
     recorders: BTreeMap<&'static str, Recorder>,
@@ -53,14 +53,14 @@ pub(crate) struct Functions {
 }
 
 /// The delayed queue of one function.
-struct Delayed {
+struct DelayedQueue {
     recorder: Recorder,
-    sender: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<QueueMessage>,
 }
 
 #[async_trait]
-impl Queue for Delayed {
-    async fn send(&self, message: Message, delay: Duration) {
+impl MessageQueue for DelayedQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
         self.recorder.needs("sqs:SendMessage", "Wakeups");
         let sender = self.sender.clone();
         tokio::spawn(async move {
@@ -71,30 +71,30 @@ impl Queue for Delayed {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.send(Message::Mark, Duration::ZERO).await;
+        self.send(QueueMessage::Mark, Duration::ZERO).await;
         Ok(())
     }
 }
 
 /// What all functions are made of.
-struct Parts {
+struct SharedParts {
     dynamo: aws_sdk_dynamodb::Client,
     bucket: S3Bucket,
-    clusters: Arc<Clusters>,
-    sender: mpsc::UnboundedSender<Message>,
+    clusters: Arc<ClusterRegistry>,
+    sender: mpsc::UnboundedSender<QueueMessage>,
     callbacks: String,
     platform: String,
 }
 
-impl Parts {
-    fn make(&self, recorder: &Recorder) -> (Server, Arc<Store>) {
+impl SharedParts {
+    fn make(&self, recorder: &Recorder) -> (ServerState, Arc<Store>) {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let dynamo = self.dynamo.config().to_builder().interceptor(recorder.clone()).build();
         let bucket = self.bucket.client().config().to_builder().interceptor(recorder.clone()).build();
-        let dynamo = Dynamo::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME);
+        let dynamo = DynamoTable::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME);
         let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(bucket), self.bucket.name());
         let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
-        let client = Arc::new(Client::new(Policy::with_loopback()).unwrap());
+        let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
         let (clusters, mail) = (self.clusters.clone(), store.clone());
         let relay =
@@ -104,24 +104,24 @@ impl Parts {
             clock: clock.clone(),
             random,
             relay: Arc::new(relay),
-            outside: client.clone(),
+            egress: client.clone(),
             platform: client,
-            queue: Arc::new(Delayed { recorder: recorder.clone(), sender: self.sender.clone() }),
+            queue: Arc::new(DelayedQueue { recorder: recorder.clone(), sender: self.sender.clone() }),
             settings: settings(&self.callbacks, &self.platform),
-            warm: Warm::default(),
+            cache: InstanceCache::default(),
         };
-        let access = Arc::new(Access::new([(TOKEN, Role::Operator)]));
-        let post = Arc::new(PostOffice::new(clusters, store.clone(), clock));
-        (Server { env: Arc::new(env), store: store.clone(), access, post }, store)
+        let access = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
+        let post = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
+        (ServerState { env: Arc::new(env), store: store.clone(), tokens: access, poll_endpoint: post }, store)
     }
 }
 
-impl Functions {
+impl DeployedFunctions {
     /// Starts them. Outcomes go to `platform`.
     pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
         let telemetry = Arc::new(telemetry);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let dynamo = Table::memory().unwrap();
+        let dynamo = EmbeddedTable::memory().unwrap();
         ebb_store::table::create(&dynamo, NAME).await.unwrap();
         let bucket = s3_bucket(folder.path()).await;
         let secret = secret();
@@ -136,16 +136,16 @@ impl Functions {
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
         let (sender, messages) = mpsc::unbounded_channel();
-        let parts = Parts {
+        let parts = SharedParts {
             dynamo,
             bucket,
-            clusters: Arc::new(Clusters::parse(&clusters.to_string()).unwrap()),
+            clusters: Arc::new(ClusterRegistry::parse(&clusters.to_string()).unwrap()),
             sender,
             callbacks: format!("{}/v1/callbacks", urls["Complete"]),
             platform: platform.to_owned(),
         };
         let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
-        let background = Arc::new(Background::default());
+        let background = Arc::new(BackgroundTasks::default());
         for (name, of) in ASKED {
             let (server, _) = parts.make(&recorders[of]);
             let router: Router = match of {
@@ -153,7 +153,7 @@ impl Functions {
                 "Complete" => ebb_flow::http::complete(server),
                 _ => ebb_flow::http::api(server),
             };
-            let router = Arc::clone(&telemetry).observed(router, &background, |_| came());
+            let router = Arc::clone(&telemetry).instrument_router(router, &background, |_| came());
             let listener = listeners.remove(name).unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
@@ -163,14 +163,14 @@ impl Functions {
     }
 
     /// What each function has needed so far.
-    pub(crate) fn needed(&self) -> BTreeMap<&'static str, Rights> {
+    pub(crate) fn needed(&self) -> BTreeMap<&'static str, PolicyRights> {
         self.recorders.iter().map(|(name, recorder)| (*name, recorder.rights())).collect()
     }
 }
 
 /// What Lambda would say of an invocation.
-fn came() -> Came {
-    Came { request: "r-1".to_owned(), at: None }
+fn came() -> InvocationOrigin {
+    InvocationOrigin { request_id: "r-1".to_owned(), received: None }
 }
 
 /// The schedule, in a hurry, and the queue.
@@ -178,7 +178,7 @@ async fn sweep(
     env: Arc<Env>,
     store: Arc<Store>,
     telemetry: Arc<Telemetry>,
-    mut messages: mpsc::UnboundedReceiver<Message>,
+    mut messages: mpsc::UnboundedReceiver<QueueMessage>,
 ) {
     loop {
         let next = tokio::time::timeout(Duration::from_millis(100), messages.recv());
@@ -189,41 +189,41 @@ async fn sweep(
                 // A hint that fails is a hint that was lost.
                 tokio::spawn(async move {
                     let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
-                    telemetry.invoke(Function::Sweep, came(), work).await
+                    telemetry.invoke(FunctionKind::Sweep, came(), work).await
                 });
             }
             Err(_) => {
-                ebb_flow::sweep::minute(&env).await.unwrap();
+                ebb_flow::sweep::mark_schedule(&env).await.unwrap();
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
-                telemetry.invoke(Function::Sweep, came(), work).await.unwrap();
-                ebb_flow::silence::note(&env, store.as_ref()).await.unwrap();
-                ebb_flow::retention::round(&env, store.as_ref(), env.now()).await.unwrap();
+                telemetry.invoke(FunctionKind::Sweep, came(), work).await.unwrap();
+                ebb_flow::outages::record_outages(&env, store.as_ref()).await.unwrap();
+                ebb_flow::retention::remove_expired(&env, store.as_ref(), env.now()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
-                tokio::spawn(async move { ebb_flow::orphans::round(&env, store.as_ref()).await });
+                tokio::spawn(async move { ebb_flow::orphans::scan(&env, store.as_ref()).await });
             }
         }
     }
 }
 
-fn settings(callbacks: &str, platform: &str) -> Settings {
-    Settings {
+fn settings(callbacks: &str, platform: &str) -> DeploymentSettings {
+    DeploymentSettings {
         callback_url: callbacks.to_owned(),
         installation: "tests".to_owned(),
         source: "urn:tests".to_owned(),
         platform_url: Some(platform.to_owned()),
         platform_keys: secret().into(),
-        webhook_keys: Keys::from(secret()),
+        webhook_keys: WebhookKeys::from(secret()),
         unit_keys: secret().into(),
         token_keys: TokenKeys::from_bytes("tests", &[8; 32]).unwrap(),
         // A letter is handed out for no longer.
-        landing: Millis(5_000),
+        max_in_flight: Millis(5_000),
         grace: Duration::from_secs(1),
-        answer: Duration::from_secs(5),
-        first_look: Millis(1_000),
-        horizon: Millis(3_600_000),
+        response_timeout: Duration::from_secs(5),
+        first_sweep_delay: Millis(1_000),
+        max_sweep_interval: Millis(3_600_000),
         // Lives that are gone are removed while others go on.
         retention: Some(Millis(2_000)),
-        sends: 2,
-        budget: Duration::from_secs(3),
+        max_dispatches: 2,
+        dispatch_budget: Duration::from_secs(3),
     }
 }

@@ -13,11 +13,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::listing::{About, Listed, Listing, Object, Stranger};
-use ebb_wire::mail::{Mail, Outcome, Poll, Post, Reply};
-use ebb_wire::relay::{Answer, Answers, Batch, Destination, Request, WorkName, WorkState};
+use ebb_wire::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
+use ebb_wire::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
+use ebb_wire::relay::{
+    Batch, BatchResponse, CallbackEndpoint, RelayRequest, RelayResponse, TaskId, TaskState,
+};
 use ebb_wire::seal;
-use ebb_wire::sign::{self, Keys, MessageId};
+use ebb_wire::sign::{self, MessageId, WebhookKeys};
 use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, secret};
@@ -36,9 +38,9 @@ pub(crate) fn http() -> reqwest::Client {
 
 /// What servers and scripts were told of traces, by the path of a request or the name of a unit.
 #[derive(Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<BTreeMap<String, String>>>);
+pub(crate) struct SeenTraces(Arc<Mutex<BTreeMap<String, String>>>);
 
-impl Seen {
+impl SeenTraces {
     pub(crate) fn take(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -50,9 +52,9 @@ impl Seen {
 
 /// The paths that have been asked for, and what came with the requests.
 #[derive(Clone, Default)]
-struct Servers(Arc<Mutex<BTreeSet<String>>>, Seen);
+struct TracedServers(Arc<Mutex<BTreeSet<String>>>, SeenTraces);
 
-impl Servers {
+impl TracedServers {
     fn first(&self, what: &str) -> bool {
         self.0.lock().unwrap().insert(what.to_owned())
     }
@@ -61,22 +63,22 @@ impl Servers {
 /// Starts the servers. `/ok` answers at once, `/long` at length, `/later` calls back, `/twice` once more with another
 /// result, `/bad` fails and `/late-bad` fails by a callback; `/flaky` and `/second` fail at first and are long then.
 /// Everything else is taken.
-pub(crate) async fn start(seen: Seen) -> String {
+pub(crate) async fn start(seen: SeenTraces) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().route("/{what}", post(answer)).with_state(Servers(Arc::default(), seen));
+    let router = Router::new().route("/{what}", post(answer)).with_state(TracedServers(Arc::default(), seen));
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
 }
 
 async fn answer(
-    State(servers): State<Servers>,
+    State(servers): State<TracedServers>,
     Path(what): Path<String>,
     headers: HeaderMap,
 ) -> (StatusCode, Json<Value>) {
     let text = |name: &str| headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
     servers.1.add(&what, &text("traceparent"));
-    let to = Destination {
+    let to = CallbackEndpoint {
         url: text("ebb-callback-url"),
         token: text("ebb-callback-token"),
         installation: String::new(),
@@ -100,17 +102,18 @@ async fn answer(
     (StatusCode::from_u16(status).unwrap(), Json(json!({ "id": id })))
 }
 
-async fn call_back(to: &Destination, body: &Value) {
+async fn call_back(to: &CallbackEndpoint, body: &Value) {
     let request = http().post(&to.url).bearer_auth(&to.token);
     let request = request.header("content-type", "application/json").body(body.to_string());
     request.send().await.unwrap();
 }
 
 /// The relay of the cluster: scripts succeed at once, but for one that is `endless`, and one of a life that is over is still there.
-pub(crate) async fn relay(api: String, over: WorkName, seen: Seen) {
+pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
     let mut answers = Vec::new();
     loop {
-        let poll = Poll { v: 1, cluster: "uid".to_owned(), wait_ms: Some(500), held: Vec::new(), answers };
+        let poll =
+            PollRequest { v: 1, cluster: "uid".to_owned(), wait_ms: Some(500), held: Vec::new(), answers };
         let body = serde_json::to_vec(&poll).unwrap();
         let id = MessageId::parse("poll-1").unwrap();
         let mut request = http().post(format!("{api}/v1/clusters/{CLUSTER}/poll"));
@@ -120,17 +123,20 @@ pub(crate) async fn relay(api: String, over: WorkName, seen: Seen) {
         let answer = request.body(body).send().await.unwrap();
         let status = answer.status();
         let bytes: Bytes = answer.bytes().await.unwrap();
-        let post: Post = serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
+        let post: PollResponse =
+            serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
         answers = post.mail.iter().map(|mail| reply(mail, &over, &seen)).collect();
     }
 }
 
-fn reply(mail: &Mail, over: &WorkName, seen: &Seen) -> Reply {
+fn reply(mail: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
     let sealed = STANDARD.decode(&mail.sealed).unwrap();
-    let batch = seal::open(&Keys::from(secret()), &Mail::about(CLUSTER, &mail.id), &sealed).unwrap();
+    let batch =
+        seal::open(&WebhookKeys::from(secret()), &SealedBatch::associated_data(CLUSTER, &mail.id), &sealed)
+            .unwrap();
     let batch: Batch = serde_json::from_slice(&batch).unwrap();
     let answers = batch.requests.into_iter().map(|request| match request {
-        Request::Ensure(work) => {
+        RelayRequest::Ensure(work) => {
             let documents = &work.work.secrets;
             let env: Vec<(String, String)> =
                 serde_json::from_value(documents[0].document["env"].clone()).unwrap();
@@ -144,21 +150,25 @@ fn reply(mail: &Mail, over: &WorkName, seen: &Seen) -> Reply {
                     call_back(&work.callback, &result).await;
                 }
             });
-            Answer::State(WorkState::running(long()))
+            RelayResponse::State(TaskState::running(long()))
         }
-        Request::Get(_) => Answer::State(WorkState::running(long())),
-        Request::Dequeue(_) => Answer::State(WorkState::running("")),
-        Request::Cancel { .. } => Answer::State(WorkState::Tombstoned),
-        Request::Acknowledge(_) | Request::Release { .. } | Request::Discard(_) => Answer::Done,
-        Request::About => Answer::About(About { version: "1".to_owned(), up_ms: 1, works: 0 }),
-        Request::List { .. } => Answer::Listing(listing(over)),
+        RelayRequest::Get(_) => RelayResponse::State(TaskState::running(long())),
+        RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::running("")),
+        RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
+        RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Discard(_) => {
+            RelayResponse::Done
+        }
+        RelayRequest::About => {
+            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, works: 0 })
+        }
+        RelayRequest::List { .. } => RelayResponse::Listing(listing(over)),
     });
-    let answers = Answers { v: 1, cluster: "uid".to_owned(), answers: answers.collect() };
-    Reply { id: mail.id.clone(), outcome: Outcome::Answers(answers) }
+    let answers = BatchResponse { v: 1, cluster: "uid".to_owned(), answers: answers.collect() };
+    QueuedReply { id: mail.id.clone(), outcome: ReplyOutcome::Answers(answers) }
 }
 
-fn listing(over: &WorkName) -> Listing {
-    let object = Object {
+fn listing(over: &TaskId) -> ClusterListing {
+    let object = ObjectSummary {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
         namespace: None,
@@ -166,8 +176,8 @@ fn listing(over: &WorkName) -> Listing {
         uid: "uid-left".to_owned(),
         labelled: true,
     };
-    let stranger = Stranger { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
-    let listed = Listed {
+    let stranger = UnmanagedObject { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
+    let listed = TaskSummary {
         name: over.clone(),
         phase: "running".to_owned(),
         life: "l".to_owned(),
@@ -176,5 +186,5 @@ fn listing(over: &WorkName) -> Listing {
         age_ms: 7_200_000,
         objects: vec![object],
     };
-    Listing { works: vec![listed], strangers: vec![stranger; 20], ..Listing::default() }
+    ClusterListing { works: vec![listed], strangers: vec![stranger; 20], ..ClusterListing::default() }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::functions::FUNCTIONS;
-use crate::record::Rights;
+use crate::record::PolicyRights;
 use crate::run;
 use crate::template::{allowed, statements, template};
 
@@ -59,7 +59,7 @@ const WAIVED: [(&str, &str, &str, &str); 20] = [
 ];
 
 /// What is needed by a run, or waived, and not allowed, and the other way round: a line for each.
-fn differences(template: &Value, needed: &BTreeMap<&str, Rights>) -> BTreeSet<String> {
+fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTreeSet<String> {
     let mut told = BTreeSet::new();
     for function in FUNCTIONS {
         let allowed = allowed(template, function);
@@ -67,7 +67,7 @@ fn differences(template: &Value, needed: &BTreeMap<&str, Rights>) -> BTreeSet<St
         let waived = waived.map(|(_, action, place, _)| {
             ((*action).to_owned(), place.replace("LOG", &format!("{function}Log")))
         });
-        let waived: Rights = waived.collect();
+        let waived: PolicyRights = waived.collect();
         let mut tell = |what: &str, rights: &mut dyn Iterator<Item = &(String, String)>| {
             told.extend(rights.map(|(action, place)| format!("{function} {what}: {action} {place}")));
         };

@@ -10,15 +10,15 @@ use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use serde_json::Value;
 
 /// An action of a policy, and where.
-pub(crate) type Right = (String, String);
-pub(crate) type Rights = BTreeSet<Right>;
+pub(crate) type PolicyRight = (String, String);
+pub(crate) type PolicyRights = BTreeSet<PolicyRight>;
 
 /// Keeps what the requests of one function need.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorder(Arc<Mutex<Rights>>);
+pub(crate) struct Recorder(Arc<Mutex<PolicyRights>>);
 
 impl Recorder {
-    pub(crate) fn rights(&self) -> Rights {
+    pub(crate) fn rights(&self) -> PolicyRights {
         self.0.lock().unwrap().clone()
     }
 

@@ -2,33 +2,33 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_engine::{Moment, Unit};
-use ebb_flow::observe::Telemetry;
+use ebb_engine::{Hook, Unit};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::cloudevents::{self, Asked};
+use ebb_flow::telemetry::Telemetry;
+use ebb_wire::cloudevents::{self, LifecycleType};
 use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::Lifecycle;
-use ebb_wire::relay::WorkName;
+use ebb_wire::lifecycle::LifecycleData;
+use ebb_wire::relay::TaskId;
 use ebb_wire::sign::{self, MessageId};
 use serde_json::{Value, json};
 
-use crate::functions::{CLUSTER, Functions, SILENT, TOKEN, secret};
-use crate::outside::{self, Seen};
+use crate::functions::{CLUSTER, DeployedFunctions, SILENT, TOKEN, secret};
+use crate::outside::{self, SeenTraces};
 
-pub(crate) struct Life {
-    functions: Functions,
+pub(crate) struct LifecycleRun {
+    functions: DeployedFunctions,
     http: reqwest::Client,
     outside: String,
     /// What webhooks tell of a trace.
     pub(crate) traceparent: Option<String>,
 }
 
-impl Life {
+impl LifecycleRun {
     /// Functions, with servers and a relay around them.
-    pub(crate) async fn begin(telemetry: Telemetry, seen: Seen) -> Self {
+    pub(crate) async fn begin(telemetry: Telemetry, seen: SeenTraces) -> Self {
         let outside = outside::start(seen.clone()).await;
-        let functions = Functions::start(&format!("{outside}/platform"), telemetry).await;
+        let functions = DeployedFunctions::start(&format!("{outside}/platform"), telemetry).await;
         tokio::spawn(outside::relay(functions.urls["Api"].clone(), work("whole", "1"), seen));
         Self { functions, http: outside::http(), outside, traceparent: None }
     }
@@ -53,9 +53,9 @@ impl Life {
         assert_eq!(status, 201, "{answer}");
     }
 
-    async fn event(&self, asked: Asked, name: &str, uid: &str, document: Option<String>) -> u16 {
+    async fn event(&self, asked: LifecycleType, name: &str, uid: &str, document: Option<String>) -> u16 {
         let (time, event) = (SystemClock.now(), format!("{name}-{uid}-{asked:?}"));
-        let data = Lifecycle {
+        let data = LifecycleData {
             kind: "sandbox".to_owned(),
             name: name.to_owned(),
             // Tombstones are of uids alone.
@@ -66,7 +66,7 @@ impl Life {
         };
         let (content_type, body) = cloudevents::lifecycle(&event, "urn:tests", asked, time, &data);
         // Plans are made by one instance and read by another.
-        let function = if asked == Asked::Created { "Receive" } else { "Second" };
+        let function = if asked == LifecycleType::Created { "Receive" } else { "Second" };
         let mut request = self.http.post(format!("{}/v1/events", self.functions.urls[function]));
         for (name, value) in sign::sign(&secret(), &MessageId::parse("msg-1").unwrap(), time, &body) {
             request = request.header(name, value);
@@ -82,11 +82,11 @@ impl Life {
         let document = format!(
             "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: {cluster}\nresources: {{r: {{plugin: {plugin}}}}}\n{more}"
         );
-        self.event(Asked::Created, name, uid, Some(document)).await
+        self.event(LifecycleType::Created, name, uid, Some(document)).await
     }
 
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> u16 {
-        self.event(Asked::Deleted, name, uid, None).await
+        self.event(LifecycleType::Deleted, name, uid, None).await
     }
 
     /// Asks the api for something, which it takes.
@@ -114,14 +114,14 @@ impl Life {
     }
 }
 
-fn work(name: &str, uid: &str) -> WorkName {
-    let run = RunId::new(&id::life("sandbox", name, &format!("{name}-{uid}")), 1, Moment::BeforeReady);
-    WorkName { unit: WorkName::unit_of(&run, Unit(0)), attempt: 1 }
+fn work(name: &str, uid: &str) -> TaskId {
+    let run = RunId::new(&id::instance_key("sandbox", name, &format!("{name}-{uid}")), 1, Hook::PreStart);
+    TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 
 /// Everything; gives the functions with what they have needed.
-pub(crate) async fn all() -> Functions {
-    let life = Life::begin(Telemetry::default(), Seen::default()).await;
+pub(crate) async fn all() -> DeployedFunctions {
+    let life = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
     // A document that is too large for the table, with a plan that is too large for it even if it is compressed.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let whole = WHOLE.replace("NOISE", &noise.collect::<String>());

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{KeySchemaElement, TableDescription};
-use ebb_local::embedded::Table;
+use ebb_local::embedded::EmbeddedTable;
 use ebb_store::TableSpec;
 use serde_json::{Value, json};
 
 use crate::functions::FUNCTIONS;
-use crate::record::Rights;
+use crate::record::PolicyRights;
 use crate::tree;
 
 /// The value that stands for nothing where a condition does not hold.
@@ -39,12 +39,12 @@ pub(crate) fn statements<'a>(template: &'a mut Value, function: &str) -> &'a mut
 }
 
 /// What a function's role allows, one entry for each operation and place. What is not understood fails.
-pub(crate) fn allowed(template: &Value, function: &str) -> Rights {
+pub(crate) fn allowed(template: &Value, function: &str) -> PolicyRights {
     let role = properties(template, &format!("{function}Role"));
     assert_eq!(properties(template, function)["Role"], format!("{function}Role.Arn"));
     assert_eq!(properties(template, function)["Policies"], Value::Null, "{function}");
     assert_eq!(role["ManagedPolicyArns"], json!(["InNetwork", ["NetworkPolicy"], NOTHING]), "{function}");
-    let mut rights = Rights::new();
+    let mut rights = PolicyRights::new();
     for statement in role["Policies"]
         .as_array()
         .unwrap()
@@ -108,7 +108,7 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_is_that_of_the_store() {
-    let client = Table::memory().unwrap();
+    let client = EmbeddedTable::memory().unwrap();
     ebb_store::table::create(&client, "table").await.unwrap();
     let made: TableDescription =
         client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
@@ -157,7 +157,7 @@ fn what_is_shown_is_told() {
     let (template, text) = (template(), tree::read("template.yaml"));
     let shown = text.split("[\"Ebb/${AWS::StackName}\",\"").skip(1);
     let shown: BTreeSet<&str> = shown.map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(shown, BTreeSet::from(ebb_flow::observe::FIGURES));
+    assert_eq!(shown, BTreeSet::from(ebb_flow::telemetry::FIGURES));
     let resources = template["Resources"].as_object().unwrap().values();
     let of_ours =
         resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
@@ -178,7 +178,7 @@ fn no_secret_is_in_a_configuration() {
         names.extend(variables.into_iter().flat_map(|all| all.keys().map(String::as_str)));
     }
     assert!(names.contains("EBB_SECRETS") && names.contains("EBB_TABLE"), "{names:?}");
-    let secret = BTreeSet::from(ebb_lambda::SECRET);
+    let secret = BTreeSet::from(ebb_lambda::SECRET_VARIABLES);
     assert!(names.is_disjoint(&secret), "{:?}", names.intersection(&secret));
 }
 

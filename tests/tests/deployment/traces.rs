@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ebb_flow::observe::{FIGURES, Telemetry};
-use ebb_lambda::EmfLines;
-use ebb_tests::lines::Lines;
+use ebb_flow::telemetry::{FIGURES, Telemetry};
+use ebb_lambda::EmfSink;
+use ebb_tests::log_buffer::LogBuffer;
 use serde_json::Value;
 
 use crate::collector::{Collector, Span};
@@ -37,10 +37,10 @@ fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_for_each_run() {
     let collector = Collector::start().await;
-    let (lines, seen) = (Lines::default(), Seen::default());
-    let spans = ebb_otlp::Collector::open(&collector.endpoint, "").unwrap().unwrap();
+    let (lines, seen) = (LogBuffer::default(), Seen::default());
+    let spans = ebb_otlp::OtlpExporter::open(&collector.endpoint, "").unwrap().unwrap();
     let telemetry = Telemetry::default().with_spans(spans);
-    let telemetry = telemetry.with_figures(EmfLines::new("Ebb/test", Box::new(lines.clone())));
+    let telemetry = telemetry.with_metrics(EmfSink::new("Ebb/test", Box::new(lines.clone())));
     let mut life = Life::begin(telemetry, seen.clone()).await;
     life.publish("traced@1.0.0", PLUGIN).await;
     life.traceparent = Some(format!("00-{}-{}-01", CALLER.0, CALLER.1));

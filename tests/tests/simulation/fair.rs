@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::TargetPhase;
-use ebb_tests::sim::fleet::{Design, Fleet, HANGS, REFUSES, WELL};
+use ebb_tests::sim::fleet::{Fleet, FleetScenario, HANGS, REFUSES, WELL};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -12,7 +12,7 @@ const LOOK: u64 = 5 * SECOND;
 /// The longest delay of anything that is due.
 const PROMISE: u64 = 2 * MINUTE;
 
-const CALM: Design = Design {
+const CALM: FleetScenario = FleetScenario {
     units: 1,
     webhooks: 0,
     millis: SECOND,
@@ -27,12 +27,12 @@ const CALM: Design = Design {
 /// tries of a hundred targets in another cluster, and their times to live.
 pub(crate) fn others_are_served_beside(dead: &str, most_requests: usize) {
     const TTL_MINUTES: u64 = 20;
-    let fleet = Fleet::new(Design { fails: 1, lost: 100, ..CALM });
+    let fleet = Fleet::new(FleetScenario { fails: 1, lost: 100, ..CALM });
     fleet.create(dead, 1_000, 24 * 60);
     fleet.create(WELL, 100, TTL_MINUTES);
     let (mut worst, mut worst_dead, mut ready, mut gone) = (0, 0, None, None);
     while fleet.runtime.elapsed() < 30 * MINUTE {
-        fleet.pass(LOOK);
+        fleet.advance(LOOK);
         let now = fleet.runtime.elapsed();
         let (others, waiting) = fleet.overdue(dead);
         (worst, worst_dead) = (worst.max(others), worst_dead.max(waiting));
@@ -51,7 +51,7 @@ pub(crate) fn others_are_served_beside(dead: &str, most_requests: usize) {
     let ready = ready.expect("all are ready");
     assert!(ready <= 40 * SECOND + PROMISE, "{dead}: ready after {ready} ms");
     // The message that has the outcome told was lost as well.
-    let told = fleet.told("dev.ebb.target.ready.v1");
+    let told = fleet.notifications("dev.ebb.target.ready.v1");
     assert_eq!(told.len(), 100);
     assert!(told.iter().all(|&at| at <= ready + PROMISE), "{dead}: told at {told:?}");
     let gone = gone.expect("all are gone");
@@ -76,9 +76,9 @@ fn a_cluster_that_refuses_delays_nothing_else() {
 fn other_units_of_a_run_do_not_wait_for_a_silent_cluster() {
     const TARGETS: usize = 20;
     const TRIES: u32 = 3;
-    let fleet = Fleet::new(Design { webhooks: 1, lost: 100, ..CALM });
+    let fleet = Fleet::new(FleetScenario { webhooks: 1, lost: 100, ..CALM });
     fleet.create(HANGS, TARGETS, 24 * 60);
-    fleet.pass(15 * MINUTE);
+    fleet.advance(15 * MINUTE);
     let calls: Vec<u32> = fleet.works().calls.values().copied().collect();
     assert_eq!((calls, fleet.broken()), (vec![TRIES; TARGETS], vec![]));
     assert!(fleet.works().unanswered.iter().any(|&at| at >= 10 * MINUTE));
@@ -87,10 +87,10 @@ fn other_units_of_a_run_do_not_wait_for_a_silent_cluster() {
 /// Three times as many units as one invocation sends; each script takes more than half of its time.
 #[test]
 fn units_that_wait_for_their_turn_run_once_and_whole() {
-    let fleet = Fleet::new(Design { units: 150, millis: 6 * MINUTE, slots: 50, ..CALM });
+    let fleet = Fleet::new(FleetScenario { units: 150, millis: 6 * MINUTE, slots: 50, ..CALM });
     fleet.create(WELL, 1, 24 * 60);
     while fleet.count(WELL, TargetPhase::Ready) == 0 && fleet.runtime.elapsed() < 60 * MINUTE {
-        fleet.pass(LOOK);
+        fleet.advance(LOOK);
     }
     assert_eq!((fleet.count(WELL, TargetPhase::Ready), fleet.broken()), (1, vec![]));
     let works = fleet.works();
@@ -104,9 +104,9 @@ fn units_that_wait_for_their_turn_run_once_and_whole() {
 /// The first results come from the relay when it is asked again.
 #[test]
 fn runs_end_without_callbacks() {
-    let fleet = Fleet::new(Design { units: 3, calls_back: false, ..CALM });
+    let fleet = Fleet::new(FleetScenario { units: 3, calls_back: false, ..CALM });
     fleet.create(WELL, 5, 24 * 60);
-    fleet.pass(5 * MINUTE);
+    fleet.advance(5 * MINUTE);
     assert_eq!((fleet.count(WELL, TargetPhase::Ready), fleet.broken()), (5, vec![]));
     assert_eq!(fleet.works().starts.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1]));
 }
@@ -116,15 +116,15 @@ fn runs_end_without_callbacks() {
 fn work_that_cannot_be_killed_is_asked_for_less_and_less_often() {
     const TARGETS: usize = 20;
     const HOUR: u64 = 60 * MINUTE;
-    let fleet = Fleet::new(Design { millis: 24 * HOUR, well_until: MINUTE, ..CALM });
+    let fleet = Fleet::new(FleetScenario { millis: 24 * HOUR, well_until: MINUTE, ..CALM });
     fleet.create(WELL, TARGETS, 3 * 60);
     // Requests, and writes for each target, of the second hour after the deadlines, and of one after the end of the targets.
     for (begins, phase, most) in [(HOUR, TargetPhase::Starting, 60), (5 * HOUR, TargetPhase::Stopping, 180)] {
-        fleet.pass(begins - fleet.runtime.elapsed());
+        fleet.advance(begins - fleet.runtime.elapsed());
         let before = (fleet.works().unanswered.len(), fleet.table.writes());
         let mut worst = 0;
         while fleet.runtime.elapsed() < begins + HOUR {
-            fleet.pass(LOOK);
+            fleet.advance(LOOK);
             let (others, runs) = fleet.overdue(WELL);
             worst = worst.max(others).max(runs);
         }

@@ -5,14 +5,14 @@
 mod every_chance;
 mod fair;
 
-use ebb_tests::sim::crowd::Design;
+use ebb_tests::sim::many_targets::TargetScenario;
 use ebb_tests::sim::fleet::BUSY;
 
 /// Designs of the random worlds, small ones.
 #[test]
 fn small_graphs() {
     for seed in 1..=4 {
-        let design = Design::random(seed);
+        let design = TargetScenario::random(seed);
         if design.plugins.iter().all(|(_, _, document)| document.len() < 4_000) {
             every_chance::survives(&format!("graph {seed}"), &design, "t");
         }

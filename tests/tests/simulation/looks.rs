@@ -5,27 +5,28 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ebb_engine::{Millis, Shard, Timestamp};
-use ebb_flow::ports::Message;
+use ebb_flow::ports::QueueMessage;
 use ebb_tests::sim::{
-    Access, Blow, Faults, Gate, Kind, QueueFaults, Runtime, Scenario, SetupUnit, TaskId, World,
+    QueueFaults, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime,
+    SimTaskId, TableAccess, TableGate, WriteFate,
 };
-use ebb_wire::cloudevents::Asked;
+use ebb_wire::cloudevents::LifecycleType;
 use ebb_wire::id::RunId;
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::lifecycle::LifecycleData;
 
 const SECOND: u64 = 1_000;
 const LOOK_MS: u64 = 10;
 const PATIENCE_MS: u64 = 10 * SECOND;
 
-fn due(world: &World, run: &RunId) -> Option<Timestamp> {
+fn due(world: &ScenarioSimulation, run: &RunId) -> Option<Timestamp> {
     world.table.state().heads.get(run)?.get(&Shard::ROOT)?.head.due
 }
 
-fn runs(world: &World) -> Vec<RunId> {
+fn runs(world: &ScenarioSimulation) -> Vec<RunId> {
     world.table.state().heads.keys().cloned().collect()
 }
 
-fn pass(world: &World, millis: u64) {
+fn pass(world: &ScenarioSimulation, millis: u64) {
     let runtime = world.runtime.clone();
     world.runtime.run(async move { runtime.sleep(millis).await });
 }
@@ -34,12 +35,12 @@ fn pass(world: &World, millis: u64) {
 const WRITES: usize = 2;
 
 /// Holds back the writes of the first task until another one has made all of its writes.
-struct Overtaken {
-    runtime: Runtime,
-    writers: Mutex<Vec<TaskId>>,
+struct OvertakenWrites {
+    runtime: SimRuntime,
+    writers: Mutex<Vec<SimTaskId>>,
 }
 
-impl Overtaken {
+impl OvertakenWrites {
     fn is_overtaken(&self) -> bool {
         let writers = self.writers.lock().unwrap();
         writers.iter().filter(|writer| Some(*writer) != writers.first()).count() >= WRITES
@@ -47,11 +48,11 @@ impl Overtaken {
 }
 
 #[async_trait]
-impl Gate for Overtaken {
-    async fn pass(&self, access: Access, _: &'static str) -> Blow {
+impl TableGate for OvertakenWrites {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
         let this = self.runtime.current();
-        if access == Access::Read {
-            return Blow::Go;
+        if access == TableAccess::Read {
+            return WriteFate::Proceed;
         }
         let is_first = {
             let mut writers = self.writers.lock().unwrap();
@@ -62,7 +63,7 @@ impl Gate for Overtaken {
         while is_first && !self.is_overtaken() && self.runtime.elapsed() < end {
             self.runtime.sleep(LOOK_MS).await;
         }
-        Blow::Go
+        WriteFate::Proceed
     }
 
     fn saw(&self, _: &dyn Debug) {}
@@ -71,19 +72,19 @@ impl Gate for Overtaken {
 /// Each look wants the next one a minute later. The second one knows nothing of the time that the first one wants.
 #[test]
 fn a_run_is_due_when_the_first_of_two_looks_wants_it() {
-    let unit = SetupUnit::plain(Kind::Pod, SECOND, &[]);
-    let faults = Faults {
-        turn_ms: 30 * 60 * SECOND,
+    let unit = SetupUnit::plain(ScenarioAction::Pod, SECOND, &[]);
+    let faults = ScenarioFaults {
+        slot_wait_ms: 30 * 60 * SECOND,
         queue: QueueFaults { lost: 100, ..QueueFaults::default() },
-        ..Faults::default()
+        ..ScenarioFaults::default()
     };
-    let world = Arc::new(World::new(&Scenario::of(vec![unit]), faults));
-    world.runtime.run(world.ask(Asked::Created));
+    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), faults));
+    world.runtime.run(world.send_lifecycle(LifecycleType::Created));
     let run = runs(&world).remove(0);
     let wait = due(&world, &run).unwrap().since(world.runtime.now()).0;
     pass(&world, wait + 1);
-    let gate = Arc::new(Overtaken { runtime: world.runtime.clone(), writers: Mutex::default() });
-    world.table.guard(gate.clone());
+    let gate = Arc::new(OvertakenWrites { runtime: world.runtime.clone(), writers: Mutex::default() });
+    world.table.set_gate(gate.clone());
     let begun = world.runtime.now();
     let looks = [0, SECOND].map(|wait| {
         let (runtime, functions) = (world.runtime.clone(), Arc::clone(&world.functions));
@@ -98,37 +99,37 @@ fn a_run_is_due_when_the_first_of_two_looks_wants_it() {
         }
     });
     assert!(gate.is_overtaken());
-    assert_eq!(due(&world, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", world.story());
+    assert_eq!(due(&world, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", world.trace());
 }
 
 /// Two looks at a time wait for a silent cluster. The third one comes too late to ask it.
 #[test]
 fn a_recovery_that_finds_no_time_is_repeated() {
     const TARGETS: usize = 3;
-    let world = Arc::new(World::new(
-        &Scenario::of(vec![SetupUnit::plain(Kind::Pod, SECOND, &[])]),
-        Faults::default(),
+    let world = Arc::new(ScenarioSimulation::new(
+        &Scenario::of(vec![SetupUnit::plain(ScenarioAction::Pod, SECOND, &[])]),
+        ScenarioFaults::default(),
     ));
     for number in 0..TARGETS {
         let name = format!("s{number}");
         let document = format!(
             "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: silent\nresources: {{r: {{plugin: bystander@1.0.0}}}}\n"
         );
-        let event = Lifecycle {
+        let event = LifecycleData {
             name,
             document: Some(document),
-            ..world.event(Asked::Created, &format!("uid-{number}"))
+            ..world.event(LifecycleType::Created, &format!("uid-{number}"))
         };
         let functions = Arc::clone(&world.functions);
         world.runtime.spawn(async move {
-            functions.lifecycle(Asked::Created, event).await.ok();
+            functions.lifecycle(LifecycleType::Created, event).await.ok();
         });
     }
     pass(&world, SECOND);
     let runs = runs(&world);
     assert_eq!(runs.len(), TARGETS);
     for run in &runs {
-        let (functions, message) = (Arc::clone(&world.functions), Message::Recover(run.clone()));
+        let (functions, message) = (Arc::clone(&world.functions), QueueMessage::Recover(run.clone()));
         world.runtime.spawn(async move {
             functions.message(message).await.ok();
         });
@@ -143,13 +144,13 @@ fn a_recovery_that_finds_no_time_is_repeated() {
 fn a_run_that_ends_late_leaves_its_outcome_to_the_queue() {
     // The budget of an invocation is 3 s.
     for (took, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
-        let unit = SetupUnit::plain(Kind::AtOnce, took, &[]);
-        let world = Arc::new(World::new(&Scenario::of(vec![unit]), Faults::default()));
-        world.runtime.run(world.ask(Asked::Created));
+        let unit = SetupUnit::plain(ScenarioAction::AtOnce, took, &[]);
+        let world = Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), ScenarioFaults::default()));
+        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
         pass(&world, PATIENCE_MS);
         let sent = world.queue.sent();
         assert_eq!(sent.iter().any(|(_, it)| it.starts_with("Target")), is_queued, "{took} ms: {sent:?}");
-        let told = world.ledger.state().told.clone();
+        let told = world.ledger.state().notifications.clone();
         assert_eq!(told.len(), 1, "{told:?}");
     }
 }

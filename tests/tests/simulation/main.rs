@@ -2,39 +2,39 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod every_chance;
+mod crash_points;
+mod every_injection_point;
 mod fair;
-mod found;
 mod looks;
-mod points;
 mod polled;
 mod properties;
 mod races;
+mod regressions;
 mod stops;
 mod stored;
 
-use ebb_tests::sim::Spared;
-use ebb_tests::sim::crowd::{Report, Trace, happen};
+use ebb_tests::sim::ExcludedFaults;
+use ebb_tests::sim::many_targets::{SimReport, TraceMode, simulate};
 
 /// Lives of the known worlds. `cargo xtask verify simulation` lives 3,000.
-const LIVES: u64 = 200;
+const INSTANCES: u64 = 200;
 
-fn world(seed: u64, trace: Trace) -> Report {
-    happen(seed, &Spared::default(), trace)
+fn world(seed: u64, trace: TraceMode) -> SimReport {
+    simulate(seed, &ExcludedFaults::default(), trace)
 }
 
 #[test]
 fn lives_of_known_worlds_leave_nothing() {
     let mut lives = 0;
     for seed in 1.. {
-        let report = world(seed, Trace::Off);
+        let report = world(seed, TraceMode::Off);
         assert_eq!(
-            report.wrong,
+            report.violations,
             Vec::<String>::new(),
             "cargo xtask verify simulation -- --seed {seed} --trace"
         );
-        lives += report.lives;
-        if lives >= LIVES {
+        lives += report.instances;
+        if lives >= INSTANCES {
             return;
         }
     }
@@ -42,7 +42,7 @@ fn lives_of_known_worlds_leave_nothing() {
 
 #[test]
 fn a_world_is_the_same_each_time() {
-    let (one, other) = (world(7, Trace::Kept).story, world(7, Trace::Kept).story);
+    let (one, other) = (world(7, TraceMode::Kept).trace, world(7, TraceMode::Kept).trace);
     assert!(one.len() > 50, "{one:?}");
     assert_eq!(one, other);
 }

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use ebb_engine::TargetPhase;
-use ebb_tests::sim::{Access, Blow, Faults, Gate, Kind, Runtime, Scenario, SetupUnit, World};
-use ebb_wire::cloudevents::Asked;
+use ebb_tests::sim::{
+    Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime, TableAccess,
+    TableGate, WriteFate,
+};
+use ebb_wire::cloudevents::LifecycleType;
 
 /// Longer than all undos of the world take.
 const PATIENCE_MS: u64 = 10_000;
@@ -16,24 +19,24 @@ const LOOK_MS: u64 = 10;
 const SEAL: usize = 4;
 
 /// Holds back one write until the next one has begun.
-struct Holding {
-    runtime: Runtime,
+struct HeldWrite {
+    runtime: SimRuntime,
     writes: AtomicUsize,
     /// True if the next write has begun while the one was held back.
     passed: AtomicBool,
 }
 
 #[async_trait]
-impl Gate for Holding {
-    async fn pass(&self, access: Access, _: &'static str) -> Blow {
-        if access == Access::Write && self.writes.fetch_add(1, Ordering::Relaxed) + 1 == SEAL {
+impl TableGate for HeldWrite {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        if access == TableAccess::Write && self.writes.fetch_add(1, Ordering::Relaxed) + 1 == SEAL {
             let end = self.runtime.elapsed() + PATIENCE_MS;
             while self.writes.load(Ordering::Relaxed) == SEAL && self.runtime.elapsed() < end {
                 self.runtime.sleep(LOOK_MS).await;
             }
             self.passed.store(self.writes.load(Ordering::Relaxed) > SEAL, Ordering::Relaxed);
         }
-        Blow::Go
+        WriteFate::Proceed
     }
 
     fn saw(&self, _: &dyn Debug) {}
@@ -43,18 +46,18 @@ impl Gate for Holding {
 #[test]
 fn a_send_goes_on_while_the_next_one_is_prepared() {
     let units = [(100, &[][..]), (100, &[0]), (2_000, &[])];
-    let units = units.map(|(millis, reads)| SetupUnit::plain(Kind::AtOnce, millis, reads));
-    let world = Arc::new(World::new(&Scenario::of(units.into()), Faults::default()));
-    world.runtime.run(world.ask(Asked::Created));
-    assert!(world.rest());
-    let holding = Arc::new(Holding {
+    let units = units.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
+    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units.into()), ScenarioFaults::default()));
+    world.runtime.run(world.send_lifecycle(LifecycleType::Created));
+    assert!(world.run_until_idle());
+    let holding = Arc::new(HeldWrite {
         runtime: world.runtime.clone(),
         writes: AtomicUsize::new(0),
         passed: AtomicBool::new(false),
     });
-    world.table.guard(holding.clone());
-    world.runtime.run(world.ask(Asked::Deleted));
-    assert!(world.rest());
+    world.table.set_gate(holding.clone());
+    world.runtime.run(world.send_lifecycle(LifecycleType::Deleted));
+    assert!(world.run_until_idle());
     assert_eq!(world.target().map(|target| target.phase), Some(TargetPhase::Gone));
-    assert!(holding.passed.load(Ordering::Relaxed), "{}", world.story());
+    assert!(holding.passed.load(Ordering::Relaxed), "{}", world.trace());
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
 use ebb_tests::sim::{
-    CallbackFaults, End, Fate, Faults, Finished, Kind, Makes, QueueFaults, Scenario, Sent, SetupUnit, Side,
-    Stage, World, scenarios,
+    AttemptFate, CallbackFaults, FinishEntry, QueueFaults, Scenario, ScenarioAction, ScenarioEffect,
+    ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupHook, SetupUnit, StartEntry, WriteSide, scenarios,
 };
-use ebb_wire::cloudevents::Asked;
+use ebb_wire::cloudevents::LifecycleType;
 use proptest::prelude::*;
 
 const CASES: u32 = 64;
@@ -28,9 +28,9 @@ fn name(unit: usize) -> String {
 fn runs(scenario: &Scenario, unit: usize) -> bool {
     let own = &scenario.units[unit];
     let before = |other: &usize| comes_good(scenario, *other);
-    let pre_is_good = own.stage == Stage::Pre
+    let pre_is_good = own.stage == SetupHook::Pre
         || (0..scenario.units.len())
-            .filter(|&other| scenario.units[other].stage == Stage::Pre)
+            .filter(|&other| scenario.units[other].stage == SetupHook::Pre)
             .all(|other| comes_good(scenario, other));
     pre_is_good && scenario.waits_for(unit).iter().all(before)
 }
@@ -49,53 +49,53 @@ fn expected_setup(scenario: &Scenario) -> TargetPhase {
 }
 
 /// What was sent and how it ended, copied: a story needs the ledger too.
-fn facts(world: &World) -> (Vec<Sent>, Vec<Finished>) {
+fn facts(world: &ScenarioSimulation) -> (Vec<StartEntry>, Vec<FinishEntry>) {
     let state = world.ledger.state();
     (state.sent.clone(), state.finished.clone())
 }
 
 /// What every world has to end with, whatever went wrong on the way.
-fn check_end(world: &World, end: &End) -> Result<(), TestCaseError> {
+fn check_end(world: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
     let scenario = &world.scenario;
-    prop_assert_eq!(&end.wrong, &Vec::<String>::new(), "{}", world.story());
-    prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", world.story());
-    prop_assert_eq!(&end.left, &BTreeSet::new(), "left over\n{}", world.story());
+    prop_assert_eq!(&end.violations, &Vec::<String>::new(), "{}", world.trace());
+    prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", world.trace());
+    prop_assert_eq!(&end.remaining, &BTreeSet::new(), "left over\n{}", world.trace());
     // Every start had what it waits for.
     for sent in &facts(world).0 {
         let Some(unit) = sent.unit.strip_prefix('u').and_then(|unit| unit.parse::<usize>().ok()) else {
             continue;
         };
-        prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, world.story());
+        prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, world.trace());
     }
     Ok(())
 }
 
 /// Every unit that can run did, and ended as it had to.
-fn check_setup(world: &World, end: &End) -> Result<(), TestCaseError> {
+fn check_setup(world: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
     let scenario = &world.scenario;
-    prop_assert_eq!(end.setup, Some(expected_setup(scenario)), "{}", world.story());
+    prop_assert_eq!(end.setup, Some(expected_setup(scenario)), "{}", world.trace());
     let position = |unit: usize| {
         let stage = scenario.units[unit].stage;
         let before = scenario.units[..unit].iter().filter(|other| other.stage == stage).count();
-        let event = if stage == Stage::Pre { "preStart" } else { "postStart" };
+        let event = if stage == SetupHook::Pre { "preStart" } else { "postStart" };
         (event.to_owned(), u32::try_from(before).expect("few units"))
     };
     for unit in 0..scenario.units.len() {
         let at = position(unit);
-        prop_assert_eq!(end.done.contains(&at), comes_good(scenario, unit), "u{}\n{}", unit, world.story());
+        prop_assert_eq!(end.done.contains(&at), comes_good(scenario, unit), "u{}\n{}", unit, world.trace());
         let fails = runs(scenario, unit) && !comes_good(scenario, unit);
-        prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, world.story());
+        prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, world.trace());
     }
     Ok(())
 }
 
 /// What each unit read is what its producer's counting try made.
-fn check_inputs(world: &World) -> Result<(), TestCaseError> {
+fn check_inputs(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
     let scenario = &world.scenario;
     let (all_sent, finished) = facts(world);
     let made = |unit: usize| match scenario.units[unit].makes {
-        Makes::Once => Some(name(unit)),
-        Makes::PerTry => {
+        ScenarioEffect::Once => Some(name(unit)),
+        ScenarioEffect::PerAttempt => {
             let name = name(unit);
             let success = finished.iter().find(|end| end.unit == name && end.well);
             success.map(|end| format!("{name}.{}", end.attempt))
@@ -112,25 +112,25 @@ fn check_inputs(world: &World) -> Result<(), TestCaseError> {
         };
         let expected: BTreeMap<String, String> =
             reads.iter().filter_map(|&read| Some((name(read), made(read)?))).collect();
-        prop_assert_eq!(&sent.inputs, &expected, "{:?}\n{}", sent, world.story());
+        prop_assert_eq!(&sent.inputs, &expected, "{:?}\n{}", sent, world.trace());
     }
     Ok(())
 }
 
 /// Every unit starts when the last thing that it waits for has ended, to the millisecond.
-fn check_starts(world: &World) -> Result<(), TestCaseError> {
+fn check_starts(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
     let scenario = &world.scenario;
     let (starts, ends) = (world.ledger.starts(), world.ledger.successes());
     let mut over: BTreeMap<usize, u64> = BTreeMap::new();
-    let all_good = (0..scenario.units.len()).filter(|&unit| scenario.units[unit].stage == Stage::Pre);
+    let all_good = (0..scenario.units.len()).filter(|&unit| scenario.units[unit].stage == SetupHook::Pre);
     let pre: Vec<usize> = all_good.collect();
     for unit in 0..scenario.units.len() {
         if !runs(scenario, unit) {
             continue;
         }
         let event = match scenario.units[unit].stage {
-            Stage::Pre => 0,
-            Stage::Post => pre.iter().map(|unit| over[unit]).max().unwrap_or(0),
+            SetupHook::Pre => 0,
+            SetupHook::Post => pre.iter().map(|unit| over[unit]).max().unwrap_or(0),
         };
         let ready =
             scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(event).max(event);
@@ -139,7 +139,7 @@ fn check_starts(world: &World) -> Result<(), TestCaseError> {
             continue;
         }
         let start = starts.get(&name(unit)).map(|sent| sent.at);
-        prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, world.story());
+        prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, world.trace());
         if let Some(&end) = ends.get(&name(unit)) {
             over.insert(unit, end);
         }
@@ -148,23 +148,23 @@ fn check_starts(world: &World) -> Result<(), TestCaseError> {
 }
 
 /// Every try was sent once, and one success counts.
-fn check_sends(world: &World) -> Result<(), TestCaseError> {
+fn check_sends(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
     let (all_sent, finished) = facts(world);
     let mut sent: BTreeMap<(String, u32), usize> = BTreeMap::new();
     // Asking a relay again is asking where the work stands; a webhook would be another request.
-    let is_pod = |unit: &str| world.scenario.kind_of(unit) == Some(Kind::Pod);
+    let is_pod = |unit: &str| world.scenario.kind_of(unit) == Some(ScenarioAction::Pod);
     for one in all_sent.iter().filter(|one| one.fresh || !is_pod(&one.unit)) {
         *sent.entry((one.unit.clone(), one.attempt)).or_default() += 1;
     }
     for (of, times) in sent {
-        prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, world.story());
+        prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, world.trace());
     }
     let mut successes: BTreeMap<String, usize> = BTreeMap::new();
     for end in finished.iter().filter(|end| end.well) {
         *successes.entry(end.unit.clone()).or_default() += 1;
     }
     for (unit, times) in successes {
-        prop_assert_eq!(times, 1, "{} succeeded twice\n{}", unit, world.story());
+        prop_assert_eq!(times, 1, "{} succeeded twice\n{}", unit, world.trace());
     }
     Ok(())
 }
@@ -174,8 +174,8 @@ proptest! {
 
     #[test]
     fn without_faults_everything_starts_at_its_earliest_and_once(scenario in scenarios(7, 15)) {
-        let world = Arc::new(World::new(&scenario, Faults::default()));
-        let end = world.live();
+        let world = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
+        let end = world.run();
         check_end(&world, &end)?;
         check_setup(&world, &end)?;
         check_inputs(&world)?;
@@ -190,15 +190,15 @@ proptest! {
         silent in prop::bool::ANY,
         latency_ms in 0..40_u64,
     ) {
-        let faults = Faults {
-            silent,
+        let faults = ScenarioFaults {
+            unreachable_cluster: silent,
             queue: QueueFaults { lost, doubled: 50, late_ms: 600_000 },
             callbacks: CallbackFaults { doubled: 50, late_ms: 600_000 },
             latency_ms,
-            ..Faults::default()
+            ..ScenarioFaults::default()
         };
-        let world = Arc::new(World::new(&scenario, faults));
-        let end = world.live();
+        let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
+        let end = world.run();
         check_end(&world, &end)?;
         check_setup(&world, &end)?;
         check_inputs(&world)?;
@@ -211,14 +211,14 @@ proptest! {
         silent in prop::bool::ANY,
         lost in 0..=100_u8,
     ) {
-        let faults = Faults {
+        let faults = ScenarioFaults {
             queue: QueueFaults { lost, doubled: 20, late_ms: 60_000 },
             relay,
-            silent,
-            ..Faults::default()
+            unreachable_cluster: silent,
+            ..ScenarioFaults::default()
         };
-        let world = Arc::new(World::new(&scenario, faults));
-        let end = world.live();
+        let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
+        let end = world.run();
         check_end(&world, &end)?;
         check_setup(&world, &end)?;
         check_inputs(&world)?;
@@ -234,18 +234,18 @@ proptest! {
         latency_ms in 0..40_u64,
         landing_ms in prop_oneof![Just(500_u64), Just(30_000)],
     ) {
-        let faults = Faults {
-            silent,
+        let faults = ScenarioFaults {
+            unreachable_cluster: silent,
             queue: QueueFaults { lost, doubled: 30, late_ms: 600_000 },
             callbacks: CallbackFaults { doubled: 30, late_ms: 600_000 },
             latency_ms,
-            landing_ms,
-            ..Faults::default()
+            max_in_flight_ms: landing_ms,
+            ..ScenarioFaults::default()
         };
-        let world = Arc::new(World::new(&scenario, faults));
-        let stop = stop.map(|(number, before)| (number, if before { Side::Before } else { Side::After }));
-        crate::points::disturb(&world, stop, deaths);
-        let end = world.live();
+        let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
+        let stop = stop.map(|(number, before)| (number, if before { WriteSide::Before } else { WriteSide::After }));
+        crate::crash_points::disturb(&world, stop, deaths);
+        let end = world.run();
         let never_was = end.phase.is_none() && facts(&world).0.is_empty();
         if !never_was {
             check_end(&world, &end)?;
@@ -256,15 +256,15 @@ proptest! {
 /// Failing units, as the random ones rarely have them.
 #[test]
 fn an_undo_that_fails_for_good_leaves_the_target_stuck() {
-    for kind in [Kind::Pod, Kind::AtOnce, Kind::Later] {
+    for kind in [ScenarioAction::Pod, ScenarioAction::AtOnce, ScenarioAction::Later] {
         let mut units = vec![SetupUnit::plain(kind, 100, &[]), SetupUnit::plain(kind, 100, &[0])];
-        units[1].undo.fate = Fate::Never;
-        let world = Arc::new(World::new(&Scenario::of(units), Faults::default()));
-        let end = world.live();
-        assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
+        units[1].undo.fate = AttemptFate::Never;
+        let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
+        let end = world.run();
+        assert_eq!(end.violations, Vec::<String>::new(), "{}", world.trace());
         assert_eq!(end.setup, Some(TargetPhase::Ready));
-        assert_eq!(end.phase, Some(TargetPhase::Stuck), "{}", world.story());
-        let left: Vec<&str> = end.left.iter().map(|(unit, _)| unit.as_str()).collect();
+        assert_eq!(end.phase, Some(TargetPhase::Stuck), "{}", world.trace());
+        let left: Vec<&str> = end.remaining.iter().map(|(unit, _)| unit.as_str()).collect();
         assert_eq!(left, ["u0", "u1"], "what waits for a failed undo stays");
     }
 }
@@ -272,20 +272,22 @@ fn an_undo_that_fails_for_good_leaves_the_target_stuck() {
 /// Shortest cases that were found, kept.
 #[test]
 fn a_unit_that_is_tried_again_sends_no_other_one_again() {
-    let mut units =
-        vec![SetupUnit::plain(Kind::AtOnce, 10, &[]), SetupUnit::plain(Kind::AtOnce, 15_000, &[])];
-    units[0].fate = Fate::Fails(1);
-    let world = Arc::new(World::new(&Scenario::of(units), Faults::default()));
-    world.live();
+    let mut units = vec![
+        SetupUnit::plain(ScenarioAction::AtOnce, 10, &[]),
+        SetupUnit::plain(ScenarioAction::AtOnce, 15_000, &[]),
+    ];
+    units[0].fate = AttemptFate::Fails(1);
+    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
+    world.run();
     check_sends(&world).expect("each try is sent once");
 }
 
 #[test]
 fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
     let millis = [(15_000, [].as_slice()), (5_000, &[]), (10, &[1])];
-    let units = millis.map(|(millis, reads)| SetupUnit::plain(Kind::AtOnce, millis, reads));
-    let world = Arc::new(World::new(&Scenario::of(units.to_vec()), Faults::default()));
-    world.live();
+    let units = millis.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
+    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units.to_vec()), ScenarioFaults::default()));
+    world.run();
     check_starts(&world).expect("the third unit starts when the second one has ended");
 }
 
@@ -294,18 +296,19 @@ fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
 #[test]
 fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
     let mut units = vec![
-        SetupUnit::plain(Kind::Pod, 1_000, &[]),
-        SetupUnit::plain(Kind::AtOnce, 1_000, &[0]),
-        SetupUnit::plain(Kind::AtOnce, 1_000, &[0]),
+        SetupUnit::plain(ScenarioAction::Pod, 1_000, &[]),
+        SetupUnit::plain(ScenarioAction::AtOnce, 1_000, &[0]),
+        SetupUnit::plain(ScenarioAction::AtOnce, 1_000, &[0]),
     ];
-    units[0].fate = Fate::Fails(1);
-    units[2].makes = Makes::PerTry;
+    units[0].fate = AttemptFate::Fails(1);
+    units[2].makes = ScenarioEffect::PerAttempt;
     let mut deadly = 0;
     for write in 1..40 {
-        let world = Arc::new(World::new(&Scenario::of(units.clone()), Faults::default()));
-        crate::points::disturb(&world, None, [write].into());
-        let end = world.live();
-        assert_eq!(end.left, BTreeSet::new(), "the sender died at write {write}\n{}", world.story());
+        let world =
+            Arc::new(ScenarioSimulation::new(&Scenario::of(units.clone()), ScenarioFaults::default()));
+        crate::crash_points::disturb(&world, None, [write].into());
+        let end = world.run();
+        assert_eq!(end.remaining, BTreeSet::new(), "the sender died at write {write}\n{}", world.trace());
         deadly += usize::from(facts(&world).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));
     }
     assert!(deadly > 0, "no sender of the webhook died");
@@ -314,11 +317,11 @@ fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
 /// The deadline of a unit is five minutes.
 #[test]
 fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {
-    let units = vec![SetupUnit::plain(Kind::Pod, 250_000, &[])];
-    let faults = Faults { turn_ms: 3_600_000, ..Faults::default() };
-    let world = Arc::new(World::new(&Scenario::of(units), faults));
-    let end = world.live();
-    assert_eq!(end.wrong, Vec::<String>::new(), "{}", world.story());
+    let units = vec![SetupUnit::plain(ScenarioAction::Pod, 250_000, &[])];
+    let faults = ScenarioFaults { slot_wait_ms: 3_600_000, ..ScenarioFaults::default() };
+    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units), faults));
+    let end = world.run();
+    assert_eq!(end.violations, Vec::<String>::new(), "{}", world.trace());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
     check_sends(&world).expect("no try was given up");
 }
@@ -328,16 +331,19 @@ fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {
 fn after_a_stop_no_queued_script_starts() {
     const SCRIPTS: usize = 1_000;
     const SLOTS: usize = 20;
-    let mut unit = SetupUnit::plain(Kind::Pod, 290_000, &[]);
+    let mut unit = SetupUnit::plain(ScenarioAction::Pod, 290_000, &[]);
     unit.undo.millis = 1_000;
     let units = vec![unit; SCRIPTS];
-    let world = Arc::new(World::new(&Scenario::of(units), Faults { slots: SLOTS, ..Faults::default() }));
-    let starts = |world: &World| {
+    let world = Arc::new(ScenarioSimulation::new(
+        &Scenario::of(units),
+        ScenarioFaults { slots: SLOTS, ..ScenarioFaults::default() },
+    ));
+    let starts = |world: &ScenarioSimulation| {
         let sent = facts(world).0;
         sent.iter().filter(|sent| sent.fresh && sent.unit.starts_with('u')).count()
     };
     world.sweep();
-    assert_eq!(world.runtime.run(world.ask(Asked::Created)), Some(None));
+    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Created)), Some(None));
     let own = Arc::clone(&world);
     world.runtime.run(async move {
         while own.relay.queued() < SCRIPTS - SLOTS {
@@ -345,20 +351,24 @@ fn after_a_stop_no_queued_script_starts() {
         }
     });
     assert_eq!((starts(&world), world.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
-    assert_eq!(world.runtime.run(world.ask(Asked::Deleted)), Some(None));
-    assert!(world.rest(), "{}", world.story());
+    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Deleted)), Some(None));
+    assert!(world.run_until_idle(), "{}", world.trace());
     assert_eq!(starts(&world), SLOTS);
     let end = world.end(None, vec![]);
-    assert_eq!((end.wrong, end.phase, end.left.len()), (vec![], Some(TargetPhase::Gone), 0));
+    assert_eq!((end.violations, end.phase, end.remaining.len()), (vec![], Some(TargetPhase::Gone), 0));
 }
 
 /// A message may come again long after it was dealt with: nothing of it is sent any more.
 #[test]
 fn a_slice_that_comes_again_after_the_end_starts_nothing() {
-    let units: Vec<SetupUnit> = (0..60).map(|_| SetupUnit::plain(Kind::Later, 2_000, &[])).collect();
+    let units: Vec<SetupUnit> =
+        (0..60).map(|_| SetupUnit::plain(ScenarioAction::Later, 2_000, &[])).collect();
     let queue = QueueFaults { lost: 0, doubled: 100, late_ms: 600_000 };
-    let world = Arc::new(World::new(&Scenario::of(units), Faults { queue, ..Faults::default() }));
-    let end = world.live();
-    assert_eq!((end.phase, end.left.len()), (Some(TargetPhase::Gone), 0));
+    let world = Arc::new(ScenarioSimulation::new(
+        &Scenario::of(units),
+        ScenarioFaults { queue, ..ScenarioFaults::default() },
+    ));
+    let end = world.run();
+    assert_eq!((end.phase, end.remaining.len()), (Some(TargetPhase::Gone), 0));
     check_sends(&world).expect("each try is sent once");
 }

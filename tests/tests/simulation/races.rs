@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_engine::TargetPhase;
-use ebb_tests::sim::{Blow, Fate, Faults, Kind, Scenario, SetupUnit, Side, Task, Turns, World};
-use ebb_wire::cloudevents::Asked;
+use ebb_tests::sim::{
+    AttemptFate, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimTask,
+    TableTurns, WriteFate, WriteSide,
+};
+use ebb_wire::cloudevents::LifecycleType;
 
 /// Operations whose order is tried: 2 to the power of this many orders, unless `EBB_RACE_TURNS` has another number.
 const TURNS: usize = 7;
@@ -15,42 +18,45 @@ fn turns() -> usize {
 }
 
 fn scenario() -> Scenario {
-    Scenario::of(vec![SetupUnit::plain(Kind::Pod, 700, &[]), SetupUnit::plain(Kind::AtOnce, 900, &[0])])
+    Scenario::of(vec![
+        SetupUnit::plain(ScenarioAction::Pod, 700, &[]),
+        SetupUnit::plain(ScenarioAction::AtOnce, 900, &[0]),
+    ])
 }
 
 /// Lets `race` happen in every order, lets the world come to rest, and gives it to `check`.
 fn in_every_order(
     scenario: &Scenario,
     turns: usize,
-    before: impl Fn(&Arc<World>),
-    race: impl Fn(&Arc<World>) -> [Task<()>; 2],
-    check: impl Fn(&Arc<World>) -> Result<(), String>,
+    before: impl Fn(&Arc<ScenarioSimulation>),
+    race: impl Fn(&Arc<ScenarioSimulation>) -> [SimTask<()>; 2],
+    check: impl Fn(&Arc<ScenarioSimulation>) -> Result<(), String>,
 ) {
     let mut wrong = Vec::new();
     let mut most = 0;
     for order in 0..1u32 << turns {
-        let world = Arc::new(World::new(scenario, Faults::default()));
+        let world = Arc::new(ScenarioSimulation::new(scenario, ScenarioFaults::default()));
         world.sweep();
         before(&world);
-        let plan = Arc::new(Turns::new(
+        let plan = Arc::new(TableTurns::new(
             world.runtime.clone(),
             2,
             (0..turns).map(|turn| (order >> turn & 1) as usize),
         ));
-        world.table.guard(plan.clone());
+        world.table.set_gate(plan.clone());
         let tasks = race(&world);
         world.runtime.run(async move {
             for task in tasks {
                 task.await;
             }
         });
-        let rests = world.rest();
+        let rests = world.run_until_idle();
         most = most.max(plan.taken());
         let broken = world.functions.broken();
         let checked = check(&world);
         if !rests || !broken.is_empty() || checked.is_err() {
             let order = format!("{order:0turns$b}");
-            wrong.push(format!("{order} {rests} {broken:?} {checked:?}\n{}", world.story()));
+            wrong.push(format!("{order} {rests} {broken:?} {checked:?}\n{}", world.trace()));
         }
     }
     assert!(most > turns / 2, "no order was followed for long");
@@ -58,23 +64,26 @@ fn in_every_order(
     assert!(wrong.is_empty(), "{} orders end wrong, the shortest:\n{}", wrong.len(), wrong[0]);
 }
 
-fn ask(world: &World, asked: Asked, uid: &str) -> Task<()> {
-    let asked = world.ask_for(asked, uid);
+fn ask(world: &ScenarioSimulation, asked: LifecycleType, uid: &str) -> SimTask<()> {
+    let asked = world.send_lifecycle_of(asked, uid);
     world.runtime.spawn(async move {
         asked.await;
     })
 }
 
-fn phase(world: &World) -> Option<(String, TargetPhase)> {
+fn phase(world: &ScenarioSimulation) -> Option<(String, TargetPhase)> {
     world.target().map(|target| (target.uid, target.phase))
 }
 
 /// Nothing exists outside, every run is closed, and the target is gone, as a life of `uid`, or was never there.
-fn gone(world: &World, uid: &str) -> Result<(), String> {
+fn gone(world: &ScenarioSimulation, uid: &str) -> Result<(), String> {
     let end = world.end(None, Vec::new());
     let phase = phase(world);
     let expected = (uid.to_owned(), TargetPhase::Gone);
-    if phase.as_ref().is_none_or(|phase| *phase == expected) && end.left.is_empty() && end.wrong.is_empty() {
+    if phase.as_ref().is_none_or(|phase| *phase == expected)
+        && end.remaining.is_empty()
+        && end.violations.is_empty()
+    {
         return Ok(());
     }
     Err(format!("{phase:?} {end:?}"))
@@ -82,32 +91,34 @@ fn gone(world: &World, uid: &str) -> Result<(), String> {
 
 #[test]
 fn a_deletion_beside_its_creation_leaves_nothing() {
-    let race =
-        |world: &Arc<World>| [ask(world, Asked::Created, "uid-1"), ask(world, Asked::Deleted, "uid-1")];
+    let race = |world: &Arc<ScenarioSimulation>| {
+        [ask(world, LifecycleType::Created, "uid-1"), ask(world, LifecycleType::Deleted, "uid-1")]
+    };
     in_every_order(&scenario(), turns(), |_| {}, race, |world| gone(world, "uid-1"));
 }
 
 #[test]
 fn a_creation_that_dies_beside_a_deletion_leaves_nothing() {
     for number in 1..=4 {
-        for side in [Side::Before, Side::After] {
+        for side in [WriteSide::Before, WriteSide::After] {
             let died = Arc::new(AtomicBool::new(false));
             let mark = Arc::clone(&died);
-            let before = move |world: &Arc<World>| {
+            let before = move |world: &Arc<ScenarioSimulation>| {
                 let mark = Arc::clone(&mark);
                 world.table.on_write(Arc::new(move |at, on| {
                     let hit = (at, on) == (number, side);
                     mark.fetch_or(hit, Ordering::Relaxed);
-                    Box::pin(async move { if hit { Blow::Die } else { Blow::Go } })
+                    Box::pin(async move { if hit { WriteFate::Die } else { WriteFate::Proceed } })
                 }));
             };
-            let race = |world: &Arc<World>| {
+            let race = |world: &Arc<ScenarioSimulation>| {
                 // The platform repeats the deletion, and not the creation.
-                let (functions, event) = (Arc::clone(&world.functions), world.event(Asked::Created, "uid-1"));
+                let (functions, event) =
+                    (Arc::clone(&world.functions), world.event(LifecycleType::Created, "uid-1"));
                 let creation = world.runtime.spawn(async move {
-                    functions.lifecycle(Asked::Created, event).await.ok();
+                    functions.lifecycle(LifecycleType::Created, event).await.ok();
                 });
-                [creation, ask(world, Asked::Deleted, "uid-1")]
+                [creation, ask(world, LifecycleType::Deleted, "uid-1")]
             };
             in_every_order(&scenario(), 9, before, race, |world| gone(world, "uid-1"));
             assert!(died.load(Ordering::Relaxed), "nobody died {side:?} write {number}");
@@ -117,29 +128,35 @@ fn a_creation_that_dies_beside_a_deletion_leaves_nothing() {
 
 #[test]
 fn what_waits_for_a_name_begins_or_was_deleted() {
-    let before = |world: &Arc<World>| {
-        world.runtime.run(world.ask(Asked::Created));
-        assert!(world.rest());
-        world.runtime.run(world.ask_for(Asked::Created, "uid-2"));
+    let before = |world: &Arc<ScenarioSimulation>| {
+        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
+        assert!(world.run_until_idle());
+        world.runtime.run(world.send_lifecycle_of(LifecycleType::Created, "uid-2"));
     };
-    let race =
-        |world: &Arc<World>| [ask(world, Asked::Deleted, "uid-1"), ask(world, Asked::Deleted, "uid-2")];
-    let check = |world: &Arc<World>| gone(world, "uid-1").or_else(|_| gone(world, "uid-2"));
+    let race = |world: &Arc<ScenarioSimulation>| {
+        [ask(world, LifecycleType::Deleted, "uid-1"), ask(world, LifecycleType::Deleted, "uid-2")]
+    };
+    let check = |world: &Arc<ScenarioSimulation>| gone(world, "uid-1").or_else(|_| gone(world, "uid-2"));
     in_every_order(&scenario(), turns(), before, race, check);
 }
 
 #[test]
 fn a_new_life_beside_the_end_of_the_former_one_begins() {
-    let before = |world: &Arc<World>| {
-        world.runtime.run(world.ask(Asked::Created));
-        assert!(world.rest());
+    let before = |world: &Arc<ScenarioSimulation>| {
+        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
+        assert!(world.run_until_idle());
     };
-    let race =
-        |world: &Arc<World>| [ask(world, Asked::Deleted, "uid-1"), ask(world, Asked::Created, "uid-2")];
-    let check = |world: &Arc<World>| {
+    let race = |world: &Arc<ScenarioSimulation>| {
+        [ask(world, LifecycleType::Deleted, "uid-1"), ask(world, LifecycleType::Created, "uid-2")]
+    };
+    let check = |world: &Arc<ScenarioSimulation>| {
         let end = world.end(None, Vec::new());
         let ready = phase(world) == Some(("uid-2".to_owned(), TargetPhase::Ready));
-        if ready && end.wrong.is_empty() && end.left.len() == 2 { Ok(()) } else { Err(format!("{end:?}")) }
+        if ready && end.violations.is_empty() && end.remaining.len() == 2 {
+            Ok(())
+        } else {
+            Err(format!("{end:?}"))
+        }
     };
     in_every_order(&scenario(), turns(), before, race, check);
 }
@@ -147,18 +164,18 @@ fn a_new_life_beside_the_end_of_the_former_one_begins() {
 #[test]
 fn a_retry_beside_a_deletion_leaves_nothing() {
     let mut scenario = scenario();
-    scenario.units[1].fate = Fate::Never;
-    let before = |world: &Arc<World>| {
-        world.runtime.run(world.ask(Asked::Created));
-        assert!(world.rest());
+    scenario.units[1].fate = AttemptFate::Never;
+    let before = |world: &Arc<ScenarioSimulation>| {
+        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
+        assert!(world.run_until_idle());
         assert_eq!(phase(world), Some(("uid-1".to_owned(), TargetPhase::Failed)));
     };
-    let race = |world: &Arc<World>| {
+    let race = |world: &Arc<ScenarioSimulation>| {
         let functions = Arc::clone(&world.functions);
         let retry = world.runtime.spawn(async move {
             functions.retry("sandbox", "s").await.ok();
         });
-        [retry, ask(world, Asked::Deleted, "uid-1")]
+        [retry, ask(world, LifecycleType::Deleted, "uid-1")]
     };
     in_every_order(&scenario, turns(), before, race, |world| gone(world, "uid-1"));
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ebb_flow::ports::Message;
-use ebb_tests::sim::{Faults, Kind, Scenario, SetupUnit, World};
-use ebb_wire::cloudevents::Asked;
+use ebb_flow::ports::QueueMessage;
+use ebb_tests::sim::{Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit};
+use ebb_wire::cloudevents::LifecycleType;
 use ebb_wire::id::RunId;
 
 /// Messages that arrive beside those of the run.
@@ -13,19 +13,19 @@ const EXTRA: usize = 5;
 /// Deletes a target whose webhook has not called back, delivers `extra` messages about its run, and returns how many
 /// messages about that run were sent from the deletion to the end.
 fn messages(extra: usize) -> usize {
-    let scenario = Scenario::of(vec![SetupUnit::plain(Kind::Later, 3_600_000, &[])]);
-    let world = Arc::new(World::new(&scenario, Faults::default()));
+    let scenario = Scenario::of(vec![SetupUnit::plain(ScenarioAction::Later, 3_600_000, &[])]);
+    let world = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
     world.sweep();
-    assert_eq!(world.runtime.run(world.ask(Asked::Created)), Some(None));
-    assert_eq!(world.runtime.run(world.ask(Asked::Deleted)), Some(None));
+    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Created)), Some(None));
+    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Deleted)), Some(None));
     let run: RunId = world.table.state().heads.keys().next().expect("the setup has a run").clone();
     let before = world.queue.sent().len();
     for _ in 0..extra {
-        let (functions, message) = (Arc::clone(&world.functions), Message::Run(run.clone()));
+        let (functions, message) = (Arc::clone(&world.functions), QueueMessage::Run(run.clone()));
         world.runtime.run(async move { functions.message(message).await.ok() });
     }
-    assert!(world.rest(), "{}", world.story());
-    let about = format!("{:?}", Message::Run(run));
+    assert!(world.run_until_idle(), "{}", world.trace());
+    let about = format!("{:?}", QueueMessage::Run(run));
     world.queue.sent()[before..].iter().filter(|(_, sent)| sent.starts_with(&about)).count()
 }
 

@@ -5,18 +5,18 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_engine::target::Tell;
+use ebb_engine::target::Notification;
 use ebb_engine::{
-    Attempt, Change, Epoch, Late, Moment, Patch, RunPhase, Shard, TargetPhase, Timestamp, Unit,
+    Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
-use ebb_local::embedded::{FolderBucket, Table};
+use ebb_local::embedded::{EmbeddedTable, FolderBucket};
 use ebb_store::{self as store, *};
-use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::callback::{FailureReason, ReasonCode};
 use ebb_wire::evidence::Evidence;
 use ebb_wire::id::{RunId, digest};
 use ebb_wire::lifecycle::TargetStopCause;
 use ebb_wire::limits::DISTINCT_RESULTS;
-use ebb_wire::record::{Kept, TryResult, Verdict};
+use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use serde_json::json;
 
 const NAME: &str = "ebb";
@@ -27,14 +27,14 @@ const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
 /// Returns a target that has each attribute, but for that of a gone one.
 fn target() -> TargetHead {
     let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
-    let (held_by, reason) = (Some(Moment::AfterStop), Some("why".into()));
+    let (held_by, reason) = (Some(Hook::PostStop), Some("why".into()));
     TargetHead {
         kind: "sandbox".into(),
         name: "full".into(),
         uid: "uid".into(),
         generation: 1,
         phase: TargetPhase::Stopping,
-        moment: Some(Moment::AfterStop),
+        moment: Some(Hook::PostStop),
         plan: plan.clone(),
         routing_key: key.clone(),
         plugins: plugins.clone(),
@@ -43,8 +43,8 @@ fn target() -> TargetHead {
         expires: Some(AT),
         stop_cause: TargetStopCause::Expired,
         is_waived: true,
-        tell: Some(TellState { what: Tell::Gone, tries: 1, held_by, reason }),
-        waiting: Some(Waiting {
+        tell: Some(NotificationState { what: Notification::Gone, tries: 1, held_by, reason }),
+        waiting: Some(PendingCreation {
             uid: "next".into(),
             generation: 1,
             plan,
@@ -52,14 +52,14 @@ fn target() -> TargetHead {
             plugins,
             ttl_ms: Some(1),
         }),
-        release: vec![store::Release { life: "life".into(), cluster: Some("far".into()) }],
+        release: vec![store::SecretRelease { life: "life".into(), cluster: Some("far".into()) }],
         due: Some(AT),
         version: 1,
     }
 }
 
 /// Returns a failure that has each attribute.
-fn failure() -> TryResult {
+fn failure() -> AttemptResult {
     let secret = json!({"cluster": "far", "namespace": "ns", "name": "n", "key": "k"});
     let outputs = json!({"a": {"json": "x"}, "b": {"base64": "/w=="}, "c": {"secret": secret}});
     let evidence = Evidence {
@@ -71,12 +71,12 @@ fn failure() -> TryResult {
         truncated: true,
         damaged: None,
     };
-    TryResult {
-        verdict: Verdict::Failed,
+    AttemptResult {
+        verdict: AttemptOutcome::Failed,
         at: AT.0,
         took_ms: Some(1),
-        outputs: Kept::Inline(serde_json::from_value(outputs).unwrap()),
-        reason: Some(Reason { code: ReasonCode::Status, message: "why".into() }),
+        outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
+        reason: Some(FailureReason { code: ReasonCode::Status, message: "why".into() }),
         evidence: Some(Box::new(evidence)),
         next: Some(AT.0),
         log: true,
@@ -86,41 +86,66 @@ fn failure() -> TryResult {
 }
 
 async fn lives(store: &Store) {
-    let run = &RunId::new("life", 1, Moment::BeforeReady);
+    let run = &RunId::new("life", 1, Hook::PreStart);
     let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
-    let expiry = Expiry { kind, name, uid, generation, plan, due: AT, failures: 1 };
+    let expiry = InstanceExpiry { kind, name, uid, generation, plan, due: AT, failures: 1 };
     store.put_expiry(&expiry).await.unwrap();
-    let Expiry { kind, name, uid, generation, plan, .. } = expiry;
+    let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
     let begins = NewRun { id: run.clone(), facts, due: AT };
     let tombstone = Tombstone { uid: "former".into(), ended: AT, needed: AT };
     let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
     for (target, run, tombstone) in [(target(), Some(begins), Some(tombstone)), (gone, None, None)] {
-        assert!(store.move_target(&Transition { target, seen: None, run, tombstone }).await.unwrap());
+        assert!(
+            store
+                .move_target(&TargetTransition { target, expected_version: None, run, tombstone })
+                .await
+                .unwrap()
+        );
     }
     for shard in [Shard::ROOT, Shard(1)] {
-        let late = Late { slot: 3, attempt: Attempt::FIRST, mark: 7 };
-        let sets = [Change::AddDone(0), Change::AddFailed(1), Change::AddSealed(2), Change::AddLate(late)];
-        let more = [Change::SetAttempt(1, Attempt(2)), Change::SetEpoch(Epoch(2)), Change::BumpVersion];
-        let rest = [Change::SetPhase(RunPhase::Stopping), Change::SetStopped(AT), Change::SetDue(AT)];
+        let late = LateMark { slot: 3, attempt: Attempt::FIRST, mark: 7 };
+        let sets = [
+            PatchChange::AddDone(0),
+            PatchChange::AddFailed(1),
+            PatchChange::AddSealed(2),
+            PatchChange::AddLate(late),
+        ];
+        let more = [
+            PatchChange::SetAttempt(1, Attempt(2)),
+            PatchChange::SetEpoch(Epoch(2)),
+            PatchChange::BumpVersion,
+        ];
+        let rest =
+            [PatchChange::SetPhase(RunPhase::Stopping), PatchChange::SetStopped(AT), PatchChange::SetDue(AT)];
         let changes = [&sets[..], &more, &rest].concat();
         store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
     }
     let (unit, attempt) = (Unit(0), Attempt::FIRST);
-    let steps = [Note::Started, Note::Accepted, Note::Again, Note::Posted, Note::Leased].map(|note| note(AT));
-    for note in steps.into_iter().chain([Note::Beat(AT, Some("half".into())), Note::Refused("why".into())]) {
-        store.note_record(run, unit, attempt, &note).await.unwrap();
+    let steps = [
+        AttemptUpdate::Started,
+        AttemptUpdate::Accepted,
+        AttemptUpdate::DispatchAgain,
+        AttemptUpdate::Posted,
+        AttemptUpdate::Leased,
+    ]
+    .map(|note| note(AT));
+    for note in steps
+        .into_iter()
+        .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
+    {
+        store.update_attempt(run, unit, attempt, &note).await.unwrap();
     }
     store.put_result(run, unit, attempt, &failure()).await.unwrap();
     for number in 0..=DISTINCT_RESULTS {
-        let (verdict, outputs) = (Verdict::Succeeded, Kept::Bucket("key".into()));
-        let result = TryResult { verdict, outputs, digest: number.to_string(), ..failure() };
+        let (verdict, outputs) = (AttemptOutcome::Succeeded, OutputStorage::Bucket("key".into()));
+        let result = AttemptResult { verdict, outputs, digest: number.to_string(), ..failure() };
         for unit in [unit, Unit(1)] {
             store.put_result(run, unit, attempt, &result).await.unwrap();
         }
     }
-    store.note_accepted(run, Shard::ROOT, &[(unit, attempt)], AT).await.unwrap();
-    store.note_outputs(run).await.unwrap();
+    store.record_accepted(run, Shard::ROOT, &[(unit, attempt)], AT).await.unwrap();
+    store.mark_outputs(run).await.unwrap();
     for folder in [OUTPUTS, LOGS] {
         store.put_object(&format!("{folder}/{run}/0/1"), vec![]).await.unwrap();
     }
@@ -130,8 +155,8 @@ async fn documents(store: &Store) {
     let incompressible: String = (0..200_u32).map(|number| digest(&number.to_be_bytes())).collect();
     for (name, plan) in [("small", "{}"), ("packed", &"x".repeat(2_000)), ("large", &incompressible)] {
         let target = TargetHead { name: name.into(), ..target() };
-        let begins = Transition { target, seen: None, run: None, tombstone: None };
-        assert!(store.begin_life(&begins, name, plan.as_bytes()).await.unwrap());
+        let begins = TargetTransition { target, expected_version: None, run: None, tombstone: None };
+        assert!(store.begin_instance(&begins, name, plan.as_bytes()).await.unwrap());
     }
     for (version, size) in [("1.0.0", 1), ("2.0.0", store::store::DOCUMENT_INLINE + 1)] {
         let (name, version, dialect, digest) = ("p".into(), version.into(), "ebb".into(), digest(b"x"));
@@ -150,15 +175,15 @@ async fn documents(store: &Store) {
 }
 
 async fn clusters(store: &Store) {
-    for (id, size) in [("1", 1), ("2", store::mailbox::LETTER_INLINE + 1)] {
-        let letter = Letter { id: id.into(), posted: AT, ends: AT, body: vec![b'x'; size] };
-        store.post_letter("far", &letter).await.unwrap();
-        assert!(store.answer_letter("far", id, &letter.body).await.unwrap());
+    for (id, size) in [("1", 1), ("2", store::batch_queue::BATCH_INLINE + 1)] {
+        let letter = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size] };
+        store.enqueue_batch("far", &letter).await.unwrap();
+        assert!(store.put_reply("far", id, &letter.body).await.unwrap());
     }
-    assert!(store.begin_round("far", None, AT).await.unwrap());
-    assert!(store.begin_silence("far", AT, "why").await.unwrap());
-    for mark in [Mark::Table, Mark::Queue, Mark::Schedule] {
-        store.mark(mark, AT).await.unwrap();
+    assert!(store.claim_scan("far", None, AT).await.unwrap());
+    assert!(store.begin_outage("far", AT, "why").await.unwrap());
+    for mark in [HealthMark::Table, HealthMark::Queue, HealthMark::Schedule] {
+        store.put_mark(mark, AT).await.unwrap();
     }
 }
 
@@ -184,9 +209,10 @@ fn words() -> BTreeSet<&'static str> {
 #[tokio::test]
 async fn what_is_stored_has_the_form_of_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
-    let (dynamo, bucket) = (Table::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
+    let (dynamo, bucket) =
+        (EmbeddedTable::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
     store::table::create(&dynamo, NAME).await.unwrap();
-    let store = Store::new(Dynamo::new(dynamo, NAME), bucket.clone());
+    let store = Store::new(DynamoTable::new(dynamo, NAME), bucket.clone());
     lives(&store).await;
     documents(&store).await;
     clusters(&store).await;

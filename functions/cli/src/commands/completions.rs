@@ -3,20 +3,20 @@
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use super::Ebb;
-use crate::exit::{Exit, Trouble};
+use super::EbbCli;
+use crate::exit::{CliError, Exit};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
 
-impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+impl CompletionsArgs {
+    pub(crate) fn run(self) -> Result<Exit, CliError> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Ebb::command(), "ebb", &mut script);
+        clap_complete::generate(self.shell, &mut EbbCli::command(), "ebb", &mut script);
         output::print(&String::from_utf8_lossy(&script))?;
         Ok(Exit::Done)
     }

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_local::{External, Settings};
+use ebb_local::{ExternalTable, StackSettings};
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
-use crate::exit::{Exit, Trouble};
-use crate::interrupt::Interrupts;
-use crate::machine::Machine;
+use crate::exit::{CliError, Exit};
+use crate::interrupt::InterruptCount;
+use crate::local_server::LocalServer;
 use crate::{cluster, output, pods, server};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DevArgs {
     /// Port of the server
     #[arg(long, value_name = "PORT", default_value_t = 7878)]
     port: u16,
@@ -44,17 +44,17 @@ pub(crate) struct Args {
     pods: pods::PodsArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self) -> Result<Exit, Trouble> {
+impl DevArgs {
+    pub(crate) async fn run(self) -> Result<Exit, CliError> {
         log_to_stderr();
-        let interrupts = Interrupts::listen()?;
-        let machine = Machine::start(Settings {
+        let interrupts = InterruptCount::listen()?;
+        let machine = LocalServer::start(StackSettings {
             state: self.state,
             port: Some(self.port),
             s3_port: Some(self.s3_port),
             platform: self.platform.map(|url| url.to_string()),
             retention: (self.retention > 0).then(|| DAY.saturating_mul(self.retention)),
-            dynamodb: self.dynamodb.map(|url| External { endpoint: url.to_string(), table: self.table }),
+            dynamodb: self.dynamodb.map(|url| ExternalTable { endpoint: url.to_string(), table: self.table }),
             ..self.cluster.settings(self.pods.containers().await?)?
         })
         .await?;

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ebb_spec::compile;
-use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_spec::model::{Plugin, Sandbox};
+use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
+use ebb_spec::model::{PluginDoc, SandboxDoc};
 
-use crate::client::Client;
-use crate::documents::{self, SetArgs, Source};
-use crate::drawing::{Graph, Picture};
-use crate::exit::{Exit, Trouble};
+use crate::client::ApiClient;
+use crate::documents::{self, DocumentSource, SetArgs};
+use crate::drawing::{DiagramFormat, PlanDiagram};
+use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
 use crate::{offline, output};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct GraphArgs {
     /// A sandbox or a plugin; `-` is standard input
     file: PathBuf,
     /// A file with plugins; with it no server is asked. May be given more than once
@@ -25,19 +25,21 @@ pub(crate) struct Args {
     sets: SetArgs,
     /// What to draw for
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    format: Picture,
+    format: DiagramFormat,
 }
 
-impl Args {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl GraphArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let vars = self.sets.vars()?;
-        let source = Source::read(&self.file)?;
+        let source = DocumentSource::read(&self.file)?;
         let mut pictures = Vec::new();
         for document in source.documents(&vars)? {
             match document {
                 Document::Plugin(plugin) => {
                     let planned = offline::plan_alone(&plugin)?;
-                    pictures.push(Graph::new(&offline::full_name(&plugin), &planned.plan).draw(self.format));
+                    pictures.push(
+                        PlanDiagram::new(&offline::full_name(&plugin), &planned.plan).draw(self.format),
+                    );
                 }
                 Document::Sandbox(sandbox) => {
                     let plugins = match self.plugins.is_empty() {
@@ -45,10 +47,10 @@ impl Args {
                         false => documents::all_plugins(&self.plugins, &vars)?,
                     };
                     let planned = offline::plan(&sandbox, &plugins)?;
-                    pictures.push(Graph::new(&sandbox.name.value, &planned.plan).draw(self.format));
+                    pictures.push(PlanDiagram::new(&sandbox.name.value, &planned.plan).draw(self.format));
                 }
                 Document::RouteGroup(group) => {
-                    return Err(Trouble::failed(format!(
+                    return Err(CliError::failed(format!(
                         "{} is a route group, which has no resources and no units",
                         group.name.value
                     )));
@@ -61,7 +63,7 @@ impl Args {
 }
 
 /// The published plugins of a sandbox. One that is not published is missing.
-async fn published(server: &ServerArgs, sandbox: &Sandbox) -> Result<Vec<Plugin>, Trouble> {
+async fn published(server: &ServerArgs, sandbox: &SandboxDoc) -> Result<Vec<PluginDoc>, CliError> {
     let resources = sandbox.resources.iter().filter(|resource| !compile::is_built_in(resource));
     let wanted: BTreeSet<(String, String)> = resources
         .map(|resource| {
@@ -72,14 +74,14 @@ async fn published(server: &ServerArgs, sandbox: &Sandbox) -> Result<Vec<Plugin>
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
-    let client = Client::new(server.find().map_err(|trouble| {
-        trouble.next("or give the plugins' files with --plugin: then no server is needed")
+    let client = ApiClient::new(server.find().map_err(|trouble| {
+        trouble.with_hint("or give the plugins' files with --plugin: then no server is needed")
     })?)?;
     let mut plugins = Vec::new();
     for (name, version) in wanted {
         if let Some(found) = client.plugin(&name, &version).await? {
             let source = format!("{name}@{}", found.info.version);
-            plugins.extend(load::plugins(&source, &found.document, &NoFiles, &Vars::none())?);
+            plugins.extend(load::plugins(&source, &found.document, &NoFiles, &DocumentVars::none())?);
         }
     }
     Ok(plugins)

@@ -2,20 +2,20 @@
 
 mod follow;
 
-pub(crate) use follow::Tail;
+pub(crate) use follow::LogPosition;
 
 use ebb_wire::api::{RunDetail, TargetDetail, UnitDetail};
 use serde::Serialize;
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
-use crate::output::{self, Output};
-use crate::target::{Target, TargetArgs};
+use crate::output::{self, OutputArgs};
+use crate::target::{TargetArgs, TargetRef};
 use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LogsArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Only units of this resource
@@ -34,13 +34,13 @@ pub(crate) struct Args {
     #[arg(long, short, conflicts_with_all = ["attempt", "format"])]
     follow: bool,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
 /// The log of one try.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Log {
+struct AttemptLog {
     run: String,
     event: String,
     unit: String,
@@ -48,8 +48,8 @@ struct Log {
     log: String,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl LogsArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let target = self.target.target();
         if self.follow {
             return self.follow(client, &target).await;
@@ -64,12 +64,12 @@ impl Args {
             if let Some((attempt, log)) = client.log(&run.id, &unit.key, self.attempt).await? {
                 let attempt = attempt.unwrap_or(unit.attempt);
                 if self.attempt.is_none() && attempt < unit.attempt {
-                    output::tell(&format!(
+                    output::status_line(&format!(
                         "try {} of {} has no log yet; this is the log of try {attempt}",
                         unit.attempt, unit.key
                     ));
                 }
-                logs.push(Log {
+                logs.push(AttemptLog {
                     run: run.id.clone(),
                     event: run.event.clone(),
                     unit: unit.key.clone(),
@@ -107,39 +107,39 @@ impl Args {
 }
 
 /// There is no such unit, or it has not begun.
-fn nothing_meant(target: &Target, seen: &TargetDetail) -> Trouble {
+fn nothing_meant(target: &TargetRef, seen: &TargetDetail) -> CliError {
     let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
     let keys: Vec<&str> = keys.collect();
-    let trouble = Trouble::failed(format!("no unit of {target} that has begun is meant by this"));
+    let trouble = CliError::failed(format!("no unit of {target} that has begun is meant by this"));
     if keys.is_empty() {
-        trouble.next(format!("nothing has begun yet: ebb why {}", named(target)))
+        trouble.with_hint(format!("nothing has begun yet: ebb why {}", named(target)))
     } else {
-        trouble.next(format!("there is {}", keys.join(", ")))
+        trouble.with_hint(format!("there is {}", keys.join(", ")))
     }
 }
 
 /// None of these units has a log, or not of this try.
-fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> Trouble {
+fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     let Some(pod) = units.iter().find(|unit| unit.kind == "pod") else {
         let kinds = units.iter().map(|unit| match unit.kind.as_str() {
             "webhook" => format!("{} is a webhook", unit.key),
             _ => format!("{} is a set of objects", unit.key),
         });
         let kinds: Vec<String> = kinds.collect();
-        return Trouble::failed(format!("only scripts have a log: {}", kinds.join(", ")));
+        return CliError::failed(format!("only scripts have a log: {}", kinds.join(", ")));
     };
     match attempt {
-        Some(attempt) if attempt > pod.attempt => Trouble::failed(format!(
+        Some(attempt) if attempt > pod.attempt => CliError::failed(format!(
             "try {attempt} of {} has not begun; it is at try {}",
             pod.key, pod.attempt
         )),
-        Some(attempt) => Trouble::failed(format!("try {attempt} of {} has no log", pod.key)),
-        None => Trouble::failed(format!("{} has no log yet", pod.key)),
+        Some(attempt) => CliError::failed(format!("try {attempt} of {} has no log", pod.key)),
+        None => CliError::failed(format!("{} has no log yet", pod.key)),
     }
 }
 
 /// One log as it is, several with a line before each.
-fn text(logs: &[Log]) -> String {
+fn text(logs: &[AttemptLog]) -> String {
     if let [log] = logs {
         return clean(&log.log);
     }

@@ -7,6 +7,7 @@ mod doctor;
 mod graph;
 mod logs;
 mod orphans;
+mod overrides;
 mod plan;
 mod plugin;
 mod retry;
@@ -14,15 +15,14 @@ mod run;
 mod sandbox;
 mod schema;
 mod unit;
-mod waive;
 mod why;
 
 use clap::{Parser, Subcommand};
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
-use crate::target::Target;
+use crate::target::TargetRef;
 
 /// Gives sandboxes the resources that they need, and takes them away again
 #[derive(Debug, Parser)]
@@ -32,49 +32,49 @@ use crate::target::Target;
     after_help = "Exit codes: 0 done, 1 the run failed or the document is invalid, 2 wrong usage or our error, 130 \
                   interrupted.\nData goes to standard output, everything else to standard error."
 )]
-pub(crate) struct Ebb {
+pub(crate) struct EbbCli {
     #[command(flatten)]
     server: ServerArgs,
     #[command(subcommand)]
-    command: Command,
+    command: EbbCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum EbbCommand {
     /// Run a sandbox's resources on this machine, once, from files
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Run the server on this machine until Ctrl-C
-    Dev(dev::Args),
+    Dev(dev::DevArgs),
     /// Check a deployment, part by part
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Publish, read, check and draw plugins
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
-    Plugin(plugin::Command),
+    Plugin(plugin::PluginCommand),
     /// Ask for sandboxes and their end
     #[command(subcommand)]
-    Sandbox(sandbox::Command),
+    Sandbox(sandbox::SandboxCommand),
     /// Connect clusters and see whether they are there
     #[command(subcommand)]
-    Cluster(cluster::Command),
+    Cluster(cluster::ClusterCommand),
     /// Run a part of a plugin
     #[command(subcommand)]
-    Unit(unit::Command),
+    Unit(unit::UnitCommand),
     /// Show what units have logged
-    Logs(logs::Args),
+    Logs(logs::LogsArgs),
     /// Explain why a sandbox is not where it should be
-    Why(why::Args),
+    Why(why::ExplainArgs),
     /// Draw the units of a sandbox or plugin and what waits for what
-    Graph(graph::Args),
+    Graph(graph::GraphArgs),
     /// Show what would be done for a sandbox, without doing anything
-    Plan(plan::Args),
+    Plan(plan::PlanArgs),
     /// Try again what has failed
-    Retry(retry::Args),
+    Retry(retry::RetryArgs),
     /// Let a failed unit of a stuck sandbox's teardown count as over, and go on
-    Skip(waive::SkipArgs),
+    Skip(overrides::ForceCompleteArgs),
     /// End the life of a stuck sandbox, although something of it may be left
-    Abandon(waive::AbandonArgs),
+    Abandon(overrides::ForceDeleteArgs),
     /// Show, and delete, what is left in clusters of sandboxes that are gone
-    Orphans(orphans::Args),
+    Orphans(orphans::OrphansArgs),
     /// Says which command applies a document
     #[command(hide = true)]
     Apply {
@@ -83,52 +83,52 @@ enum Command {
         rest: Vec<std::ffi::OsString>,
     },
     /// Print a completion script for a shell
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Print the JSON Schema of a document, for editors
-    Schema(schema::Args),
+    Schema(schema::SchemaArgs),
 }
 
-impl Ebb {
+impl EbbCli {
     /// Does what was asked for.
-    pub(crate) async fn run(self) -> Result<Exit, Trouble> {
+    pub(crate) async fn run(self) -> Result<Exit, CliError> {
         let server = &self.server;
         match self.command {
-            Command::Run(args) => Box::pin(args.run()).await,
-            Command::Dev(args) => args.run().await,
-            Command::Doctor(args) => args.run(&connect(server)?).await,
-            Command::Plugin(command) => command.run(server).await,
-            Command::Sandbox(command) => command.run(server).await,
-            Command::Cluster(command) => command.run(server).await,
-            Command::Unit(command) => command.run().await,
-            Command::Logs(args) => args.run(&connect(server)?).await,
-            Command::Why(args) => args.run(&connect(server)?).await,
-            Command::Graph(args) => args.run(server).await,
-            Command::Apply { .. } => Err(Trouble::broken("`ebb apply` does not say what to apply")
-                .next("ebb sandbox apply -f FILE")
-                .next("ebb plugin apply -f FILE")),
-            Command::Plan(args) => args.run(server).await,
-            Command::Retry(args) => args.run(&connect(server)?).await,
-            Command::Skip(args) => args.run(&connect(server)?).await,
-            Command::Abandon(args) => args.run(&connect(server)?).await,
-            Command::Orphans(args) => args.run(&connect(server)?).await,
-            Command::Completions(args) => args.run(),
-            Command::Schema(args) => args.run(),
+            EbbCommand::Run(args) => Box::pin(args.run()).await,
+            EbbCommand::Dev(args) => args.run().await,
+            EbbCommand::Doctor(args) => args.run(&connect(server)?).await,
+            EbbCommand::Plugin(command) => command.run(server).await,
+            EbbCommand::Sandbox(command) => command.run(server).await,
+            EbbCommand::Cluster(command) => command.run(server).await,
+            EbbCommand::Unit(command) => command.run().await,
+            EbbCommand::Logs(args) => args.run(&connect(server)?).await,
+            EbbCommand::Why(args) => args.run(&connect(server)?).await,
+            EbbCommand::Graph(args) => args.run(server).await,
+            EbbCommand::Apply { .. } => Err(CliError::broken("`ebb apply` does not say what to apply")
+                .with_hint("ebb sandbox apply -f FILE")
+                .with_hint("ebb plugin apply -f FILE")),
+            EbbCommand::Plan(args) => args.run(server).await,
+            EbbCommand::Retry(args) => args.run(&connect(server)?).await,
+            EbbCommand::Skip(args) => args.run(&connect(server)?).await,
+            EbbCommand::Abandon(args) => args.run(&connect(server)?).await,
+            EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
+            EbbCommand::Completions(args) => args.run(),
+            EbbCommand::Schema(args) => args.run(),
         }
     }
 }
 
 /// A connection to the server that is meant.
-fn connect(server: &ServerArgs) -> Result<Client, Trouble> {
-    Client::new(server.find()?)
+fn connect(server: &ServerArgs) -> Result<ApiClient, CliError> {
+    ApiClient::new(server.find()?)
 }
 
 /// There is no such target.
-fn unknown(target: &Target) -> Trouble {
+fn unknown(target: &TargetRef) -> CliError {
     let list = match target.kind.as_str() {
         "sandbox" => "ebb sandbox list".to_owned(),
         kind => format!("ebb sandbox list --kind {kind}"),
     };
-    Trouble::failed(format!("the server knows no {target}")).next(list)
+    CliError::failed(format!("the server knows no {target}")).with_hint(list)
 }
 
 #[cfg(test)]
@@ -137,6 +137,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        super::Ebb::command().debug_assert();
+        super::EbbCli::command().debug_assert();
     }
 }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, Unseen};
+use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
 
 use crate::ask;
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct OrphansArgs {
     /// Delete those that are proven ours: their uids were recorded when they were applied
     #[arg(long)]
     delete: bool,
@@ -19,37 +19,39 @@ pub(crate) struct Args {
     #[arg(long, requires = "delete")]
     yes: bool,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl OrphansArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let list = client.orphans().await?;
         let proven: Vec<String> =
             list.orphans.iter().filter(|orphan| orphan.proven).map(|orphan| orphan.uid.clone()).collect();
         if !self.delete {
             self.output.write(&list, text)?;
-            list.unseen.iter().for_each(|unseen| output::tell(&not_seen(unseen)));
+            list.unseen.iter().for_each(|unseen| output::status_line(&not_seen(unseen)));
             return Ok(Exit::Done);
         }
         if proven.is_empty() {
             self.output.write(&OrphansDeleted::default(), |_| String::new())?;
-            output::tell("There is nothing that is proven ours");
+            output::status_line("There is nothing that is proven ours");
             return Ok(Exit::Done);
         }
         if !self.yes {
-            output::tell(text(&list).trim_end());
+            output::status_line(text(&list).trim_end());
             let question = format!("Delete the {} that are proven ours?", proven.len());
             ask::yes(&question, "nothing was deleted")?;
         }
         let done = client.delete_orphans(proven).await?;
         self.output.write(&done, |done| rows(&done.deleted))?;
-        done.left.iter().for_each(|left| output::tell(&format!("Left in {}: {}", left.cluster, left.why)));
+        done.left
+            .iter()
+            .for_each(|left| output::status_line(&format!("Left in {}: {}", left.cluster, left.why)));
         Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
     }
 }
 
-fn not_seen(unseen: &Unseen) -> String {
+fn not_seen(unseen: &RelayProblem) -> String {
     format!("Not looked at in {}: {}", unseen.cluster, unseen.why)
 }
 

@@ -7,13 +7,13 @@ use ebb_wire::api::PlanPreview;
 use serde_json::Value;
 
 use crate::documents::{self, SetArgs};
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 use crate::{client, offline};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PlanArgs {
     /// The sandbox; `-` is standard input
     file: PathBuf,
     /// A file with plugins; with it no server is asked. May be given more than once
@@ -22,24 +22,24 @@ pub(crate) struct Args {
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl PlanArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let vars = self.sets.vars()?;
         let sandbox = documents::sandbox(&self.file, &vars)?;
         let name = sandbox.name.value.clone();
         let preview = if self.plugins.is_empty() {
-            let client = client::Client::new(server.find().map_err(|trouble| {
-                trouble.next("or give the plugins' files with --plugin: then no server is needed")
+            let client = client::ApiClient::new(server.find().map_err(|trouble| {
+                trouble.with_hint("or give the plugins' files with --plugin: then no server is needed")
             })?)?;
             client.preview(&sandbox.expanded).await?
         } else {
             let plugins = documents::all_plugins(&self.plugins, &vars)?;
             let planned = offline::plan(&sandbox, &plugins)?;
             for warning in &planned.warnings {
-                output::tell(warning.drawn(output::drawing()).trim_end());
+                output::status_line(warning.drawn(output::drawing()).trim_end());
             }
             offline::preview(&name, offline::as_published(&sandbox, &plugins)?)?
         };

@@ -1,33 +1,33 @@
 //! `ebb retry`.
 
-use ebb_wire::api::Retried;
+use ebb_wire::api::RetryResponse;
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::target::TargetArgs;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RetryArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl RetryArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let target = self.target.target();
         let retried = client.retry(&target).await?.ok_or_else(|| super::unknown(&target))?;
         match self.output.format() {
             Some(_) => self.output.write(&retried, text)?,
-            None => output::tell(text(&retried).trim_end()),
+            None => output::status_line(text(&retried).trim_end()),
         }
         Ok(Exit::Done)
     }
 }
 
-fn text(retried: &Retried) -> String {
+fn text(retried: &RetryResponse) -> String {
     match retried.units.as_slice() {
         [] => format!("Nothing of {} is to be tried again\n", retried.run),
         units => format!("Tried again in {}: {}\n", retried.run, units.join(", ")),

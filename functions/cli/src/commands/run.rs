@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_local::Settings;
-use ebb_spec::model::Plugin;
-use ebb_wire::api::{Phase, RunDetail, TargetDetail, UnitState};
-use ebb_wire::cloudevents::Asked;
+use ebb_local::StackSettings;
+use ebb_spec::model::PluginDoc;
+use ebb_wire::api::{RunDetail, TargetDetail, TargetState, UnitState};
+use ebb_wire::cloudevents::LifecycleType;
 use ebb_wire::lifecycle::OutputValue;
 use serde::Serialize;
 
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::documents::{self, SetArgs, TargetDocument};
-use crate::exit::{Exit, Trouble};
-use crate::interrupt::Interrupts;
-use crate::lifecycle::{ask, explain, fresh_uid, lives, named};
-use crate::machine::Machine;
-use crate::output::{self, Output};
-use crate::progress::follow::{Ended, Goal, Life, Limits, follow};
-use crate::progress::screen::Screen;
-use crate::progress::words;
+use crate::exit::{CliError, Exit};
+use crate::interrupt::InterruptCount;
+use crate::lifecycle::{explain, fresh_uid, is_alive, named, request};
+use crate::local_server::LocalServer;
+use crate::output::{self, OutputArgs};
+use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
+use crate::progress::labels;
+use crate::progress::screen::ProgressScreen;
 use crate::{cluster, offline, pods, server, timing, why};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     /// The sandbox; `-` is standard input
     file: PathBuf,
     /// A file with plugins; may be given more than once
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
     #[command(flatten)]
@@ -52,16 +52,16 @@ pub(crate) struct Args {
 /// What `-o` writes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome {
+struct RunReport {
     target: String,
-    phase: Phase,
+    phase: TargetState,
     outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     env: BTreeMap<String, OutputValue>,
-    units: Vec<ResultUnit>,
+    units: Vec<UnitReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct ResultUnit {
+struct UnitReport {
     event: String,
     #[serde(flatten)]
     unit: ebb_wire::api::UnitDetail,
@@ -69,24 +69,24 @@ struct ResultUnit {
 
 /// What happens once the sandbox is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum ReadyAction {
     Keep,
     Delete,
 }
 
 /// A sandbox that runs on this machine.
-struct Running<'a> {
-    machine: &'a Machine,
-    client: Client,
-    life: Life,
-    interrupts: Interrupts,
+struct LocalSandbox<'a> {
+    machine: &'a LocalServer,
+    client: ApiClient,
+    instance: WatchedInstance,
+    interrupts: InterruptCount,
     timeout: Option<Duration>,
     last: Option<Box<TargetDetail>>,
-    screen: Screen,
+    screen: ProgressScreen,
 }
 
-impl Args {
-    pub(crate) async fn run(self) -> Result<Exit, Trouble> {
+impl RunArgs {
+    pub(crate) async fn run(self) -> Result<Exit, CliError> {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
@@ -95,27 +95,27 @@ impl Args {
         {
             // The files tell more exactly what is wrong than the server, which sees expanded documents.
             for warning in offline::plan(sandbox, &plugins)?.warnings {
-                output::tell(warning.drawn(output::drawing()).trim_end());
+                output::status_line(warning.drawn(output::drawing()).trim_end());
             }
         }
-        let interrupts = Interrupts::listen()?;
+        let interrupts = InterruptCount::listen()?;
         let units = self.cluster.settings(self.pods.containers().await?)?;
-        let machine = Machine::start(Settings { state: self.state.clone(), ..units }).await?;
+        let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
-        let life = Life { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
-        let then = if self.then_delete { Then::Delete } else { Then::Keep };
-        let mut running = Running {
+        let life = WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
+        let then = if self.then_delete { ReadyAction::Delete } else { ReadyAction::Keep };
+        let mut running = LocalSandbox {
             machine: &machine,
             client,
-            life,
+            instance: life,
             interrupts: interrupts.clone(),
             timeout: self.wait_timeout,
             last: None,
-            screen: Screen::new(),
+            screen: ProgressScreen::new(),
         };
-        let ended = running.live(&document, &plugins, then, self.output).await;
+        let ended = running.run_to_end(&document, &plugins, then, self.output).await;
         // Whoever pressed Ctrl-C twice does not wait, nor whoever presses it now.
-        if !matches!(ended, Ok(Ran::Left)) {
+        if !matches!(ended, Ok(RunEnd::Interrupted)) {
             let seen = interrupts.count();
             tokio::select! {
                 () = machine.stop() => {}
@@ -123,54 +123,57 @@ impl Args {
             }
         }
         match ended? {
-            Ran::Ended(exit) => Ok(exit),
-            Ran::Left => Ok(Exit::Interrupted),
+            RunEnd::Ended(exit) => Ok(exit),
+            RunEnd::Interrupted => Ok(Exit::Interrupted),
         }
     }
 }
 
 /// How it went.
-enum Ran {
+enum RunEnd {
     /// To an end.
     Ended(Exit),
     /// The person has left at once.
-    Left,
+    Interrupted,
 }
 
-impl Running<'_> {
-    async fn live(
+impl LocalSandbox<'_> {
+    async fn run_to_end(
         &mut self,
         document: &TargetDocument,
-        plugins: &[Plugin],
-        then: Then,
-        output: Output,
-    ) -> Result<Ran, Trouble> {
-        self.refuse_second_life().await?;
+        plugins: &[PluginDoc],
+        then: ReadyAction,
+        output: OutputArgs,
+    ) -> Result<RunEnd, CliError> {
+        self.refuse_existing().await?;
         for plugin in plugins {
             publish(&self.client, plugin).await?;
         }
         let preview = self.client.preview(document.expanded()).await?;
         let after_ready = preview.events.iter().any(|event| event.event == "postStart");
-        let goal = if after_ready { Goal::Settled } else { Goal::Ready };
-        ask(&self.client, Asked::Created, &self.life, Some(document.expanded())).await?;
+        let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
+        request(&self.client, LifecycleType::Created, &self.instance, Some(document.expanded())).await?;
         let ended = self.follow(goal, 0).await?;
         let exit = match ended {
-            Ended::Reached(_) => Exit::Done,
-            Ended::Failed(_) => {
-                explain(&self.client, &self.life.target).await;
+            FollowEnd::Reached(_) => Exit::Done,
+            FollowEnd::Failed(_) => {
+                explain(&self.client, &self.instance.target).await;
                 Exit::Failed
             }
-            Ended::TakenAway => {
-                return Err(Trouble::failed(format!("{} was taken away by somebody else", self.life.target)));
+            FollowEnd::Deleted => {
+                return Err(CliError::failed(format!(
+                    "{} was taken away by somebody else",
+                    self.instance.target
+                )));
             }
-            Ended::TimedOut(_) => {
-                explain(&self.client, &self.life.target).await;
-                output::tell("error: the time given with --wait-timeout is over");
+            FollowEnd::TimedOut(_) => {
+                explain(&self.client, &self.instance.target).await;
+                output::status_line("error: the time given with --wait-timeout is over");
                 Exit::Failed
             }
-            Ended::Interrupted(_) => {
-                output::tell("interrupted: what was made is taken away; Ctrl-C again leaves at once");
-                return self.take_away(Exit::Interrupted, 1).await;
+            FollowEnd::Interrupted(_) => {
+                output::status_line("interrupted: what was made is taken away; Ctrl-C again leaves at once");
+                return self.delete(Exit::Interrupted, 1).await;
             }
         };
         let reached = self.last.clone();
@@ -180,15 +183,15 @@ impl Running<'_> {
             _ => Ok(()),
         };
         let ran = match then {
-            Then::Delete => self.take_away(exit, 0).await?,
-            Then::Keep => {
-                output::tell(&self.how_to_delete());
-                Ran::Ended(exit)
+            ReadyAction::Delete => self.delete(exit, 0).await?,
+            ReadyAction::Keep => {
+                output::status_line(&self.how_to_delete());
+                RunEnd::Ended(exit)
             }
         };
         printed?;
         if output.format().is_some()
-            && let (Ran::Ended(_), Some(reached), Some(last)) = (&ran, &reached, &self.last)
+            && let (RunEnd::Ended(_), Some(reached), Some(last)) = (&ran, &reached, &self.last)
         {
             output.write(&result(reached, last), |_| String::new())?;
         }
@@ -196,88 +199,92 @@ impl Running<'_> {
     }
 
     /// A sandbox of this name that is left from before is not taken over.
-    async fn refuse_second_life(&self) -> Result<(), Trouble> {
-        let target = &self.life.target;
+    async fn refuse_existing(&self) -> Result<(), CliError> {
+        let target = &self.instance.target;
         match self.client.target(target).await? {
-            Some(seen) if seen.info.phase != Phase::Gone => {
-                let phase = words::phase(seen.info.phase);
-                let trouble = Trouble::failed(format!(
+            Some(seen) if seen.info.phase != TargetState::Gone => {
+                let phase = labels::phase(seen.info.phase);
+                let trouble = CliError::failed(format!(
                     "{target} is there already, {phase} since {}",
                     timing::clock(&seen.info.since)
                 ));
-                let delete = if lives(&seen) {
+                let delete = if is_alive(&seen) {
                     format!("ebb sandbox delete {}", named(target))
                 } else {
                     format!("ebb why {}", named(target))
                 };
-                Err(trouble.next(format!("`ebb dev` and then `{delete}`, or another --state")))
+                Err(trouble.with_hint(format!("`ebb dev` and then `{delete}`, or another --state")))
             }
             _ => Ok(()),
         }
     }
 
-    async fn follow(&mut self, goal: Goal, interrupts: u32) -> Result<Ended, Trouble> {
-        let limits = Limits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
+    async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd, CliError> {
+        let limits = FollowLimits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
         let ended =
-            follow(&self.client, Some(self.machine), &self.life, goal, limits, &mut self.screen).await?;
+            follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
         let seen = match &ended {
-            Ended::Reached(seen) | Ended::TimedOut(seen) | Ended::Interrupted(seen) => seen.clone(),
-            Ended::Failed(seen) => Some(seen.clone()),
-            Ended::TakenAway => None,
+            FollowEnd::Reached(seen) | FollowEnd::TimedOut(seen) | FollowEnd::Interrupted(seen) => {
+                seen.clone()
+            }
+            FollowEnd::Failed(seen) => Some(seen.clone()),
+            FollowEnd::Deleted => None,
         };
         self.last = seen.or(self.last.take());
         Ok(ended)
     }
 
     /// Takes away what was made. `exit` is the code if that works; `interrupts` have been seen before.
-    async fn take_away(&mut self, exit: Exit, interrupts: u32) -> Result<Ran, Trouble> {
-        ask(&self.client, Asked::Deleted, &self.life, None).await?;
-        match self.follow(Goal::Gone, interrupts).await? {
-            Ended::Reached(_) | Ended::TakenAway => {
+    async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<RunEnd, CliError> {
+        request(&self.client, LifecycleType::Deleted, &self.instance, None).await?;
+        match self.follow(FollowGoal::Gone, interrupts).await? {
+            FollowEnd::Reached(_) | FollowEnd::Deleted => {
                 if let Some(last) = &mut self.last {
-                    last.info.phase = Phase::Gone;
+                    last.info.phase = TargetState::Gone;
                 }
-                Ok(Ran::Ended(exit))
+                Ok(RunEnd::Ended(exit))
             }
-            Ended::Failed(_) => {
-                explain(&self.client, &self.life.target).await;
-                let target = &self.life.target;
-                output::tell(&format!(
+            FollowEnd::Failed(_) => {
+                explain(&self.client, &self.instance.target).await;
+                let target = &self.instance.target;
+                output::status_line(&format!(
                     "{target} is stuck; to go on: `ebb dev` and then `ebb retry {}`",
                     named(target)
                 ));
-                Ok(Ran::Ended(Exit::Failed))
+                Ok(RunEnd::Ended(Exit::Failed))
             }
-            Ended::TimedOut(_) => {
-                explain(&self.client, &self.life.target).await;
-                output::tell("error: the time given with --wait-timeout is over before everything was gone");
-                output::tell(&self.how_to_delete());
-                Ok(Ran::Ended(Exit::Failed))
+            FollowEnd::TimedOut(_) => {
+                explain(&self.client, &self.instance.target).await;
+                output::status_line(
+                    "error: the time given with --wait-timeout is over before everything was gone",
+                );
+                output::status_line(&self.how_to_delete());
+                Ok(RunEnd::Ended(Exit::Failed))
             }
-            Ended::Interrupted(_) if interrupts == 0 => {
-                output::tell("interrupted: it is being taken away; Ctrl-C again leaves at once");
-                Box::pin(self.take_away(Exit::Interrupted, 1)).await
+            FollowEnd::Interrupted(_) if interrupts == 0 => {
+                output::status_line("interrupted: it is being taken away; Ctrl-C again leaves at once");
+                Box::pin(self.delete(Exit::Interrupted, 1)).await
             }
-            Ended::Interrupted(_) => {
-                output::tell(&left(self.last.as_deref(), &self.life));
-                Ok(Ran::Left)
+            FollowEnd::Interrupted(_) => {
+                output::status_line(&remaining_text(self.last.as_deref(), &self.instance));
+                Ok(RunEnd::Interrupted)
             }
         }
     }
 
     fn how_to_delete(&self) -> String {
-        let target = &self.life.target;
+        let target = &self.instance.target;
         format!("{target} stays; to delete it: `ebb dev` and then `ebb sandbox delete {}`", named(target))
     }
 }
 
 /// Publishes a plugin; one that is published with the same content is fine.
-async fn publish(client: &Client, plugin: &Plugin) -> Result<(), Trouble> {
+async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),
         Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
             Err(super::plugin::immutable(plugin)
-                .next("or use another --state, which has not seen this version"))
+                .with_hint("or use another --state, which has not seen this version"))
         }
         Err(error) => Err(error.into()),
     }
@@ -291,7 +298,7 @@ fn outputs(seen: &TargetDetail) -> String {
     text
 }
 
-fn result(reached: &TargetDetail, last: &TargetDetail) -> Outcome {
+fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
     // Who forgets a target forgets its runs: those that were seen before are kept.
     let mut runs: Vec<&RunDetail> = last.runs.iter().collect();
     for run in &reached.runs {
@@ -300,10 +307,10 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> Outcome {
         }
     }
     let units = runs.iter().flat_map(|run| {
-        run.units.iter().map(|unit| ResultUnit { event: run.event.clone(), unit: unit.clone() })
+        run.units.iter().map(|unit| UnitReport { event: run.event.clone(), unit: unit.clone() })
     });
     let outputs = reached.resources.iter().map(|(name, resource)| (name.clone(), resource.outputs.clone()));
-    Outcome {
+    RunReport {
         target: format!("{}/{}", reached.info.kind, reached.info.name),
         phase: last.info.phase,
         outputs: outputs.collect(),
@@ -313,8 +320,8 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> Outcome {
 }
 
 /// What is left when somebody leaves at once, and how to go on.
-fn left(last: Option<&TargetDetail>, life: &Life) -> String {
-    let undone: Vec<&str> = last.map(|seen| made(&seen.runs)).unwrap_or_default();
+fn remaining_text(last: Option<&TargetDetail>, life: &WatchedInstance) -> String {
+    let undone: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
     let what = if undone.is_empty() { "nothing that is known of".to_owned() } else { undone.join(", ") };
     format!(
         "left at once; what these units made may still be there: {what}\n  to go on: `ebb dev` and then `ebb sandbox delete {}`",
@@ -323,7 +330,7 @@ fn left(last: Option<&TargetDetail>, life: &Life) -> String {
 }
 
 /// Keys of the units that may have made something.
-fn made(runs: &[RunDetail]) -> Vec<&str> {
+fn started_units(runs: &[RunDetail]) -> Vec<&str> {
     let before = runs.iter().filter(|run| matches!(run.event.as_str(), "preStart" | "postStart"));
     let started = |state| !matches!(state, UnitState::Waiting | UnitState::Skipped | UnitState::Blocked);
     before
@@ -337,15 +344,18 @@ fn made(runs: &[RunDetail]) -> Vec<&str> {
 mod tests {
     use super::*;
     use crate::progress::fixtures;
-    use crate::target::Target;
+    use crate::target::TargetRef;
 
     #[test]
     fn what_may_be_left_is_named() {
         let view = fixtures::busy();
-        assert_eq!(made(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
-        let target = Target { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let life = Life { target, uid: "a".to_owned(), generation: 1 };
-        insta::assert_snapshot!(left(None, &life), @r"
+        assert_eq!(
+            started_units(&view.runs),
+            ["db/provision", "db/seed", "billing/register", "queue/create"]
+        );
+        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let life = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
+        insta::assert_snapshot!(remaining_text(None, &life), @r"
         left at once; what these units made may still be there: nothing that is known of
           to go on: `ebb dev` and then `ebb sandbox delete pr-1`
         ");

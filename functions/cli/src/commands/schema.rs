@@ -3,33 +3,33 @@
 use clap::ValueEnum;
 use ebb_spec::schema;
 
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SchemaArgs {
     /// The document
-    document: Document,
+    document: SchemaDocument,
     /// Signadot's format of it
     #[arg(long)]
     signadot: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Document {
+enum SchemaDocument {
     /// A plugin
     Plugin,
     /// A sandbox
     Sandbox,
 }
 
-impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+impl SchemaArgs {
+    pub(crate) fn run(self) -> Result<Exit, CliError> {
         let schema = match (self.document, self.signadot) {
-            (Document::Plugin, false) => schema::plugin(),
-            (Document::Sandbox, false) => schema::sandbox(),
-            (Document::Plugin, true) => schema::signadot_plugin(),
-            (Document::Sandbox, true) => schema::signadot_sandbox(),
+            (SchemaDocument::Plugin, false) => schema::plugin(),
+            (SchemaDocument::Sandbox, false) => schema::sandbox(),
+            (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
+            (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),
         };
         output::print(&format!("{schema:#}\n"))?;
         Ok(Exit::Done)

@@ -1,6 +1,6 @@
 //! `ebb unit …`: one unit alone, by default as a process of this machine.
 
-mod elsewhere;
+mod remote;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,36 +8,39 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ebb_local::pods::{Once, run_once};
-use ebb_local::{Settings, Units};
-use ebb_spec::model::Plugin;
-use ebb_spec::plan::{OutputFrom, Plan, Template, UnitAt, UnitPlan, Work};
-use ebb_spec::render::{self, Compiled, Facts, InputValue, Known, RenderError, Rendered, RenderedInput};
+use ebb_local::pods::{OneOffScript, run_once};
+use ebb_local::{StackSettings, UnitBackend};
+use ebb_spec::model::PluginDoc;
+use ebb_spec::plan::{Action, OutputFrom, Plan, Template, UnitPlan, UnitRef};
+use ebb_spec::render::{
+    self, CompiledExpressions, InputValue, KnownOutputs, RenderError, RenderedInput, RenderedUnit,
+    TargetFacts,
+};
 use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::engine::{Moment, Unit};
+use ebb_wire::engine::{Hook, Unit};
 use ebb_wire::id::{self, RunId};
 use ebb_wire::lifecycle::OutputValue;
-use ebb_wire::relay::{Script, ScriptInput, ScriptOutput, WorkName};
-use ebb_wire::value::Value;
+use ebb_wire::relay::{ScriptInput, ScriptOutput, ScriptTask, TaskId};
+use ebb_wire::value::UnitValue;
 
 use crate::documents::{self, SetArgs};
-use crate::exit::{Exit, Trouble};
-use crate::interrupt::Interrupts;
+use crate::exit::{CliError, Exit};
+use crate::interrupt::InterruptCount;
 use crate::lifecycle::fresh_uid;
-use crate::output::Output;
-use crate::progress::words;
+use crate::output::OutputArgs;
+use crate::progress::labels;
 use crate::{cluster, offline, pods, server, why};
 
-use self::elsewhere::Alone;
+use self::remote::SingleScript;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum UnitCommand {
     /// Run one pod unit: its log to standard error, its outputs to standard output
-    Run(Box<Args>),
+    Run(Box<UnitRunArgs>),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct UnitRunArgs {
     /// The plugin; `-` is standard input
     file: PathBuf,
     /// The unit's name
@@ -51,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
     /// The cluster that it runs in, of those of --clusters
     #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Real clusters")]
     named: Option<String>,
@@ -61,16 +64,16 @@ pub(crate) struct Args {
     pods: pods::PodsArgs,
 }
 
-impl Command {
-    pub(crate) async fn run(self) -> Result<Exit, Trouble> {
+impl UnitCommand {
+    pub(crate) async fn run(self) -> Result<Exit, CliError> {
         match self {
             Self::Run(args) => args.run().await,
         }
     }
 }
 
-impl Args {
-    async fn run(self) -> Result<Exit, Trouble> {
+impl UnitRunArgs {
+    async fn run(self) -> Result<Exit, CliError> {
         let given = given(&self.inputs)?;
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         let plugin = plugins
@@ -79,36 +82,36 @@ impl Args {
             .ok_or_else(|| unknown_unit(&self.unit, &plugins))?;
         let planned = offline::plan_alone(plugin)?;
         let (script, timeout) = script(planned.plan, &self.unit, given)?;
-        let interrupts = Interrupts::listen()?;
+        let interrupts = InterruptCount::listen()?;
         let settings = self.cluster.clone().settings(self.pods.clone().containers().await?)?;
         let ended = match settings.units {
-            Units::Processes => {
-                let once = Once { script, timeout, extra_env: Vec::new(), program: None };
+            UnitBackend::Processes => {
+                let once = OneOffScript { script, timeout, extra_env: Vec::new(), program: None };
                 tokio::select! {
                     ended = run_once(&self.state, once, log) => {
-                        Some(ended.map_err(|error| Trouble::broken("the unit cannot be run").because(&error))?)
+                        Some(ended.map_err(|error| CliError::broken("the unit cannot be run").with_causes(&error))?)
                     }
                     () = interrupts.more_than(0) => None,
                 }
             }
-            Units::Containers(_) | Units::Cluster(_) | Units::Relays(_) => {
-                let run = RunId::new(&id::life("sandbox", "alone", &fresh_uid()), 1, Moment::BeforeReady);
-                let name = WorkName { unit: WorkName::unit_of(&run, Unit(0)), attempt: 1 };
-                let alone = Alone { name, script, timeout, cluster: self.named.clone() };
-                alone.run(Settings { state: self.state.clone(), ..settings }, &interrupts, log).await?
+            UnitBackend::Containers(_) | UnitBackend::Cluster(_) | UnitBackend::RemoteRelays(_) => {
+                let run = RunId::new(&id::instance_key("sandbox", "alone", &fresh_uid()), 1, Hook::PreStart);
+                let name = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
+                let alone = SingleScript { name, script, timeout, cluster: self.named.clone() };
+                alone.run(StackSettings { state: self.state.clone(), ..settings }, &interrupts, log).await?
             }
         };
         match ended {
-            Some(ended) => self.tell(&ended),
+            Some(ended) => self.print_result(&ended),
             None => Ok(Exit::Interrupted),
         }
     }
 
-    fn tell(&self, ended: &Callback) -> Result<Exit, Trouble> {
+    fn print_result(&self, ended: &Callback) -> Result<Exit, CliError> {
         if ended.status != CallbackStatus::Succeeded {
-            let reason = ended.reason.as_ref().map(words::reason);
+            let reason = ended.reason.as_ref().map(labels::reason);
             let reason = reason.unwrap_or_else(|| "it did not say why".to_owned());
-            return Err(Trouble::failed(format!("{} failed: {reason}", self.unit)));
+            return Err(CliError::failed(format!("{} failed: {reason}", self.unit)));
         }
         let outputs = outputs(ended);
         self.output.write(&outputs, |outputs| {
@@ -124,29 +127,31 @@ fn log(bytes: &[u8]) {
     let _ = err.write_all(bytes).and_then(|()| err.flush());
 }
 
-fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, Trouble> {
+fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut given = BTreeMap::new();
     for input in inputs {
         let (name, value) = input.split_once('=').ok_or_else(|| {
-            Trouble::broken(format!("`{input}` is no input")).next("write --input NAME=VALUE")
+            CliError::broken(format!("`{input}` is no input")).with_hint("write --input NAME=VALUE")
         })?;
         if given.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(Trouble::broken(format!("the input {name} is given twice")).next("give each once"));
+            return Err(
+                CliError::broken(format!("the input {name} is given twice")).with_hint("give each once")
+            );
         }
     }
     Ok(given)
 }
 
-fn names(plugin: &Plugin) -> impl Iterator<Item = &str> {
-    plugin.events.iter().flat_map(|event| &event.units).map(|unit| unit.name.value.as_str())
+fn names(plugin: &PluginDoc) -> impl Iterator<Item = &str> {
+    plugin.hooks.iter().flat_map(|event| &event.units).map(|unit| unit.name.value.as_str())
 }
 
-fn unknown_unit(unit: &str, plugins: &[Plugin]) -> Trouble {
+fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
     let all: Vec<&str> = plugins.iter().flat_map(names).collect();
-    let trouble = Trouble::failed(format!("there is no unit `{unit}` in it"));
+    let trouble = CliError::failed(format!("there is no unit `{unit}` in it"));
     match ebb_spec::expr::nearest(unit, all.iter().copied()) {
-        Some(near) => trouble.next(format!("did you mean `{near}`?")),
-        None => trouble.next(format!("there is {}", all.join(", "))),
+        Some(near) => trouble.with_hint(format!("did you mean `{near}`?")),
+        None => trouble.with_hint(format!("there is {}", all.join(", "))),
     }
 }
 
@@ -155,7 +160,7 @@ fn script(
     mut plan: Plan,
     name: &str,
     mut given: BTreeMap<String, String>,
-) -> Result<(Script, Duration), Trouble> {
+) -> Result<(ScriptTask, Duration), CliError> {
     let found = plan.events.iter().enumerate().find_map(|(event, of)| {
         let unit = of
             .units
@@ -163,11 +168,11 @@ fn script(
             .position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
         Some((event, unit))
     });
-    let (event, position) = found.ok_or_else(|| Trouble::failed(format!("there is no unit `{name}`")))?;
-    let at = UnitAt { moment: plan.events[event].moment, unit: u32::try_from(position).unwrap_or(u32::MAX) };
+    let (event, position) = found.ok_or_else(|| CliError::failed(format!("there is no unit `{name}`")))?;
+    let at = UnitRef { moment: plan.events[event].moment, unit: u32::try_from(position).unwrap_or(u32::MAX) };
     let unit = &mut plan.events[event].units[position];
-    let Work::Pod(pod) = unit.work.clone() else {
-        return Err(Trouble::failed(format!(
+    let Action::Pod(pod) = unit.work.clone() else {
+        return Err(CliError::failed(format!(
             "{name} is a {} unit, and only a pod's script can run alone",
             unit.work.kind()
         )));
@@ -180,15 +185,15 @@ fn script(
     }
     if let Some(name) = given.keys().next() {
         let names: Vec<&str> = unit.inputs.iter().map(|input| input.name.as_str()).collect();
-        return Err(Trouble::broken(format!("there is no input `{name}`"))
-            .next(format!("there is {}", names.join(", "))));
+        return Err(CliError::broken(format!("there is no input `{name}`"))
+            .with_hint(format!("there is {}", names.join(", "))));
     }
     // It runs because somebody wants it to, whatever its condition says.
     unit.when = None;
     unit.undoes.clear();
     let unit = unit.clone();
     let inputs = rendered(&plan, at, &unit)?;
-    let script = Script {
+    let script = ScriptTask {
         image: pod.image,
         namespace: pod.namespace,
         pod_template: pod.pod_template,
@@ -209,12 +214,14 @@ fn script(
     Ok((script, Duration::from_millis(unit.timeout_ms)))
 }
 
-fn rendered(plan: &Plan, at: UnitAt, unit: &UnitPlan) -> Result<Vec<RenderedInput>, Trouble> {
+fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInput>, CliError> {
     let broken = |error: &RenderError| {
-        Trouble::failed("its inputs have no value").because(error).next("give them with --input NAME=VALUE")
+        CliError::failed("its inputs have no value")
+            .with_causes(error)
+            .with_hint("give them with --input NAME=VALUE")
     };
-    let compiled = Compiled::new(plan).map_err(|error| broken(&error))?;
-    let facts = Facts {
+    let compiled = CompiledExpressions::new(plan).map_err(|error| broken(&error))?;
+    let facts = TargetFacts {
         kind: "sandbox".to_owned(),
         name: "alone".to_owned(),
         uid: "alone".to_owned(),
@@ -224,15 +231,15 @@ fn rendered(plan: &Plan, at: UnitAt, unit: &UnitPlan) -> Result<Vec<RenderedInpu
         cluster: None,
         labels: BTreeMap::new(),
     };
-    match render::unit(plan, &compiled, at, &facts, &Known::new()).map_err(|error| broken(&error))? {
-        Rendered::Pod { inputs } => Ok(inputs),
-        _ => Err(Trouble::failed(format!("{} is skipped", unit.key))),
+    match render::unit(plan, &compiled, at, &facts, &KnownOutputs::new()).map_err(|error| broken(&error))? {
+        RenderedUnit::Pod { inputs } => Ok(inputs),
+        _ => Err(CliError::failed(format!("{} is skipped", unit.key))),
     }
 }
 
 /// What stands for the target in the names of things.
 fn key() -> String {
-    id::life("sandbox", "alone", "alone")
+    id::instance_key("sandbox", "alone", "alone")
 }
 
 /// The variables that a script finds in every run.
@@ -260,9 +267,9 @@ fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, event: &str) -> Vec<(
 
 fn script_input(input: RenderedInput) -> ScriptInput {
     let value = match input.value {
-        InputValue::Text(text) => Some(Value::Json(text.into())),
-        InputValue::Bytes(bytes) => Some(Value::Bytes(bytes)),
-        InputValue::Secret(secret) => Some(Value::Secret(ebb_wire::value::SecretRef {
+        InputValue::Text(text) => Some(UnitValue::Json(text.into())),
+        InputValue::Bytes(bytes) => Some(UnitValue::Bytes(bytes)),
+        InputValue::Secret(secret) => Some(UnitValue::Secret(ebb_wire::value::SecretRef {
             cluster: secret.cluster,
             namespace: secret.namespace,
             name: secret.name,

@@ -1,21 +1,21 @@
 //! `ebb why`.
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::Output;
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::OutputArgs;
 use crate::target::TargetArgs;
 use crate::why;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl ExplainArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let target = self.target.target();
         let why = client.why(&target).await?.ok_or_else(|| super::unknown(&target))?;
         self.output.write(&why, why::text)?;

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::Graph;
+use super::PlanDiagram;
 
 /// The text, with a line end.
-pub(super) fn text(graph: &Graph) -> String {
+pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("digraph ebb {{\n  label={};\n  node [shape=box];\n", quoted(&graph.title));
-    for (number, event) in graph.events.iter().enumerate() {
+    for (number, event) in graph.hooks.iter().enumerate() {
         let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={};", quoted(&event.name));
         for (position, unit) in event.units.iter().enumerate() {
             let shape = match unit.kind.as_str() {

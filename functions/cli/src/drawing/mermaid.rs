@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::Graph;
+use super::PlanDiagram;
 
 /// The text, with a line end.
-pub(super) fn text(graph: &Graph) -> String {
+pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", yaml(&graph.title));
-    for (number, event) in graph.events.iter().enumerate() {
+    for (number, event) in graph.hooks.iter().enumerate() {
         let _ = writeln!(text, "  subgraph e{number} [\"{}\"]", escaped(&event.name));
         for (position, unit) in event.units.iter().enumerate() {
             let (open, close) = match unit.kind.as_str() {

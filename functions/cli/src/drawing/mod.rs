@@ -12,7 +12,7 @@ use crate::offline;
 
 /// What a picture is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Picture {
+pub(crate) enum DiagramFormat {
     /// The terminal.
     Text,
     /// Mermaid.
@@ -23,27 +23,27 @@ pub(crate) enum Picture {
 
 /// The units and edges of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Graph {
+pub(crate) struct PlanDiagram {
     /// What it is the graph of.
     pub(crate) title: String,
     /// The events in the order of a life.
-    pub(crate) events: Vec<Event>,
+    pub(crate) hooks: Vec<HookDiagram>,
 }
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct HookDiagram {
     /// `preStart`, …
     pub(crate) name: String,
     /// Its units in the order of the plan.
-    pub(crate) units: Vec<Node>,
+    pub(crate) units: Vec<DiagramNode>,
     /// Its edges; one for each pair of units.
-    pub(crate) edges: Vec<Edge>,
+    pub(crate) edges: Vec<DiagramEdge>,
 }
 
 /// One unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct DiagramNode {
     /// `resource/unit`.
     pub(crate) key: String,
     /// `pod`, `webhook` or `object`.
@@ -52,7 +52,7 @@ pub(crate) struct Node {
 
 /// One unit waits for another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
+pub(crate) struct DiagramEdge {
     /// Position of the unit that comes first.
     pub(crate) from: usize,
     /// Position of the one that waits.
@@ -61,27 +61,27 @@ pub(crate) struct Edge {
     pub(crate) label: String,
 }
 
-impl Graph {
+impl PlanDiagram {
     /// The graph of a plan.
     pub(crate) fn new(title: &str, plan: &Plan) -> Self {
         let all = compile::edges(plan);
         let events = plan.events.iter().map(|event| {
-            let units: Vec<Node> = event
+            let units: Vec<DiagramNode> = event
                 .units
                 .iter()
-                .map(|unit| Node { key: unit.key.clone(), kind: unit.work.kind().to_owned() })
+                .map(|unit| DiagramNode { key: unit.key.clone(), kind: unit.work.kind().to_owned() })
                 .collect();
             let positions: std::collections::HashMap<&str, usize> =
                 units.iter().enumerate().map(|(position, node)| (node.key.as_str(), position)).collect();
-            let mut edges: Vec<Edge> = Vec::new();
-            for edge in all.iter().filter(|edge| edge.event == event.event) {
+            let mut edges: Vec<DiagramEdge> = Vec::new();
+            for edge in all.iter().filter(|edge| edge.hook == event.event) {
                 let (Some(&from), Some(&to)) =
                     (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
                 else {
                     continue;
                 };
-                let label = match &edge.why {
-                    compile::Why::Reads(output) => output.clone(),
+                let label = match &edge.reason {
+                    compile::EdgeReason::Reads(output) => output.clone(),
                     other => offline::reason(other),
                 };
                 match edges.last_mut() {
@@ -89,20 +89,20 @@ impl Graph {
                         last.label.push_str(", ");
                         last.label.push_str(&label);
                     }
-                    _ => edges.push(Edge { from, to, label }),
+                    _ => edges.push(DiagramEdge { from, to, label }),
                 }
             }
-            Event { name: event.event.clone(), units, edges }
+            HookDiagram { name: event.event.clone(), units, edges }
         });
-        Self { title: title.to_owned(), events: events.collect() }
+        Self { title: title.to_owned(), hooks: events.collect() }
     }
 
     /// Draws it.
-    pub(crate) fn draw(&self, picture: Picture) -> String {
+    pub(crate) fn draw(&self, picture: DiagramFormat) -> String {
         match picture {
-            Picture::Text => terminal::text(self),
-            Picture::Mermaid => mermaid::text(self),
-            Picture::Dot => dot::text(self),
+            DiagramFormat::Text => terminal::text(self),
+            DiagramFormat::Mermaid => mermaid::text(self),
+            DiagramFormat::Dot => dot::text(self),
         }
     }
 }
@@ -111,13 +111,13 @@ impl Graph {
 mod tests {
     use super::*;
 
-    fn graph() -> Graph {
-        let node = |key: &str, kind: &str| Node { key: key.to_owned(), kind: kind.to_owned() };
-        let edge = |from, to, label: &str| Edge { from, to, label: label.to_owned() };
-        Graph {
+    fn graph() -> PlanDiagram {
+        let node = |key: &str, kind: &str| DiagramNode { key: key.to_owned(), kind: kind.to_owned() };
+        let edge = |from, to, label: &str| DiagramEdge { from, to, label: label.to_owned() };
+        PlanDiagram {
             title: "a \"title\"\\".to_owned(),
-            events: vec![
-                Event {
+            hooks: vec![
+                HookDiagram {
                     name: "preStart".to_owned(),
                     units: vec![
                         node("db/provision", "pod"),
@@ -126,25 +126,30 @@ mod tests {
                     ],
                     edges: vec![edge(0, 1, "bucket-name, <base>"), edge(0, 2, "say \"hi\"")],
                 },
-                Event { name: "postStop".to_owned(), units: vec![node("db/drop", "pod")], edges: Vec::new() },
+                HookDiagram {
+                    name: "postStop".to_owned(),
+                    units: vec![node("db/drop", "pod")],
+                    edges: Vec::new(),
+                },
             ],
         }
     }
 
     #[test]
     fn pictures() {
-        insta::assert_snapshot!("terminal", graph().draw(Picture::Text));
-        insta::assert_snapshot!("mermaid", graph().draw(Picture::Mermaid));
-        insta::assert_snapshot!("dot", graph().draw(Picture::Dot));
+        insta::assert_snapshot!("terminal", graph().draw(DiagramFormat::Text));
+        insta::assert_snapshot!("mermaid", graph().draw(DiagramFormat::Mermaid));
+        insta::assert_snapshot!("dot", graph().draw(DiagramFormat::Dot));
     }
 
     #[test]
     fn a_large_graph_is_listed() {
         let mut graph = graph();
-        let node = |number: usize| Node { key: format!("fan/u{number}"), kind: "pod".to_owned() };
-        graph.events[0].units = (0..500).map(node).collect();
-        graph.events[0].edges = (1..500).map(|to| Edge { from: 0, to, label: "x".to_owned() }).collect();
-        let text = graph.draw(Picture::Text);
+        let node = |number: usize| DiagramNode { key: format!("fan/u{number}"), kind: "pod".to_owned() };
+        graph.hooks[0].units = (0..500).map(node).collect();
+        graph.hooks[0].edges =
+            (1..500).map(|to| DiagramEdge { from: 0, to, label: "x".to_owned() }).collect();
+        let text = graph.draw(DiagramFormat::Text);
         assert!(text.contains("fan/u499  after fan/u0"), "{text}");
     }
 }

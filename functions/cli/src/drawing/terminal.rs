@@ -2,7 +2,7 @@
 
 use ascii_dag::RenderOptions;
 
-use super::{Event, Graph};
+use super::{HookDiagram, PlanDiagram};
 
 /// More units than this are listed: a picture of them is wider than any terminal.
 const DRAWN: usize = 60;
@@ -10,19 +10,19 @@ const DRAWN: usize = 60;
 const WIDTH: usize = 160;
 
 /// The text, with a line end.
-pub(super) fn text(graph: &Graph) -> String {
+pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("{}\n", graph.title);
-    for event in &graph.events {
+    for event in &graph.hooks {
         text.push_str(&format!("\n{}\n", event.name));
         text.push_str(&picture(event).unwrap_or_else(|| list(event)));
     }
-    if graph.events.is_empty() {
+    if graph.hooks.is_empty() {
         text.push_str("\nno units\n");
     }
     text
 }
 
-fn picture(event: &Event) -> Option<String> {
+fn picture(event: &HookDiagram) -> Option<String> {
     if event.units.len() > DRAWN || event.edges.is_empty() {
         return None;
     }
@@ -39,7 +39,7 @@ fn picture(event: &Event) -> Option<String> {
     fits.then(|| lines.iter().map(|line| format!("  {line}\n")).collect())
 }
 
-fn list(event: &Event) -> String {
+fn list(event: &HookDiagram) -> String {
     let mut text = String::new();
     for (position, unit) in event.units.iter().enumerate() {
         let after: Vec<&str> = event

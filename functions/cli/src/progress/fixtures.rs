@@ -1,9 +1,9 @@
 //! Views for tests.
 
-use ebb_wire::api::{Phase, RunDetail, RunState, UnitDetail, UnitState};
-use ebb_wire::callback::{Reason, ReasonCode};
+use ebb_wire::api::{RunDetail, RunState, TargetState, UnitDetail, UnitState};
+use ebb_wire::callback::{FailureReason, ReasonCode};
 
-use super::View;
+use super::TargetView;
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 
@@ -46,14 +46,17 @@ fn units() -> Vec<UnitDetail> {
             ..unit("db/check", UnitState::Waiting)
         },
         UnitDetail {
-            reason: Some(Reason { code: ReasonCode::Status, message: "the server answered 503".to_owned() }),
+            reason: Some(FailureReason {
+                code: ReasonCode::Status,
+                message: "the server answered 503".to_owned(),
+            }),
             attempt: 2,
             attempt_of_series: 2,
             next: at("09:00:14"),
             ..unit("billing/register", UnitState::Retrying)
         },
         UnitDetail {
-            reason: Some(Reason {
+            reason: Some(FailureReason {
                 code: ReasonCode::Exit,
                 message: "the script ended with code 3".to_owned(),
             }),
@@ -68,7 +71,7 @@ fn units() -> Vec<UnitDetail> {
 }
 
 /// A run in which every state occurs.
-pub(crate) fn busy() -> View {
+pub(crate) fn busy() -> TargetView {
     let run = RunDetail {
         id: "k3-1-pre-start".to_owned(),
         event: "preStart".to_owned(),
@@ -78,19 +81,19 @@ pub(crate) fn busy() -> View {
         next: None,
     };
     let said = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
-    View {
+    TargetView {
         target: "sandbox/pr-1".to_owned(),
-        phase: Phase::Starting,
+        phase: TargetState::Starting,
         since: "2026-11-21T09:00:00Z".to_owned(),
         runs: vec![run],
-        said: said.into(),
+        last_lines: said.into(),
     }
 }
 
 /// The same run when it has ended, and the target is being taken away.
-pub(crate) fn done() -> View {
+pub(crate) fn done() -> TargetView {
     let mut view = busy();
-    view.phase = Phase::Stopping;
+    view.phase = TargetState::Stopping;
     view.runs[0].state = RunState::Failed;
     for unit in &mut view.runs[0].units {
         match unit.state {
@@ -117,9 +120,9 @@ pub(crate) fn done() -> View {
 }
 
 /// A run with so many units, of which some fail and some run.
-pub(crate) fn wide(count: usize) -> View {
+pub(crate) fn wide(count: usize) -> TargetView {
     let mut view = busy();
-    view.said.clear();
+    view.last_lines.clear();
     view.runs[0].units = (0..count)
         .map(|number| {
             let state = match number {

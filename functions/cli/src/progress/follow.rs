@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{Phase, RunState, TargetDetail, UnitState};
+use ebb_wire::api::{RunState, TargetDetail, TargetState, UnitState};
 
 use jiff::Timestamp;
 
-use super::View;
-use super::screen::Screen;
-use crate::client::{Client, ClientError};
-use crate::exit::Trouble;
-use crate::interrupt::Interrupts;
-use crate::machine::Machine;
-use crate::target::Target;
+use super::TargetView;
+use super::screen::ProgressScreen;
+use crate::client::{ApiClient, ApiClientError};
+use crate::exit::CliError;
+use crate::interrupt::InterruptCount;
+use crate::local_server::LocalServer;
+use crate::target::TargetRef;
 use crate::timing;
 use crate::why::printable;
 
@@ -25,7 +25,7 @@ const PATIENCE: u32 = 25;
 
 /// Where the target should get to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum FollowGoal {
     Ready,
     /// They are there, and what follows has been done.
     Settled,
@@ -34,8 +34,8 @@ pub(crate) enum Goal {
 
 /// A life of a target that is watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
-    pub(crate) target: Target,
+pub(crate) struct WatchedInstance {
+    pub(crate) target: TargetRef,
     pub(crate) uid: String,
     /// The generation that was asked for.
     pub(crate) generation: u64,
@@ -43,22 +43,22 @@ pub(crate) struct Life {
 
 /// How watching ended, with what was seen last.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum FollowEnd {
     /// It is there; `None`: the server knows nothing of it any more.
     Reached(Option<Box<TargetDetail>>),
     /// It will not get there by itself.
     Failed(Box<TargetDetail>),
     /// It was taken away by somebody else.
-    TakenAway,
+    Deleted,
     TimedOut(Option<Box<TargetDetail>>),
     Interrupted(Option<Box<TargetDetail>>),
 }
 
 /// When watching ends whatever is seen.
-pub(crate) struct Limits<'a> {
+pub(crate) struct FollowLimits<'a> {
     pub(crate) timeout: Option<Duration>,
     /// When there are more interrupts than this.
-    pub(crate) interrupts: (&'a Interrupts, u32),
+    pub(crate) interrupts: (&'a InterruptCount, u32),
 }
 
 /// Watches a target and shows how it goes.
@@ -66,18 +66,18 @@ pub(crate) struct Limits<'a> {
 /// # Errors
 /// If the server does not answer for long, or refuses to.
 pub(crate) async fn follow(
-    client: &Client,
-    machine: Option<&Machine>,
-    life: &Life,
-    goal: Goal,
-    limits: Limits<'_>,
-    screen: &mut Screen,
-) -> Result<Ended, Trouble> {
+    client: &ApiClient,
+    machine: Option<&LocalServer>,
+    life: &WatchedInstance,
+    goal: FollowGoal,
+    limits: FollowLimits<'_>,
+    screen: &mut ProgressScreen,
+) -> Result<FollowEnd, CliError> {
     let begun = Instant::now();
     let mut last: Option<Box<TargetDetail>> = None;
     let mut unanswered = 0;
     let mut told = false;
-    let mut running = Running::default();
+    let mut running = AttemptStarts::default();
     let ended = loop {
         let asked = Instant::now();
         let answer = client.target(&life.target).await;
@@ -88,7 +88,7 @@ pub(crate) async fn follow(
                 if let Some(seen) = &seen
                     && seen.info.uid == life.uid
                 {
-                    let mut view = View::new(seen);
+                    let mut view = TargetView::new(seen);
                     running.note(&mut view, timing::now());
                     if let Some(machine) = machine {
                         listen(machine, &mut view);
@@ -102,17 +102,17 @@ pub(crate) async fn follow(
                 }
                 if let Some(ended) = verdict(life, goal, seen.as_ref()) {
                     break match ended {
-                        Verdict::Reached => Ended::Reached(seen.map(Box::new).or(last)),
-                        Verdict::Failed => match seen.map(Box::new) {
-                            Some(seen) => Ended::Failed(seen),
-                            None => Ended::TakenAway,
+                        GoalState::Reached => FollowEnd::Reached(seen.map(Box::new).or(last)),
+                        GoalState::Failed => match seen.map(Box::new) {
+                            Some(seen) => FollowEnd::Failed(seen),
+                            None => FollowEnd::Deleted,
                         },
-                        Verdict::TakenAway => Ended::TakenAway,
+                        GoalState::Deleted => FollowEnd::Deleted,
                     };
                 }
                 last = seen.filter(|seen| seen.info.uid == life.uid).map(Box::new).or(last);
             }
-            Err(error @ ClientError::Unreachable { .. }) => {
+            Err(error @ ApiClientError::Unreachable { .. }) => {
                 unanswered += 1;
                 if unanswered == 2 {
                     screen.say("the server does not answer; asking again");
@@ -130,14 +130,14 @@ pub(crate) async fn follow(
         let wait = match limits.timeout {
             Some(timeout) => match timeout.checked_sub(begun.elapsed()) {
                 Some(left) => left.min(pause),
-                None => break Ended::TimedOut(last),
+                None => break FollowEnd::TimedOut(last),
             },
             None => pause,
         };
         let (interrupts, seen) = limits.interrupts;
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = interrupts.more_than(seen) => break Ended::Interrupted(last),
+            () = interrupts.more_than(seen) => break FollowEnd::Interrupted(last),
         }
     };
     screen.rest(timing::now());
@@ -146,10 +146,10 @@ pub(crate) async fn follow(
 
 /// When tries were first seen to run: their start, as long as the server does not know it.
 #[derive(Default)]
-struct Running(HashMap<(String, String, u32), Timestamp>);
+struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 
-impl Running {
-    fn note(&mut self, view: &mut View, now: Timestamp) {
+impl AttemptStarts {
+    fn note(&mut self, view: &mut TargetView, now: Timestamp) {
         for run in &mut view.runs {
             for unit in run.units.iter_mut().filter(|unit| unit.state == UnitState::Running) {
                 let key = (run.id.clone(), unit.key.clone(), unit.attempt);
@@ -161,43 +161,43 @@ impl Running {
 }
 
 /// Asks the units of this machine what they have logged last.
-fn listen(machine: &Machine, view: &mut View) {
+fn listen(machine: &LocalServer, view: &mut TargetView) {
     for run in view.runs.iter().filter(|run| run.state == RunState::Running) {
         for (position, unit) in run.units.iter().enumerate() {
             if unit.state == UnitState::Running
                 && unit.kind == "pod"
                 && let Some(line) = machine.last_line(&run.id, position, unit.attempt)
             {
-                view.said.insert((run.id.clone(), unit.key.clone()), line);
+                view.last_lines.insert((run.id.clone(), unit.key.clone()), line);
             }
         }
     }
 }
 
-fn waits(life: &Life, seen: &TargetDetail) -> String {
+fn waits(life: &WatchedInstance, seen: &TargetDetail) -> String {
     let info = &seen.info;
-    if let (Phase::Gone, Some(waits)) = (info.phase, &info.waits_for) {
+    if let (TargetState::Gone, Some(waits)) = (info.phase, &info.waits_for) {
         return format!("{} waits: its predecessor is gone and waits for {}", life.target, printable(waits));
     }
     format!(
         "{} waits until its predecessor {} is gone, which is {} since {}",
         life.target,
         info.uid,
-        super::words::phase(info.phase),
+        super::labels::phase(info.phase),
         timing::clock(&info.since),
     )
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum GoalState {
     Reached,
     Failed,
-    TakenAway,
+    Deleted,
 }
 
 /// Whether watching is over.
-fn verdict(life: &Life, goal: Goal, seen: Option<&TargetDetail>) -> Option<Verdict> {
-    let lost = || Some(if goal == Goal::Gone { Verdict::Reached } else { Verdict::TakenAway });
+fn verdict(life: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>) -> Option<GoalState> {
+    let lost = || Some(if goal == FollowGoal::Gone { GoalState::Reached } else { GoalState::Deleted });
     let Some(seen) = seen else { return lost() };
     let detail = seen;
     if detail.info.uid != life.uid {
@@ -208,16 +208,16 @@ fn verdict(life: &Life, goal: Goal, seen: Option<&TargetDetail>) -> Option<Verdi
         return None;
     }
     match (goal, detail.info.phase) {
-        (_, Phase::Gone) => lost(),
-        (_, Phase::Stuck) => Some(Verdict::Failed),
-        (Goal::Gone, _) => None,
-        (Goal::Ready | Goal::Settled, Phase::Failed) => Some(Verdict::Failed),
-        (Goal::Ready | Goal::Settled, Phase::Starting | Phase::Stopping) => None,
-        (Goal::Ready, Phase::Ready) => Some(Verdict::Reached),
-        (Goal::Settled, Phase::Ready) => match after_ready(seen) {
+        (_, TargetState::Gone) => lost(),
+        (_, TargetState::Stuck) => Some(GoalState::Failed),
+        (FollowGoal::Gone, _) => None,
+        (FollowGoal::Ready | FollowGoal::Settled, TargetState::Failed) => Some(GoalState::Failed),
+        (FollowGoal::Ready | FollowGoal::Settled, TargetState::Starting | TargetState::Stopping) => None,
+        (FollowGoal::Ready, TargetState::Ready) => Some(GoalState::Reached),
+        (FollowGoal::Settled, TargetState::Ready) => match after_ready(seen) {
             None | Some(RunState::Running | RunState::Stopping) => None,
-            Some(RunState::Succeeded) => Some(Verdict::Reached),
-            Some(RunState::Failed | RunState::Cancelled) => Some(Verdict::Failed),
+            Some(RunState::Succeeded) => Some(GoalState::Reached),
+            Some(RunState::Failed | RunState::Cancelled) => Some(GoalState::Failed),
         },
     }
 }
@@ -242,22 +242,22 @@ mod tests {
 
     #[test]
     fn what_is_seen_decides() {
-        let target = Target { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let life = Life { target, uid: "a".to_owned(), generation: 2 };
+        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let life = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
         let cases = [
-            (Goal::Ready, Some(seen("a", 2, "starting")), None),
-            (Goal::Ready, Some(seen("a", 2, "ready")), Some(Verdict::Reached)),
-            (Goal::Ready, Some(seen("a", 1, "ready")), None),
-            (Goal::Ready, Some(seen("a", 2, "failed")), Some(Verdict::Failed)),
-            (Goal::Ready, Some(seen("b", 2, "ready")), Some(Verdict::TakenAway)),
-            (Goal::Ready, None, Some(Verdict::TakenAway)),
-            (Goal::Settled, Some(seen("a", 2, "ready")), None),
-            (Goal::Gone, Some(seen("a", 2, "failed")), None),
-            (Goal::Gone, Some(seen("a", 2, "stopping")), None),
-            (Goal::Gone, Some(seen("a", 2, "stuck")), Some(Verdict::Failed)),
-            (Goal::Gone, Some(seen("a", 2, "gone")), Some(Verdict::Reached)),
-            (Goal::Gone, Some(seen("b", 9, "starting")), Some(Verdict::Reached)),
-            (Goal::Gone, None, Some(Verdict::Reached)),
+            (FollowGoal::Ready, Some(seen("a", 2, "starting")), None),
+            (FollowGoal::Ready, Some(seen("a", 2, "ready")), Some(GoalState::Reached)),
+            (FollowGoal::Ready, Some(seen("a", 1, "ready")), None),
+            (FollowGoal::Ready, Some(seen("a", 2, "failed")), Some(GoalState::Failed)),
+            (FollowGoal::Ready, Some(seen("b", 2, "ready")), Some(GoalState::Deleted)),
+            (FollowGoal::Ready, None, Some(GoalState::Deleted)),
+            (FollowGoal::Settled, Some(seen("a", 2, "ready")), None),
+            (FollowGoal::Gone, Some(seen("a", 2, "failed")), None),
+            (FollowGoal::Gone, Some(seen("a", 2, "stopping")), None),
+            (FollowGoal::Gone, Some(seen("a", 2, "stuck")), Some(GoalState::Failed)),
+            (FollowGoal::Gone, Some(seen("a", 2, "gone")), Some(GoalState::Reached)),
+            (FollowGoal::Gone, Some(seen("b", 9, "starting")), Some(GoalState::Reached)),
+            (FollowGoal::Gone, None, Some(GoalState::Reached)),
         ];
         for (goal, seen, expected) in cases {
             let shown = format!("{goal:?} {seen:?}");
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_name_is_not_lost() {
-        let target = Target { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let life = Life { target, uid: "a".to_owned(), generation: 1 };
+        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let life = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
         let mut other = seen("b", 1, "stopping");
         other.waiting = Some("a".to_owned());
-        assert_eq!(verdict(&life, Goal::Ready, Some(&other)), None);
+        assert_eq!(verdict(&life, FollowGoal::Ready, Some(&other)), None);
     }
 }

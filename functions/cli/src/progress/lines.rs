@@ -1,18 +1,18 @@
 //! One line per change, for whoever is no terminal.
 
-use ebb_wire::api::{Phase, RunDetail, UnitState};
+use ebb_wire::api::{RunDetail, TargetState, UnitState};
 use jiff::Timestamp;
 
-use super::{View, words};
+use super::{TargetView, labels};
 use crate::timing;
 
 /// What has changed from one view to the next; from nothing at first.
-pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Vec<String> {
+pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
-    let phase = format!("{}  {}", after.target, words::phase(after.phase));
+    let phase = format!("{}  {}", after.target, labels::phase(after.phase));
     let changed = before.map(|view| view.phase) != Some(after.phase);
     // A phase that begins something stands before it, one that ends something behind it.
-    let begins = matches!(after.phase, Phase::Starting | Phase::Stopping);
+    let begins = matches!(after.phase, TargetState::Starting | TargetState::Stopping);
     if changed && begins {
         lines.push(phase.clone());
     }
@@ -25,7 +25,7 @@ pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Ve
             continue;
         }
         if begun {
-            lines.push(format!("{}  begins: {}", run.event, words::units(run.units.len())));
+            lines.push(format!("{}  begins: {}", run.event, labels::units(run.units.len())));
         }
         lines.extend(of_units(old, run, now));
         if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
@@ -39,7 +39,7 @@ pub(crate) fn changes(before: Option<&View>, after: &View, now: Timestamp) -> Ve
 }
 
 fn ended(run: &RunDetail) -> String {
-    format!("{}  {}: {}", run.event, words::run(run.state), super::tree::counted(&run.units))
+    format!("{}  {}: {}", run.event, labels::run(run.state), super::tree::counted(&run.units))
 }
 
 fn is_open(run: &RunDetail) -> bool {
@@ -54,8 +54,8 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
         if (state, attempt) == (unit.state, unit.attempt) {
             continue;
         }
-        let waiting = words::waiting_for(unit, &after.units);
-        lines.push(format!("{}  {}  {}", after.event, unit.key, words::unit(unit, &waiting, now)));
+        let waiting = labels::waiting_for(unit, &after.units);
+        lines.push(format!("{}  {}  {}", after.event, unit.key, labels::unit(unit, &waiting, now)));
     }
     lines
 }

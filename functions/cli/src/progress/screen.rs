@@ -6,44 +6,44 @@ use console::Term;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 
-use super::View;
+use super::TargetView;
 use super::lines::{changes, stamped};
-use super::tree::{Marks, Room, tree};
+use super::tree::{ScreenSize, StateMarks, tree};
 use crate::output;
 
 /// Standard error, as a terminal that is drawn again and again or as lines.
-pub(crate) struct Screen {
+pub(crate) struct ProgressScreen {
     begun: Instant,
-    last: Option<View>,
-    way: Way,
+    last: Option<TargetView>,
+    mode: ScreenMode,
 }
 
-enum Way {
+enum ScreenMode {
     Terminal { term: Term, multi: MultiProgress, bars: Vec<ProgressBar> },
     Lines,
 }
 
-impl Screen {
+impl ProgressScreen {
     /// The screen that standard error is.
     pub(crate) fn new() -> Self {
         let term = Term::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let way = if term.is_term() && !dumb {
+        let mode = if term.is_term() && !dumb {
             let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-            Way::Terminal { term, multi, bars: Vec::new() }
+            ScreenMode::Terminal { term, multi, bars: Vec::new() }
         } else {
-            Way::Lines
+            ScreenMode::Lines
         };
-        Self { begun: Instant::now(), last: None, way }
+        Self { begun: Instant::now(), last: None, mode }
     }
 
     /// Shows a view.
-    pub(crate) fn show(&mut self, view: View, now: Timestamp) {
-        match &mut self.way {
-            Way::Terminal { term, multi, bars } => {
+    pub(crate) fn show(&mut self, view: TargetView, now: Timestamp) {
+        match &mut self.mode {
+            ScreenMode::Terminal { term, multi, bars } => {
                 let (height, width) = term.size();
                 // The last column and line stay free: a full line would wrap, a full screen scroll.
-                let room = Room {
+                let room = ScreenSize {
                     width: usize::from(width).saturating_sub(1).max(20),
                     height: usize::from(height).saturating_sub(2).max(5),
                 };
@@ -61,9 +61,9 @@ impl Screen {
                     bar.set_message(line);
                 }
             }
-            Way::Lines => {
+            ScreenMode::Lines => {
                 for line in changes(self.last.as_ref(), &view, now) {
-                    output::tell(&stamped(&line, self.begun.elapsed()));
+                    output::status_line(&stamped(&line, self.begun.elapsed()));
                 }
             }
         }
@@ -72,15 +72,15 @@ impl Screen {
 
     /// Says a line of its own, once.
     pub(crate) fn say(&self, line: &str) {
-        match &self.way {
-            Way::Terminal { multi, .. } => multi.suspend(|| output::tell(line)),
-            Way::Lines => output::tell(&stamped(line, self.begun.elapsed())),
+        match &self.mode {
+            ScreenMode::Terminal { multi, .. } => multi.suspend(|| output::status_line(line)),
+            ScreenMode::Lines => output::status_line(&stamped(line, self.begun.elapsed())),
         }
     }
 
     /// Leaves the last view where it is, in full. What is shown next goes below it.
     pub(crate) fn rest(&mut self, now: Timestamp) {
-        if let Way::Terminal { term, multi, bars } = &mut self.way {
+        if let ScreenMode::Terminal { term, multi, bars } = &mut self.mode {
             for bar in bars.drain(..) {
                 multi.remove(&bar);
             }
@@ -88,13 +88,13 @@ impl Screen {
             let _ = multi.clear();
             if let Some(view) = self.last.take() {
                 let (height, width) = term.size();
-                let room = Room { width: usize::from(width), height: usize::from(height).max(40) };
-                output::tell(&tree(&view, now, room, marks()).join("\n"));
+                let room = ScreenSize { width: usize::from(width), height: usize::from(height).max(40) };
+                output::status_line(&tree(&view, now, room, marks()).join("\n"));
             }
         }
     }
 }
 
-fn marks() -> Marks {
-    if console::colors_enabled_stderr() { Marks::Signs } else { Marks::Plain }
+fn marks() -> StateMarks {
+    if console::colors_enabled_stderr() { StateMarks::Signs } else { StateMarks::Plain }
 }

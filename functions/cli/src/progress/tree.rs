@@ -6,12 +6,12 @@ use console::{measure_text_width, truncate_str};
 use ebb_wire::api::{RunDetail, RunState, UnitDetail, UnitState};
 use jiff::Timestamp;
 
-use super::{View, words};
+use super::{TargetView, labels};
 use crate::timing;
 
 /// How states are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Marks {
+pub(crate) enum StateMarks {
     Signs,
     /// Plain signs, without colour.
     Plain,
@@ -19,16 +19,16 @@ pub(crate) enum Marks {
 
 /// The room there is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct ScreenSize {
     pub(crate) width: usize,
     pub(crate) height: usize,
 }
 
 /// The lines of a view. Units that have nothing to tell are counted where there is no room for all.
-pub(crate) fn tree(view: &View, now: Timestamp, room: Room, marks: Marks) -> Vec<String> {
+pub(crate) fn tree(view: &TargetView, now: Timestamp, room: ScreenSize, marks: StateMarks) -> Vec<String> {
     let since = timing::since(&view.since, now).map(|time| format!(" for {}", timing::length(time)));
     let mut lines =
-        vec![format!("{}  {}{}", view.target, words::phase(view.phase), since.unwrap_or_default())];
+        vec![format!("{}  {}{}", view.target, labels::phase(view.phase), since.unwrap_or_default())];
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
@@ -36,7 +36,7 @@ pub(crate) fn tree(view: &View, now: Timestamp, room: Room, marks: Marks) -> Vec
             lines.push(format!("{}  {}", run.event, counted(&run.units)));
             continue;
         }
-        lines.push(format!("{}  {}", run.event, words::run(run.state)));
+        lines.push(format!("{}  {}", run.event, labels::run(run.state)));
         let after = view.runs.len() - number - 1;
         let free = room.height.saturating_sub(lines.len() + after).max(3);
         lines.extend(units(view, run, now, free, marks));
@@ -44,7 +44,7 @@ pub(crate) fn tree(view: &View, now: Timestamp, room: Room, marks: Marks) -> Vec
     lines.into_iter().map(|line| truncate_str(&line, room.width, "…").into_owned()).collect()
 }
 
-fn units(view: &View, run: &RunDetail, now: Timestamp, free: usize, marks: Marks) -> Vec<String> {
+fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec<String> {
     let shown: Vec<&UnitDetail> = if run.units.len() <= free {
         run.units.iter().collect()
     } else {
@@ -59,8 +59,8 @@ fn units(view: &View, run: &RunDetail, now: Timestamp, free: usize, marks: Marks
     let hidden = run.units.len() > shown.len();
     for (number, unit) in shown.iter().enumerate() {
         let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
-        let waiting = words::waiting_for(unit, &run.units);
-        let state = words::unit(unit, &waiting, now);
+        let waiting = labels::waiting_for(unit, &run.units);
+        let state = labels::unit(unit, &waiting, now);
         let said = if unit.state == UnitState::Running { view.said(run, unit) } else { None };
         let said = said.map(|line| format!("  │ {}", line.trim_end())).unwrap_or_default();
         let mark = mark(unit.state, marks);
@@ -106,7 +106,7 @@ pub(crate) fn counted(units: &[UnitDetail]) -> String {
     if counts.is_empty() { "no units".to_owned() } else { counts.join(", ") }
 }
 
-fn mark(state: UnitState, marks: Marks) -> String {
+fn mark(state: UnitState, marks: StateMarks) -> String {
     let (sign, colour) = match state {
         UnitState::Waiting => ("○", console::Color::Color256(245)),
         UnitState::Running => ("●", console::Color::Cyan),
@@ -118,8 +118,8 @@ fn mark(state: UnitState, marks: Marks) -> String {
         UnitState::Cancelled => ("■", console::Color::Yellow),
     };
     match marks {
-        Marks::Signs => console::style(sign).fg(colour).force_styling(true).to_string(),
-        Marks::Plain => sign.to_owned(),
+        StateMarks::Signs => console::style(sign).fg(colour).force_styling(true).to_string(),
+        StateMarks::Plain => sign.to_owned(),
     }
 }
 
@@ -128,8 +128,8 @@ mod tests {
     use super::*;
     use crate::progress::fixtures::{NOW, busy, wide};
 
-    fn drawn(view: &View, width: usize, height: usize) -> String {
-        tree(view, NOW.parse().unwrap(), Room { width, height }, Marks::Plain).join("\n")
+    fn drawn(view: &TargetView, width: usize, height: usize) -> String {
+        tree(view, NOW.parse().unwrap(), ScreenSize { width, height }, StateMarks::Plain).join("\n")
     }
 
     #[test]
@@ -153,9 +153,12 @@ mod tests {
     #[test]
     fn colours_only_colour() {
         let now = NOW.parse().unwrap();
-        let room = Room { width: 200, height: 50 };
-        let coloured = tree(&busy(), now, room, Marks::Signs).join("\n");
+        let room = ScreenSize { width: 200, height: 50 };
+        let coloured = tree(&busy(), now, room, StateMarks::Signs).join("\n");
         assert!(coloured.contains("\u{1b}["));
-        assert_eq!(console::strip_ansi_codes(&coloured), tree(&busy(), now, room, Marks::Plain).join("\n"));
+        assert_eq!(
+            console::strip_ansi_codes(&coloured),
+            tree(&busy(), now, room, StateMarks::Plain).join("\n")
+        );
     }
 }

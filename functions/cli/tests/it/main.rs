@@ -15,30 +15,30 @@ mod program {
     }
 }
 
-#[path = "../../../../tests/tests/stories/interrupt.rs"]
+#[path = "../../../../tests/tests/e2e/interrupt.rs"]
 mod interrupt;
-#[path = "../../../../tests/tests/stories/kill.rs"]
-#[allow(dead_code, reason = "stories have more of it")]
+#[path = "../../../../tests/tests/e2e/kill.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod kill;
-#[path = "../../../../tests/tests/stories/logs.rs"]
+#[path = "../../../../tests/tests/e2e/logs.rs"]
 mod logs;
-#[path = "../../../../tests/tests/stories/place.rs"]
-#[allow(dead_code, reason = "stories have more of it")]
-mod place;
-#[path = "../../../../tests/tests/stories/platform.rs"]
+#[path = "../../../../tests/tests/e2e/platform.rs"]
 mod platform;
-#[path = "../../../../tests/tests/stories/receiver.rs"]
-#[allow(dead_code, reason = "stories have more of it")]
+#[path = "../../../../tests/tests/e2e/receiver.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod receiver;
-#[path = "../../../../tests/tests/stories/s3.rs"]
+#[path = "../../../../tests/tests/e2e/s3.rs"]
 mod s3;
-#[path = "../../../../tests/tests/stories/scene.rs"]
-#[allow(dead_code, reason = "stories have more of it")]
+#[path = "../../../../tests/tests/e2e/scene.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod scene;
-#[path = "../../../../tests/tests/stories/server.rs"]
-#[allow(dead_code, reason = "stories have more of it")]
+#[path = "../../../../tests/tests/e2e/server.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
-#[path = "../../../../tests/tests/stories/webhooks.rs"]
+#[path = "../../../../tests/tests/e2e/webhooks.rs"]
 mod webhooks;
-#[path = "../../../../tests/tests/stories/wired.rs"]
+#[path = "../../../../tests/tests/e2e/wired.rs"]
 mod wired;
+#[path = "../../../../tests/tests/e2e/workdir.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+mod workdir;

@@ -14,7 +14,7 @@ const AT_ONCE: usize = 2;
 
 /// Which script fails, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum DocumentFault {
     /// The script that creates, in every try.
     Create,
     /// The script that deletes, in its first try.
@@ -56,12 +56,12 @@ fn scripts(text: &str) -> [Vec<usize>; 2] {
 }
 
 /// The text with a failure before a line.
-fn failing(text: &str, before: usize, like: usize, fault: Fault) -> String {
+fn failing(text: &str, before: usize, like: usize, fault: DocumentFault) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let blanks = " ".repeat(lines[like].len() - lines[like].trim_start().len());
     let fails = match fault {
-        Fault::Create => "exit 1",
-        Fault::Delete => "[ \"$EBB_ATTEMPT\" != 1 ] || exit 1",
+        DocumentFault::Create => "exit 1",
+        DocumentFault::Delete => "[ \"$EBB_ATTEMPT\" != 1 ] || exit 1",
     };
     let mut text = lines[..before].join("\n");
     text += &format!("\n{blanks}{fails}\n");
@@ -85,18 +85,18 @@ fn life(place: PathBuf, more: &[&str], script: usize, line: usize) {
     let lines = &scripts(&text)[script];
     // The interpreter stands in the first line; the last place is after the last line.
     let before = lines[0] + 1 + line;
-    let fault = if script == 0 { Fault::Create } else { Fault::Delete };
+    let fault = if script == 0 { DocumentFault::Create } else { DocumentFault::Delete };
     let out = run(&place, &failing(&text, before, lines[0], fault));
     let case = format!("{more:?} {fault:?} line {line}: {}", String::from_utf8_lossy(&out.stderr));
-    assert_eq!(out.status.success(), fault == Fault::Delete, "{case}");
+    assert_eq!(out.status.success(), fault == DocumentFault::Delete, "{case}");
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{case}"));
     assert_eq!(json["phase"], "gone", "{case}");
     let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
-    assert_eq!(place.join("made").exists(), fault == Fault::Delete || before > makes, "{case}");
+    assert_eq!(place.join("made").exists(), fault == DocumentFault::Delete || before > makes, "{case}");
     // A script that failed in its first try has had another one.
     let again = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("try ");
     assert!(
-        fault == Fault::Create || case.lines().any(again),
+        fault == DocumentFault::Create || case.lines().any(again),
         "the script that deletes did not fail: {case}"
     );
     let left: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use ebb_wire::sign::Secret;
+use ebb_wire::sign::WebhookSecret;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -38,7 +38,7 @@ async fn it_ends_with_its_standard_input() {
         .spawn()
         .unwrap();
     let mut stdin = relay.stdin.take().unwrap();
-    stdin.write_all(Secret::from_bytes(&[7; 32]).unwrap().reveal().as_bytes()).await.unwrap();
+    stdin.write_all(WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal().as_bytes()).await.unwrap();
     stdin.write_all(b"\n").await.unwrap();
     let _asked = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("it asks the cluster").unwrap();
     drop(stdin);

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use ebb_wire::engine::Timestamp;
-use ebb_wire::relay::{Objects, ReadyRules, Request, Until};
-use ebb_wire::runner::REPORT_BODY;
-use ebb_wire::sign::{MessageId, Secret, sign};
+use ebb_wire::entrypoint::REPORT_BODY;
+use ebb_wire::relay::{ObjectTask, ReadyRules, RelayRequest, TaskCompletion};
+use ebb_wire::sign::{MessageId, WebhookSecret, sign};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::fixture::World;
 use crate::requests::name;
-use crate::world::World;
 
 const MIB: usize = 1 << 20;
 /// Bytes of the largest batch, of which there is room for two.
@@ -42,14 +42,14 @@ async fn bodies() {
     let world = World::new("bodies", &[]).await;
     let unit = name("unit", 1);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
-    let until = Until::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    let work = Objects { life: "life-1".to_owned(), apply: vec![map], until, ..Objects::default() };
+    let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
+    let work = ObjectTask { life: "life-1".to_owned(), apply: vec![map], until, ..ObjectTask::default() };
     world.ensure(world.ensure_of(&unit, work)).await;
     let record = world.records().get("ebb-work.unit.1").await.unwrap();
     let record: serde_json::Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let own = bearer(record["work"]["token"].as_str().unwrap());
-    let secret = Secret::from_bytes(&[7; 32]).unwrap();
+    let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let now = now.as_millis() as u64;
     let signed = |at: u64| sign(&secret, &MessageId::parse("m").unwrap(), Timestamp(at), b"").to_vec();
@@ -101,6 +101,6 @@ async fn bodies() {
     let full = json!({"cluster": "x".repeat(31 * MIB), "requests": [], "unknown": 1, "v": 1});
     let (status, said) = world.post(&full, &secret).await.unwrap();
     assert!(status == 400 && said.contains("`unknown`"), "{status} {said}");
-    world.state(Request::Cancel { name: unit, grace_ms: 1_000 }).await;
+    world.state(RelayRequest::Cancel { name: unit, grace_ms: 1_000 }).await;
     world.close().await;
 }

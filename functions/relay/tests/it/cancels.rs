@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::relay::{Answer, Objects, ReadyRules, Request, Until, WorkName, WorkState};
+use ebb_wire::relay::{Answer, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState};
 use futures::future::join;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -11,14 +11,14 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::fixture::{World, until};
 use crate::requests::{Script, name, token};
-use crate::world::{World, until};
 
 /// Who asks waits no longer.
 const ASKER: Duration = Duration::from_secs(15);
 
-fn cancel(unit: &WorkName) -> Request {
-    Request::Cancel { name: unit.clone(), grace_ms: 1_000 }
+fn cancel(unit: &TaskId) -> RelayRequest {
+    RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 }
 }
 
 fn map(name: &str) -> Value {
@@ -26,9 +26,9 @@ fn map(name: &str) -> Value {
 }
 
 /// A work with one map, which waits until its time is over.
-fn never_ready(map: &str) -> Objects {
-    let until = Until::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    Objects { life: "life-1".to_owned(), apply: vec![self::map(map)], until, ..Objects::default() }
+fn never_ready(map: &str) -> ObjectTask {
+    let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
+    ObjectTask { life: "life-1".to_owned(), apply: vec![self::map(map)], until, ..ObjectTask::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,34 +36,37 @@ async fn cancelled() {
     let world = World::new("cancels", &[]).await;
     // Before it comes, in one batch with it, and late.
     let unknown = name("unknown", 1);
-    assert_eq!(world.get(&unknown).await, WorkState::Unknown);
-    let late =
-        || Request::Ensure(Box::new(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))));
+    assert_eq!(world.get(&unknown).await, TaskState::Unknown);
+    let late = || {
+        RelayRequest::Ensure(Box::new(
+            world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown)),
+        ))
+    };
     let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
-    assert_eq!(answers, vec![Answer::State(WorkState::Tombstoned); 2]);
-    assert_eq!(world.state(late()).await, WorkState::Tombstoned);
+    assert_eq!(answers, vec![Answer::State(TaskState::Tombstoned); 2]);
+    assert_eq!(world.state(late()).await, TaskState::Tombstoned);
     assert_eq!(world.api::<Job>().get_opt("ebb-unknown-1").await.unwrap(), None);
     // What can never run does not.
-    assert_eq!(world.state(cancel(&name("No.Label", 1))).await, WorkState::Tombstoned);
+    assert_eq!(world.state(cancel(&name("No.Label", 1))).await, TaskState::Tombstoned);
     // While it runs, also when the script does not listen.
     let unit = name("run", 1);
     world.run(&unit, Script::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
     world.printed(&unit, "begun").await;
     until("the tombstone", async || match world.state(cancel(&unit)).await {
-        WorkState::Tombstoned => Some(()),
-        WorkState::Running { .. } => None,
+        TaskState::Tombstoned => Some(()),
+        TaskState::Running { .. } => None,
         other => panic!("{other:?}"),
     })
     .await;
     assert!(world.api::<Pod>().list(&Default::default()).await.unwrap().items.is_empty());
-    assert_eq!(world.get(&unit).await, WorkState::Tombstoned);
+    assert_eq!(world.get(&unit).await, TaskState::Tombstoned);
     assert!(world.plane.taken(&token(&unit)).is_empty());
     // Too late: it has ended.
     let ended = name("ended", 1);
     world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
     world.run(&ended, Script::new(&ended, "exit 4")).await;
-    until("the end", async || matches!(world.get(&ended).await, WorkState::Ended(_)).then_some(())).await;
-    assert!(matches!(world.state(cancel(&ended)).await, WorkState::Ended(_)));
+    until("the end", async || matches!(world.get(&ended).await, TaskState::Ended(_)).then_some(())).await;
+    assert!(matches!(world.state(cancel(&ended)).await, TaskState::Ended(_)));
     world.plane.answer(None);
     assert_eq!(world.reason(&ended).await.1, "the script ended with 4");
     world.close().await;
@@ -81,8 +84,8 @@ async fn a_higher_try_replaces_the_lower_ones() {
     assert!(pods.iter().all(|pod| pod.labels()["ebb.dev/attempt"] == "3"), "{pods:?}");
     for (unit, script) in [(&first, "echo again"), (&second, "echo late")] {
         let answer = world.ensure(world.ensure_of(unit, Script::new(unit, script).objects(unit))).await;
-        assert_eq!(answer, Answer::State(WorkState::Tombstoned));
-        assert_eq!(world.get(unit).await, WorkState::Tombstoned);
+        assert_eq!(answer, Answer::State(TaskState::Tombstoned));
+        assert_eq!(world.get(unit).await, TaskState::Tombstoned);
     }
     assert_eq!(world.result(&third).await.log.as_deref(), Some("third\n"));
     assert!(world.plane.taken(&token(&first)).is_empty());
@@ -132,7 +135,7 @@ async fn what_lands_late_is_removed() {
         maps.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
     };
     let (state, ()) = join(world.state(cancel(&unit)), lands).await;
-    assert_eq!(state, WorkState::Tombstoned);
+    assert_eq!(state, TaskState::Tombstoned);
     assert_eq!(maps.get_opt("lands").await.unwrap(), None);
     world.state(cancel(&model)).await;
     world.close().await;
@@ -169,7 +172,7 @@ async fn beside_a_record_that_cannot_be_read() {
 async fn held_by_a_finalizer() {
     let mut world = World::new("held", &[]).await;
     let maps = world.api::<ConfigMap>();
-    let finalizers = async |of: &WorkName, all: Value| {
+    let finalizers = async |of: &TaskId, all: Value| {
         let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
         maps.patch(&of.unit, &PatchParams::default(), &patch).await.unwrap();
     };
@@ -179,7 +182,7 @@ async fn held_by_a_finalizer() {
         finalizers(unit, json!(["test.example/held"])).await;
     }
     let both = || vec![cancel(&goes), cancel(&stays)];
-    let runs = |answer: &Answer| matches!(answer, Answer::State(WorkState::Running { .. }));
+    let runs = |answer: &Answer| matches!(answer, Answer::State(TaskState::Running { .. }));
     let begun = Instant::now();
     let answers = world.ask_all(both()).await;
     assert!(answers.iter().all(runs) && begun.elapsed() < ASKER, "{answers:?} {:?}", begun.elapsed());
@@ -196,9 +199,9 @@ async fn held_by_a_finalizer() {
     assert!(code == ReasonCode::Lost && message.contains("/stays: "), "{code:?} {message}");
     let begun = Instant::now();
     let again = world.state(cancel(&goes)).await;
-    assert!(matches!(again, WorkState::Running { .. }) && begun.elapsed() < ASKER, "{again:?}");
+    assert!(matches!(again, TaskState::Running { .. }) && begun.elapsed() < ASKER, "{again:?}");
     finalizers(&goes, json!([])).await;
-    assert_eq!(world.state(cancel(&goes)).await, WorkState::Tombstoned);
+    assert_eq!(world.state(cancel(&goes)).await, TaskState::Tombstoned);
     assert!(maps.get_opt("goes").await.unwrap().is_none() && world.plane.taken(&token(&goes)).is_empty());
     assert!(maps.get("stays").await.unwrap().metadata.deletion_timestamp.is_some());
     finalizers(&stays, json!([])).await;

@@ -3,7 +3,7 @@
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::cluster::{Cluster, cluster};
+use crate::cluster::{TestCluster, cluster};
 
 /// A client of it. Each test has a runtime of its own, so each has a client of its own.
 pub(crate) async fn client() -> Client {
@@ -11,7 +11,7 @@ pub(crate) async fn client() -> Client {
 }
 
 /// How a service account reaches it.
-pub(crate) fn kubeconfig_of(cluster: &Cluster, namespace: &str, account: &str) -> Kubeconfig {
+pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &str) -> Kubeconfig {
     let mut kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig).unwrap();
     let administrator = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
     administrator.impersonate = Some(format!("system:serviceaccount:{namespace}:{account}"));

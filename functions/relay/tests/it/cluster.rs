@@ -14,14 +14,14 @@ pub(crate) const RELAY: &str = "ebb.test/ebb-relay:1";
 
 /// Where it is.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub(crate) struct TestCluster {
     pub(crate) kubeconfig: PathBuf,
     /// The folder of kubectl and helm.
     pub(crate) programs: PathBuf,
     pub(crate) host: String,
 }
 
-impl Cluster {
+impl TestCluster {
     /// helm or kubectl, as the administrator and in the root of the repository; gives what it prints.
     ///
     /// # Errors
@@ -42,12 +42,12 @@ impl Cluster {
 }
 
 /// The cluster, which is brought up if need be.
-pub(crate) async fn cluster() -> &'static Cluster {
-    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+pub(crate) async fn cluster() -> &'static TestCluster {
+    static CLUSTER: OnceCell<TestCluster> = OnceCell::const_new();
     CLUSTER.get_or_init(async || tokio::task::spawn_blocking(up).await.unwrap()).await
 }
 
-fn up() -> Cluster {
+fn up() -> TestCluster {
     let said = xtask(&["cluster", "up", "--with", "helm,kro"]);
     let place = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
@@ -60,7 +60,7 @@ fn up() -> Cluster {
     let program = built.split_once(": ").expect("the path comes first").0;
     std::fs::copy(program, folder.path().join("ebb-runner")).unwrap();
     xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-runner"]);
-    Cluster {
+    TestCluster {
         kubeconfig: place("kubeconfig").into(),
         programs: place("programs").into(),
         host: place("this machine, from pods"),

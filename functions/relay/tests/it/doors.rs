@@ -1,11 +1,11 @@
 //! Who may ask the relay for what.
 
-use ebb_wire::relay::WorkState;
-use ebb_wire::sign::Secret;
+use ebb_wire::relay::TaskState;
+use ebb_wire::sign::WebhookSecret;
 use serde_json::json;
 
+use crate::fixture::World;
 use crate::requests::{Script, name};
-use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doors() {
@@ -19,8 +19,8 @@ async fn doors() {
     assert_eq!((get("/healthz").await.0, get("/readyz").await.0), (200, 200));
     // Batches: only signed ones, recent ones, for this cluster.
     let empty = json!({"v": 1, "cluster": world.uid, "requests": []});
-    let ours = Secret::from_bytes(&[7; 32]).unwrap();
-    let theirs = Secret::from_bytes(&[8; 32]).unwrap();
+    let ours = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+    let theirs = WebhookSecret::from_bytes(&[8; 32]).unwrap();
     let (status, said) = world.post(&empty, &ours).await.unwrap();
     assert_eq!(status, 200);
     let cluster = serde_json::from_str::<serde_json::Value>(&said).unwrap()["cluster"].clone();
@@ -64,8 +64,8 @@ async fn doors() {
         assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
     }
     assert!(world.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
-    let cancel = ebb_wire::relay::Request::Cancel { name: second.clone(), grace_ms: 0 };
-    assert_eq!(world.state(cancel).await, WorkState::Tombstoned);
+    let cancel = ebb_wire::relay::RelayRequest::Cancel { name: second.clone(), grace_ms: 0 };
+    assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [
         r#"ebb_relay_requests_total{verb="ensure",answer="running"} 2"#,

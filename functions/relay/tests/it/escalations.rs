@@ -3,7 +3,9 @@
 //! chart has rendered, with more kinds than an operator would name.
 
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::relay::{Answer, ObjectOutput, ObjectOutputFrom, Objects, Request, Until, WorkState};
+use ebb_wire::relay::{
+    Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, TaskCompletion, TaskState,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -11,15 +13,15 @@ use kube::discovery::oneshot;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, cluster};
+use crate::cluster::{TestCluster, cluster};
+use crate::fixture::World;
 use crate::requests::{Script, name};
-use crate::world::World;
 
 /// All that an attempt could have left behind in the namespace of units.
 const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")];
 
 /// What the chart makes of a list.
-fn rendered(cluster: &Cluster, units: &str) -> String {
+fn rendered(cluster: &TestCluster, units: &str) -> String {
     let values = json!({
         "image": "i", "units": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
         "allowed": {"level": "restricted", "kinds": ["ConfigMap", "*.apps", "*.batch"]},
@@ -32,14 +34,14 @@ fn rendered(cluster: &Cluster, units: &str) -> String {
 }
 
 /// A script's work, changed.
-fn script(change: impl FnOnce(&mut Objects)) -> Objects {
+fn script(change: impl FnOnce(&mut ObjectTask)) -> ObjectTask {
     let mut work = Script::new(&name("unit", 1), "#").objects(&name("unit", 1));
     change(&mut work);
     work
 }
 
 /// A script's work with another value in its pod, at a JSON Pointer whose last field may be missing.
-fn in_pod(pointer: &str, value: Value) -> Objects {
+fn in_pod(pointer: &str, value: Value) -> ObjectTask {
     script(|work| {
         let (above, field) = pointer.rsplit_once('/').unwrap();
         let pod = &mut work.apply[0]["spec"]["template"]["spec"];
@@ -48,17 +50,17 @@ fn in_pod(pointer: &str, value: Value) -> Objects {
 }
 
 /// Manifests that are applied and waited for.
-fn objects(manifest: Value) -> Objects {
-    Objects {
+fn objects(manifest: Value) -> ObjectTask {
+    ObjectTask {
         life: "life-1".to_owned(),
         apply: vec![manifest],
-        until: Until::Ready(vec![]),
-        ..Objects::default()
+        until: TaskCompletion::Ready(vec![]),
+        ..ObjectTask::default()
     }
 }
 
 /// Attempts, each with a part of the refusal.
-fn attempts(units: &str) -> [(&'static str, Objects); 12] {
+fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
     let host = json!([{"name": "v", "hostPath": {"path": "/"}}]);
     let of_others = json!([{"secretRef": {"name": "ebb-other-1"}}]);
     let set = json!({
@@ -108,7 +110,7 @@ async fn escalations() {
     let attempts = attempts(&world.units);
     let requests = attempts
         .iter()
-        .map(|(_, work)| Request::Ensure(Box::new(world.ensure_of(&name("unit", 1), work.clone()))));
+        .map(|(_, work)| RelayRequest::Ensure(Box::new(world.ensure_of(&name("unit", 1), work.clone()))));
     let answers = world.ask_all(requests.collect()).await;
     let mut through = Vec::new();
     for ((path, _), answer) in attempts.iter().zip(answers) {
@@ -117,7 +119,7 @@ async fn escalations() {
         }
     }
     assert!(through.is_empty(), "{} of {}:\n{}", through.len(), attempts.len(), through.join("\n"));
-    assert_eq!(world.get(&name("unit", 1)).await, WorkState::Unknown);
+    assert_eq!(world.get(&name("unit", 1)).await, TaskState::Unknown);
     assert!(world.records().list(&ListParams::default()).await.unwrap().items.is_empty());
     for (version, kind) in KINDS {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
@@ -154,7 +156,7 @@ async fn what_a_plugin_may() {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}")}});
         let from = ObjectOutputFrom::Secret { name: format!("'{of}'"), key: "value".to_owned() };
         let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false };
-        let work = Objects { outputs: vec![output], ..objects(map) };
+        let work = ObjectTask { outputs: vec![output], ..objects(map) };
         world.ensure(world.ensure_of(&unit, work)).await;
         let result = world.result(&unit).await;
         match readable {

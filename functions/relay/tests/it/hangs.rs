@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use ebb_cluster::{Relay, Settings};
+use ebb_cluster::{Relay, RelaySettings};
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::{Answer, Batch, Objects, ReadyRules, Request, Until, WorkName, WorkState};
+use ebb_wire::relay::{
+    Answer, Batch, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState,
+};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -17,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{client_of, kubeconfig_of};
 use crate::cluster::cluster;
+use crate::fixture::{World, until};
 use crate::requests::name;
-use crate::world::{World, until};
 
 /// Who asks waits no longer.
 const ASKER: Duration = Duration::from_secs(15);
@@ -27,25 +29,25 @@ const ASKER: Duration = Duration::from_secs(15);
 const CLIENT: Duration = Duration::from_secs(20);
 
 /// A work with one map of its own name.
-fn work(unit: &WorkName, rule: &str) -> Objects {
+fn work(unit: &TaskId, rule: &str) -> ObjectTask {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit.unit}, "data": {"done": "no"}});
-    Objects {
+    ObjectTask {
         life: "life-1".to_owned(),
         apply: vec![map],
-        until: Until::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
-        ..Objects::default()
+        until: TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
+        ..ObjectTask::default()
     }
 }
 
 /// Stands before the API server. Whatever is asked while it is shut is never answered, and nothing after it on the same
 /// connection.
 #[derive(Default)]
-struct Gate {
+struct ApiGate {
     shut: AtomicBool,
     forgotten: AtomicUsize,
 }
 
-impl Gate {
+impl ApiGate {
     /// Its address.
     async fn open(self: Arc<Self>, server: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,20 +76,20 @@ impl Gate {
 }
 
 /// Opens a relay of the world that reaches the API server through a gate.
-async fn behind_gate(world: &World, longest: Duration) -> (Relay, Arc<Gate>) {
+async fn behind_gate(world: &World, longest: Duration) -> (Relay, Arc<ApiGate>) {
     let (records, units) = (format!("{}-relay", world.units), &*world.units);
     let mut reach = kubeconfig_of(cluster().await, &records, "ebb-relay");
     let server = reach.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
-    let gate = Arc::new(Gate::default());
+    let gate = Arc::new(ApiGate::default());
     let address = gate.clone().open(server.strip_prefix("https://").unwrap().parse().unwrap()).await;
     *server = format!("https://{address}");
     let allowed = json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]});
-    let settings = Settings {
-        allowed: serde_json::from_value(allowed).unwrap(),
+    let settings = RelaySettings {
+        policy: serde_json::from_value(allowed).unwrap(),
         callback_hosts: ["127.0.0.1".to_owned()].into(),
-        landing: Duration::from_secs(2),
-        longest,
-        ..Settings::new(&records, units, "http://127.0.0.1:1")
+        max_in_flight: Duration::from_secs(2),
+        step_timeout: longest,
+        ..RelaySettings::new(&records, units, "http://127.0.0.1:1")
     };
     let relay = Relay::open(client_of(reach).await, settings).await.unwrap();
     (relay, gate)
@@ -101,9 +103,9 @@ async fn an_answer_comes_before_its_sender_gives_up() {
     let (relay, gate) = behind_gate(&world, Duration::from_secs(90)).await;
     gate.shut.store(true, SeqCst);
     let unit = name("hangs", 1);
-    let ensure = Request::Ensure(Box::new(world.ensure_of(&unit, work(&unit, "true"))));
-    let cancel = Request::Cancel { name: name("ends", 1), grace_ms: 1_000 };
-    for requests in [vec![Request::Get(unit.clone())], vec![ensure, cancel]] {
+    let ensure = RelayRequest::Ensure(Box::new(world.ensure_of(&unit, work(&unit, "true"))));
+    let cancel = RelayRequest::Cancel { name: name("ends", 1), grace_ms: 1_000 };
+    for requests in [vec![RelayRequest::Get(unit.clone())], vec![ensure, cancel]] {
         let (timeout, count) = (requests[0].timeout(), requests.len());
         let begun = Instant::now();
         let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
@@ -126,7 +128,7 @@ async fn an_api_server() {
     let mut world = World::new("forgets", &[]).await;
     world.kill().await;
     let (relay, gate) = behind_gate(&world, Duration::from_secs(2)).await;
-    let ask = async |requests: Vec<Request>| {
+    let ask = async |requests: Vec<RelayRequest>| {
         let begun = Instant::now();
         let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
         let answers = relay.batch(batch, Duration::ZERO).await.unwrap().answers;
@@ -134,11 +136,12 @@ async fn an_api_server() {
         answers
     };
     let [waits, ends, comes] = ["waits", "ends", "comes"].map(|unit| name(unit, 1));
-    let ensure = |unit: &WorkName, rule| Request::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
-    let cancel = || Request::Cancel { name: ends.clone(), grace_ms: 1_000 };
+    let ensure =
+        |unit: &TaskId, rule| RelayRequest::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
+    let cancel = || RelayRequest::Cancel { name: ends.clone(), grace_ms: 1_000 };
     let waiting = || ensure(&waits, "object.data.done == 'yes'");
     let answers = ask(vec![waiting(), ensure(&ends, "false")]).await;
-    assert!(answers.iter().all(|it| matches!(it, Answer::State(WorkState::Running { .. }))), "{answers:?}");
+    assert!(answers.iter().all(|it| matches!(it, Answer::State(TaskState::Running { .. }))), "{answers:?}");
     gate.shut.store(true, SeqCst);
     let answers = ask(vec![waiting(), cancel(), ensure(&comes, "true")]).await;
     let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("takes too long"));
@@ -155,7 +158,7 @@ async fn an_api_server() {
     assert!(begun.elapsed() < CLIENT, "{:?}", begun.elapsed());
     for (request, unit) in [(cancel(), &ends), (ensure(&comes, "true"), &comes)] {
         until(&unit.unit, async || match ask(vec![request.clone()]).await.remove(0) {
-            Answer::State(WorkState::Running { .. }) if unit.unit == "ends" => None,
+            Answer::State(TaskState::Running { .. }) if unit.unit == "ends" => None,
             Answer::State(state) => Some(state),
             Answer::Failed(_) => None,
             other => panic!("{other:?}"),
@@ -189,16 +192,16 @@ async fn a_webhook_of_admission() {
     let begun = Instant::now();
     let requests = [(&late, 3_000), (&ends, 60_000), (&comes, 60_000)].map(|(unit, not_after_ms)| {
         let request = world.ensure_of(unit, work(unit, "true"));
-        Request::Ensure(Box::new(ebb_wire::relay::Ensure { not_after_ms, ..request }))
+        RelayRequest::Ensure(Box::new(ebb_wire::relay::EnsureTask { not_after_ms, ..request }))
     });
     let answers = world.ask_all(requests.into()).await;
     let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("silent.test.example"));
     assert!(answers.iter().all(told) && begun.elapsed() < ASKER, "{answers:?}");
     let begun = Instant::now();
-    let cancelled = world.state(Request::Cancel { name: ends, grace_ms: 1_000 }).await;
-    assert!(cancelled == WorkState::Tombstoned && begun.elapsed() < ASKER, "{cancelled:?}");
+    let cancelled = world.state(RelayRequest::Cancel { name: ends, grace_ms: 1_000 }).await;
+    assert!(cancelled == TaskState::Tombstoned && begun.elapsed() < ASKER, "{cancelled:?}");
     assert_eq!(world.reason(&late).await.0, ReasonCode::Lost);
-    assert!(matches!(world.get(&comes).await, WorkState::Running { .. }));
+    assert!(matches!(world.get(&comes).await, TaskState::Running { .. }));
     hooks.delete(&world.units, &DeleteParams::default()).await.unwrap();
     assert_eq!(world.result(&comes).await.status, CallbackStatus::Succeeded);
     world.close().await;

@@ -7,8 +7,8 @@ use ebb_wire::callback::{CallbackStatus, ReasonCode};
 use ebb_wire::limits::{LOG_TAIL, OUTPUT};
 
 use crate::cluster::cluster;
+use crate::fixture::{World, until};
 use crate::requests::{Script, name};
-use crate::world::{World, until};
 
 /// MiB of log, unless `EBB_LOG_MIB` says otherwise.
 const LOG: usize = 48;

@@ -4,27 +4,27 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Answer, Answers, Batch, Objects, Request, Until, WorkState};
-use ebb_wire::sign::Secret;
+use ebb_wire::relay::{Answer, Batch, BatchResponse, ObjectTask, RelayRequest, TaskCompletion, TaskState};
+use ebb_wire::sign::WebhookSecret;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret as KubeSecret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::callback_receiver::CallbackReceiver;
 use crate::client::{client, kubeconfig_of};
 use crate::cluster::{RELAY, cluster, relay_image, root, xtask};
-use crate::plane::Plane;
+use crate::fixture::{post, until};
 use crate::requests::{self, Script, name, token};
 use crate::rights;
-use crate::world::{post, until};
 
-struct Namespaces {
+struct TestNamespaces {
     client: kube::Client,
     units: String,
     relay: String,
 }
 
-impl Namespaces {
+impl TestNamespaces {
     async fn new(title: &str) -> Self {
         let (client, units) = (client().await, format!("{title}-{:08x}", rand::random::<u32>()));
         let relay = format!("{units}-relay");
@@ -58,7 +58,7 @@ impl Namespaces {
 async fn what_is_rendered() {
     let cluster = cluster().await;
     xtask(&["build", "chart", "--check"]);
-    let namespaces = Namespaces::new("render").await;
+    let namespaces = TestNamespaces::new("render").await;
     let (units, relay) = (&*namespaces.units, &*namespaces.relay);
     let template = |values: &Value| {
         let arguments =
@@ -125,12 +125,12 @@ async fn what_is_rendered() {
 /// A script from the request to the callback, by a relay in a pod; what its account may do, and what it may not.
 #[tokio::test(flavor = "multi_thread")]
 async fn installed() {
-    let (cluster, namespaces) = (cluster().await, Namespaces::new("chart").await);
-    let Namespaces { client, units, relay } = &namespaces;
+    let (cluster, namespaces) = (cluster().await, TestNamespaces::new("chart").await);
+    let TestNamespaces { client, units, relay } = &namespaces;
     relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")));
-    let (plane, callbacks) = Plane::start_at(&cluster.host).await;
+    let (plane, callbacks) = CallbackReceiver::start_at(&cluster.host).await;
     let host = callbacks.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
-    let secret = Secret::from_bytes(&[7; 32]).unwrap();
+    let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let values = namespaces.values(&json!({
         "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeat": 1,
         "allowed": {"kinds": ["Job.batch", "ConfigMap"]},
@@ -169,17 +169,17 @@ async fn installed() {
     };
     let (batches, reports) = (service("ebb-relay", 8080).await, service("ebb-relay-reports", 8081).await);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let uid = crate::world::uid_of(client).await;
-    let ask = async |request: Request| {
+    let uid = crate::fixture::uid_of(client).await;
+    let ask = async |request: RelayRequest| {
         let batch = json!(Batch { v: 1, cluster: uid.clone(), requests: vec![request] });
         // kube-proxy hears of the pod a moment after us.
         let (status, body) = until("the relay", async || post(&http, &batches, &batch, &secret).await).await;
         assert_eq!(status, 200, "{body}");
-        serde_json::from_str::<Answers>(&body).unwrap().answers.remove(0)
+        serde_json::from_str::<BatchResponse>(&body).unwrap().answers.remove(0)
     };
-    let ensure = async |unit: &str, work: Objects| {
+    let ensure = async |unit: &str, work: ObjectTask| {
         let request = requests::ensure(&name(unit, 1), &callbacks, work);
-        ask(Request::Ensure(Box::new(request))).await
+        ask(RelayRequest::Ensure(Box::new(request))).await
     };
     let result = async |unit: &str| {
         let logs = || cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
@@ -190,7 +190,7 @@ async fn installed() {
     let unit = name("script", 1);
     let script = Script::new(&unit, "printf %s hunter2 >/tmp/kept; echo done").output("kept", true);
     let answer = ensure("script", script.objects(&unit)).await;
-    assert!(matches!(answer, Answer::State(WorkState::Running { .. })), "{answer:?}");
+    assert!(matches!(answer, Answer::State(TaskState::Running { .. })), "{answer:?}");
     let ended = result("script").await;
     assert_eq!(
         (ended.status, ended.log.as_deref()),
@@ -200,7 +200,7 @@ async fn installed() {
     let secrets: Api<KubeSecret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
-    assert_eq!(ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(ask(RelayRequest::Release { life: "life-1".to_owned() }).await, Answer::Done);
     assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
     // A pod that could see the other port would find no way to ask for work at its own.
     let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
@@ -208,11 +208,11 @@ async fn installed() {
 
     // Allowed, and not granted.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
-    let work = Objects {
+    let work = ObjectTask {
         life: "life-2".to_owned(),
         apply: vec![map],
-        until: Until::Ready(vec![]),
-        ..Objects::default()
+        until: TaskCompletion::Ready(vec![]),
+        ..ObjectTask::default()
     };
     let Answer::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
     let account =

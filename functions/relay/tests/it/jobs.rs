@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Answer, Fill, FillWith, Request, WorkState};
-use ebb_wire::runner::Report;
-use ebb_wire::value::{SecretRef, Value as Input};
+use ebb_wire::entrypoint::ScriptReport;
+use ebb_wire::relay::{Answer, DocumentFill, FillWith, RelayRequest, TaskState};
+use ebb_wire::value::{SecretRef, UnitValue as Input};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::json;
 
+use crate::fixture::{World, until};
 use crate::requests::{Script, name, token};
-use crate::world::{World, until};
 
 /// Inputs, a Secret's value among them, outputs of every kind, and the log; then nothing is left.
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +35,7 @@ async fn from_inputs_to_outputs() {
     script = script.output("sensitive", true);
     let from =
         SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
-    script.fill.push(Fill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
+    script.fill.push(DocumentFill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
     world.run(&unit, script).await;
     let result = world.result(&unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}\n{}", world.log());
@@ -53,9 +53,10 @@ async fn from_inputs_to_outputs() {
     let other = |unit: &str, life: &str| {
         let unit = name(unit, 1);
         let mut script = Script::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
-        script
-            .fill
-            .push(Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(held.clone()) });
+        script.fill.push(DocumentFill {
+            pointer: "/inputs/0/value".to_owned(),
+            with: FillWith::Secret(held.clone()),
+        });
         let mut objects = script.objects(&unit);
         objects.life = life.to_owned();
         (unit.clone(), world.ensure_of(&unit, objects))
@@ -66,7 +67,7 @@ async fn from_inputs_to_outputs() {
     let (foreign, request) = other("run-3", "life-2");
     world.ensure(request).await;
     assert!(world.reason(&foreign).await.1.contains("not this life's"));
-    assert_eq!(world.ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await, Answer::Done);
     assert!(world.api::<Secret>().get_opt(&held.name).await.unwrap().is_none());
     world.close().await;
 }
@@ -85,7 +86,7 @@ async fn a_name_starts_once() {
     let after = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
     assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
     let ended = until("the end", async || match world.get(&unit).await {
-        WorkState::Ended(result) => Some(*result),
+        TaskState::Ended(result) => Some(*result),
         _ => None,
     })
     .await;
@@ -98,17 +99,18 @@ async fn a_name_starts_once() {
     until("the callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
     let refused = world.plane.refused(&token(&unit));
     let again = world.ensure(world.ensure_of(&unit, Script::new(&unit, "").objects(&unit))).await;
-    assert_eq!(again, Answer::State(WorkState::Ended(Box::new(ended))));
+    assert_eq!(again, Answer::State(TaskState::Ended(Box::new(ended))));
     until("another callback", async || (world.plane.refused(&token(&unit)) > refused).then_some(())).await;
-    assert_eq!(world.ask(Request::Acknowledge(unit.clone())).await, Answer::Done);
-    until("a tombstone", async || (world.get(&unit).await == WorkState::Tombstoned).then_some(())).await;
+    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, Answer::Done);
+    until("a tombstone", async || (world.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
     // A request that was sent twice and arrives late starts nothing.
     let late = world.ensure(world.ensure_of(&unit, Script::new(&unit, "").objects(&unit))).await;
-    assert_eq!(late, Answer::State(WorkState::Tombstoned));
+    assert_eq!(late, Answer::State(TaskState::Tombstoned));
     // Its runner is not heard any more.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
     let report =
-        json!(Report { v: 1, log_bytes: 0, state: ebb_wire::runner::ReportState::Running }).to_string();
+        json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_wire::entrypoint::ReportState::Running })
+            .to_string();
     let answer = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
     assert_eq!(answer.status(), 410);
     world.close().await;
@@ -141,6 +143,6 @@ async fn as_much_as_may_be() {
     assert!(
         world.api::<Secret>().get(&held.name).await.unwrap().data.unwrap()[&held.key].0 == [b'k'; 1 << 20]
     );
-    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
     world.close().await;
 }

@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Request, WorkName, WorkState};
+use ebb_wire::relay::{RelayRequest, TaskId, TaskState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::fixture::{World, until};
 use crate::requests::{Script, name, token};
-use crate::world::{World, until};
 
-fn script(unit: &WorkName) -> Script {
+fn script(unit: &TaskId) -> Script {
     script_that(unit, "sleep 2")
 }
 
 /// A script that does something after it has written its outputs.
-fn script_that(unit: &WorkName, then: &str) -> Script {
+fn script_that(unit: &TaskId, then: &str) -> Script {
     let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s {0} > /tmp/kept; {then}", unit.unit);
     Script::new(unit, &text).output("out", false).output("kept", true)
 }
 
 /// What came back, all that came: the same each time, and complete.
-async fn check(world: &World, unit: &WorkName) {
+async fn check(world: &World, unit: &TaskId) {
     let result = world.result(unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{unit:?} {result:?}");
     assert_eq!(result.outputs, BTreeMap::from([("out".to_owned(), unit.unit.clone().into())]));
@@ -47,7 +47,7 @@ async fn while_it_starts() {
     for (unit, moment) in units.iter().zip(moments) {
         let request = world.ensure_of(unit, script(unit).objects(unit));
         {
-            let sent = world.ask_or_none(Request::Ensure(Box::new(request.clone())));
+            let sent = world.ask_or_none(RelayRequest::Ensure(Box::new(request.clone())));
             // Its answer is lost, be it there or not.
             let _ = tokio::time::timeout(Duration::from_millis(moment), sent).await;
         }
@@ -59,7 +59,7 @@ async fn while_it_starts() {
     for unit in &units {
         check(&world, unit).await;
     }
-    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
     world.close().await;
 }
 
@@ -83,7 +83,7 @@ async fn while_it_runs_and_reports() {
     }
     until("all to have ended", async || {
         for unit in &units {
-            if !matches!(world.get(unit).await, WorkState::Ended(_)) {
+            if !matches!(world.get(unit).await, TaskState::Ended(_)) {
                 return None;
             }
         }
@@ -101,7 +101,7 @@ async fn while_it_runs_and_reports() {
         check(&world, unit).await;
     }
     assert_eq!(jobs.items.len(), units.len());
-    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
     world.close().await;
 }
 
@@ -118,13 +118,13 @@ async fn while_all_of_it_happens() {
     world.run(&ended, Script::new(&ended, "echo begun; sleep 1000")).await;
     world.printed(&ended, "begun").await;
     // It only begins to end.
-    let cancel = Request::Cancel { name: ended.clone(), grace_ms: 2_000 };
+    let cancel = RelayRequest::Cancel { name: ended.clone(), grace_ms: 2_000 };
     let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel.clone())).await;
     world.kill().await;
     world.api::<Job>().delete("ebb-gone-1", &DeleteParams::background()).await.unwrap();
     until("the pods to end", async || {
         let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
-        let over = |unit: &WorkName| {
+        let over = |unit: &TaskId| {
             let mut own =
                 pods.iter().filter(|pod| pod.metadata.labels.as_ref().unwrap()["ebb.dev/unit"] == unit.unit);
             own.all(|pod| pod.status.as_ref().unwrap().phase.as_deref() != Some("Running"))
@@ -140,7 +140,7 @@ async fn while_all_of_it_happens() {
     assert!(message.contains("did not arrive"), "{code:?} {message}");
     assert_eq!(world.reason(&gone).await.0, ebb_wire::callback::ReasonCode::Lost);
     until("the tombstone", async || {
-        (world.state(cancel.clone()).await == WorkState::Tombstoned).then_some(())
+        (world.state(cancel.clone()).await == TaskState::Tombstoned).then_some(())
     })
     .await;
     assert!(world.plane.taken(&token(&ended)).is_empty());
@@ -153,13 +153,13 @@ async fn a_success_outlives_its_pod() {
     let mut world = World::new("outlives", &["--patience", "1"]).await;
     let [told, left] = ["told", "left"].map(|unit| name(unit, 1));
     let (jobs, pods) = (world.api::<Job>(), world.api::<Pod>());
-    let pod = async |unit: &WorkName| {
+    let pod = async |unit: &TaskId| {
         let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
         pods.list(&own).await.unwrap().items.pop()
     };
     world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
     world.run(&told, script(&told)).await;
-    until("the report", async || matches!(world.get(&told).await, WorkState::Ended(_)).then_some(())).await;
+    until("the report", async || matches!(world.get(&told).await, TaskState::Ended(_)).then_some(())).await;
     // Its container ends while no relay is there, and another one goes on.
     let text = "sleep 3; printf left > /tmp/out";
     let beside = Script::new(&left, text).output("out", false).pod(|pod| {
@@ -196,7 +196,7 @@ async fn a_success_outlives_its_pod() {
     );
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     pods.patch(&name, &PatchParams::default(), &none).await.unwrap();
-    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
     world.close().await;
 }
 
@@ -207,17 +207,17 @@ async fn whoever_asked_goes_away() {
     let moments = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {
-        let request = Request::Ensure(Box::new(world.ensure_of(unit, script(unit).objects(unit))));
+        let request = RelayRequest::Ensure(Box::new(world.ensure_of(unit, script(unit).objects(unit))));
         let _ = tokio::time::timeout(Duration::from_millis(moment), world.ask_or_none(request)).await;
     }
     let mut begun = 0;
     for unit in &units {
-        if world.get(unit).await != WorkState::Unknown {
+        if world.get(unit).await != TaskState::Unknown {
             check(&world, unit).await;
             begun += 1;
         }
     }
     assert!(begun > 0, "no request has come so far");
-    world.ask(Request::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
     world.close().await;
 }

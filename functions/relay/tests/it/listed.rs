@@ -1,20 +1,22 @@
 //! What there is by the relay's records, what is not in them, and works that nobody will ask for again.
 
-use ebb_wire::listing::Listing;
-use ebb_wire::relay::{Answer, Objects, Request, Until, WorkState};
+use ebb_wire::listing::ClusterListing;
+use ebb_wire::relay::{Answer, ObjectTask, RelayRequest, TaskCompletion, TaskState};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
+use crate::fixture::{World, until};
 use crate::requests::{Script, name};
-use crate::world::{World, until};
 
 /// All pages together.
-async fn list(world: &World) -> Listing {
-    let mut all = Listing::default();
+async fn list(world: &World) -> ClusterListing {
+    let mut all = ClusterListing::default();
     loop {
         let after = all.next.take();
-        let Answer::Listing(page) = world.ask(Request::List { after }).await else { panic!("no listing") };
+        let Answer::Listing(page) = world.ask(RelayRequest::List { after }).await else {
+            panic!("no listing")
+        };
         all.works.extend(page.works);
         all.strangers.extend(page.strangers);
         all.unseen.extend(page.unseen);
@@ -28,16 +30,18 @@ async fn list(world: &World) -> Listing {
 #[tokio::test(flavor = "multi_thread")]
 async fn listed_and_discarded() {
     let world = World::new("listed", &[]).await;
-    let Answer::About(about) = world.ask(Request::About).await else { panic!("it does not say what it is") };
+    let Answer::About(about) = world.ask(RelayRequest::About).await else {
+        panic!("it does not say what it is")
+    };
     assert_eq!((&*about.version, about.works), (env!("CARGO_PKG_VERSION"), 0));
     let map = |name: &str, labels| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
     let (made, runs) = (name("made", 1), name("runs", 1));
-    let work = Objects {
+    let work = ObjectTask {
         life: "life-1".to_owned(),
         apply: vec![map("ours", json!({})), map("relabelled", json!({}))],
         keep: true,
-        until: Until::Ready(vec![]),
-        ..Objects::default()
+        until: TaskCompletion::Ready(vec![]),
+        ..ObjectTask::default()
     };
     world.ensure(world.ensure_of(&made, work)).await;
     world.result(&made).await;
@@ -70,15 +74,15 @@ async fn listed_and_discarded() {
 
     for unit in [&made, &runs] {
         until("it to be discarded", async || {
-            (world.ask(Request::Discard(unit.clone())).await == Answer::Done).then_some(())
+            (world.ask(RelayRequest::Discard(unit.clone())).await == Answer::Done).then_some(())
         })
         .await;
     }
-    assert_eq!(world.get(&runs).await, WorkState::Tombstoned);
+    assert_eq!(world.get(&runs).await, TaskState::Tombstoned);
     assert!(maps.get_opt("ours").await.unwrap().is_none());
     // Once more, and of what never was.
     for unit in [made, name("never", 1)] {
-        assert_eq!(world.ask(Request::Discard(unit)).await, Answer::Done);
+        assert_eq!(world.ask(RelayRequest::Discard(unit)).await, Answer::Done);
     }
     let left: Vec<_> = list(&world).await.works.into_iter().flat_map(|work| work.objects).collect();
     assert_eq!(left, []);

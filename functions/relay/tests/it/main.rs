@@ -4,11 +4,14 @@
 
 mod attached;
 mod bodies;
+mod callback_receiver;
 mod cancels;
 mod client;
 mod cluster;
 mod doors;
 mod escalations;
+mod fair_queue;
+mod fixture;
 mod hangs;
 mod heavy;
 mod installed;
@@ -18,12 +21,9 @@ mod listed;
 mod memory;
 mod merges;
 mod objects;
-mod plane;
 mod reasons;
 mod released;
 mod requests;
 mod rights;
-mod turns;
 mod twins;
 mod versions;
-mod world;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::world::World;
+use crate::fixture::World;
 
 /// MiB that the relay may take at most for works.
 const MOST: f64 = 64.0;
@@ -14,12 +14,12 @@ const UNEVEN: f64 = 3.0;
 
 /// MiB at a moment.
 #[derive(Clone, Copy)]
-struct Memory {
+struct MemoryUse {
     own: f64,
     program: f64,
 }
 
-impl Memory {
+impl MemoryUse {
     /// What the kernel says of the relay.
     fn of(world: &World) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
@@ -31,7 +31,7 @@ impl Memory {
     }
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.1} + {:.1} of its program", self.own, self.program)
     }
@@ -39,9 +39,9 @@ impl fmt::Display for Memory {
 
 /// What was measured of each round.
 #[derive(Default)]
-pub(crate) struct Rounds(Vec<Round>);
+pub(crate) struct MemoryRounds(Vec<MemoryRound>);
 
-struct Round {
+struct MemoryRound {
     works: usize,
     /// The most of its own at any time that was looked at.
     most: f64,
@@ -49,22 +49,22 @@ struct Round {
     after: f64,
 }
 
-impl Rounds {
+impl MemoryRounds {
     /// A round of so many works begins.
     pub(crate) fn begin(&mut self, world: &World, works: usize) {
-        println!("round {}: {works} works; the relay has {} MiB", self.0.len() + 1, Memory::of(world));
-        self.0.push(Round { works, most: 0.0, after: 0.0 });
+        println!("round {}: {works} works; the relay has {} MiB", self.0.len() + 1, MemoryUse::of(world));
+        self.0.push(MemoryRound { works, most: 0.0, after: 0.0 });
     }
 
     /// A moment of the round.
     pub(crate) fn look(&mut self, world: &World) {
         let round = self.0.last_mut().unwrap();
-        round.most = round.most.max(Memory::of(world).own);
+        round.most = round.most.max(MemoryUse::of(world).own);
     }
 
     /// All works are over, and gone.
     pub(crate) fn end(&mut self, world: &World) {
-        let (number, memory) = (self.0.len(), Memory::of(world));
+        let (number, memory) = (self.0.len(), MemoryUse::of(world));
         let round = self.0.last_mut().unwrap();
         round.after = memory.own;
         println!("round {number}: {:.1} MiB at most, {memory} MiB when all works were gone", round.most);

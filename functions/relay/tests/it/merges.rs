@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use crate::client::client;
 
 #[derive(Deserialize)]
-struct Cases {
+struct ServerMergeCases {
     base: Value,
     patches: BTreeMap<String, Value>,
 }
 
 /// A template as the API server has it, or the fields that it complains of.
-type Outcome = Result<Value, Vec<String>>;
+type MergeOutcome = Result<Value, Vec<String>>;
 
-fn outcome(answer: Result<DynamicObject, kube::Error>, at: &str) -> Outcome {
+fn outcome(answer: Result<DynamicObject, kube::Error>, at: &str) -> MergeOutcome {
     match answer {
         Ok(object) => {
             let mut template = object.data.pointer(at).unwrap().clone();
@@ -62,7 +62,7 @@ async fn as_the_api_server_merges() {
     .into_iter()
     .enumerate()
     {
-        let cases: Cases = serde_saphyr::from_str(text).unwrap();
+        let cases: ServerMergeCases = serde_saphyr::from_str(text).unwrap();
         for (version, kind, at) in
             [("v1", "PodTemplate", "/template"), ("apps/v1", "Deployment", "/spec/template")]
         {

@@ -2,7 +2,8 @@
 
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
 use ebb_wire::relay::{
-    Answer, ObjectOutput, ObjectOutputFrom, Objects, ReadyRules, Request, Until, WorkName, WorkState,
+    Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId,
+    TaskState,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -10,8 +11,8 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::fixture::{World, until};
 use crate::requests::name;
-use crate::world::{World, until};
 
 fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
@@ -35,22 +36,22 @@ fn deployment(name: &str, image: &str) -> Value {
     })
 }
 
-fn kept(apply: Vec<Value>) -> Objects {
-    Objects {
+fn kept(apply: Vec<Value>) -> ObjectTask {
+    ObjectTask {
         life: "life-1".to_owned(),
         apply,
         keep: true,
-        until: Until::Ready(vec![]),
-        ..Objects::default()
+        until: TaskCompletion::Ready(vec![]),
+        ..ObjectTask::default()
     }
 }
 
-fn removal(units: &[&str]) -> Objects {
+fn removal(units: &[&str]) -> ObjectTask {
     let remove = units.iter().map(|&unit| unit.to_owned()).collect();
-    Objects { life: "life-1".to_owned(), remove, ..Objects::default() }
+    ObjectTask { life: "life-1".to_owned(), remove, ..ObjectTask::default() }
 }
 
-async fn succeeds(world: &World, unit: &WorkName) {
+async fn succeeds(world: &World, unit: &TaskId) {
     let result = world.result(unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
 }
@@ -62,7 +63,7 @@ async fn applied_ready_and_removed() {
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
     world.ensure(world.ensure_of(&unit, kept(manifests.clone()))).await;
     succeeds(&world, &unit).await;
-    assert_eq!(world.ask(Request::Acknowledge(unit.clone())).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, Answer::Done);
     // Nobody else knows what is to be removed.
     assert!(!world.records().get("ebb-work.make.1").await.unwrap().finalizers().is_empty());
     let maps = world.api::<ConfigMap>();
@@ -79,8 +80,8 @@ async fn applied_ready_and_removed() {
     // Made by a try that was cancelled while it waited: what it has applied goes as well.
     let waiting = name("waiting", 1);
     world.ensure(world.ensure_of(&waiting, kept(vec![deployment("never", "ebb.test/none:1")]))).await;
-    let cancel = Request::Cancel { name: waiting.clone(), grace_ms: 1000 };
-    assert_eq!(world.state(cancel).await, WorkState::Tombstoned);
+    let cancel = RelayRequest::Cancel { name: waiting.clone(), grace_ms: 1000 };
+    assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     world.api::<k8s_openapi::api::apps::v1::Deployment>().get("never").await.unwrap();
 
     let undo = name("undo", 1);
@@ -89,7 +90,7 @@ async fn applied_ready_and_removed() {
         .await;
     world.kill().await;
     world.start().await;
-    assert!(matches!(world.get(&undo).await, WorkState::Running { .. }));
+    assert!(matches!(world.get(&undo).await, TaskState::Running { .. }));
     let none = json!({"metadata": {"finalizers": null}});
     maps.patch("held", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
     succeeds(&world, &undo).await;
@@ -102,8 +103,8 @@ async fn applied_ready_and_removed() {
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     // What was taken away is not made again.
     assert_eq!(
-        world.state(Request::Ensure(Box::new(world.ensure_of(&unit, kept(manifests))))).await,
-        WorkState::Tombstoned
+        world.state(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, kept(manifests))))).await,
+        TaskState::Tombstoned
     );
     world.close().await;
 }
@@ -115,13 +116,13 @@ async fn failures() {
     // An object that vanishes while others are waited for is not made again.
     let lost = name("lost", 1);
     let manifests = vec![map("vanishes"), deployment("slow", "ebb.test/none:1")];
-    world.ensure(world.ensure_of(&lost, Objects { keep: false, ..kept(manifests) })).await;
+    world.ensure(world.ensure_of(&lost, ObjectTask { keep: false, ..kept(manifests) })).await;
     maps.delete("vanishes", &DeleteParams::default()).await.unwrap();
     assert_eq!(world.reason(&lost).await.0, ReasonCode::Lost);
     // What is not ready in time says why; what cannot be removed in time as well.
     let slow = name("slow", 1);
-    let mut request =
-        world.ensure_of(&slow, Objects { keep: false, ..kept(vec![deployment("late", "ebb.test/none:1")]) });
+    let mut request = world
+        .ensure_of(&slow, ObjectTask { keep: false, ..kept(vec![deployment("late", "ebb.test/none:1")]) });
     request.timeout_ms = 3_000;
     world.ensure(request).await;
     let (code, message) = world.reason(&slow).await;
@@ -161,7 +162,7 @@ async fn refusals() {
         made["spec"]["template"]["spec"]["hostNetwork"] = true.into();
         kept(vec![map("mine"), made])
     };
-    let ended = Until::Ended { container: "main".to_owned() };
+    let ended = TaskCompletion::Ended { container: "main".to_owned() };
     for (what, work, why) in [
         ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign is there already"),
         (
@@ -204,30 +205,30 @@ async fn refusals() {
             })]),
             "is the limit",
         ),
-        ("container", Objects { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
+        ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
         (
             "rule",
-            Objects { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) },
+            ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) },
             "no CEL expression",
         ),
         (
             "rules",
-            Objects { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) },
+            ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) },
             "more rules",
         ),
         (
             "output",
-            Objects { outputs: vec![output("a", "params.x", "", false)], ..kept(vec![map("mine")]) },
+            ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..kept(vec![map("mine")]) },
             "cannot be used here",
         ),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
-        ("empty", Objects { until: ended, ..kept(vec![]) }, "nothing is applied"),
-        ("life", Objects { life: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
+        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "nothing is applied"),
+        ("life", ObjectTask { life: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
     ] {
         let unit = name(what, 1);
         let answer = world.ensure(world.ensure_of(&unit, work)).await;
         assert!(matches!(&answer, Answer::Refused(said) if said.contains(why)), "{what}: {answer:?}");
-        assert_eq!(world.get(&unit).await, WorkState::Unknown);
+        assert_eq!(world.get(&unit).await, TaskState::Unknown);
     }
     let mut astray = world.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
     astray.callback.url = "http://192.0.2.1/".to_owned();
@@ -238,10 +239,10 @@ async fn refusals() {
     world.close().await;
 }
 
-fn ready(rules: &[(&str, &str)]) -> Until {
+fn ready(rules: &[(&str, &str)]) -> TaskCompletion {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let rules = rules.iter().map(|(ready, fail)| ReadyRules { ready: text(ready), fail: text(fail) });
-    Until::Ready(rules.collect())
+    TaskCompletion::Ready(rules.collect())
 }
 
 /// The value of an expression, or with a key that of a Secret which the expression names.
@@ -263,9 +264,9 @@ async fn rules_and_outputs() {
     let given: Secret = serde_json::from_value(given).unwrap();
     world.api::<Secret>().create(&PostParams::default(), &given).await.unwrap();
     let [good, bad, missing, twice] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
-    let work = |unit: &WorkName, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
+    let work = |unit: &TaskId, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
-        world.ensure_of(unit, Objects { keep: false, until: ready(rules), outputs, ..kept(apply) })
+        world.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
     };
     let outputs = vec![
         output("value", "object.data.ready + '!'", "", false),
@@ -279,7 +280,7 @@ async fn rules_and_outputs() {
     world.ensure(work(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
     world.ensure(work(&twice, &[("object.data.a", "")], vec![])).await;
     for unit in [&good, &bad] {
-        assert!(matches!(world.get(unit).await, WorkState::Running { .. }));
+        assert!(matches!(world.get(unit).await, TaskState::Running { .. }));
     }
     let merge = async |name: &str, data: Value| {
         let patch = Patch::Merge(json!({"data": data}));
@@ -309,12 +310,12 @@ async fn rules_and_outputs() {
         let mut made = deployment(unit, "ebb.test/busybox:1");
         let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
         made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
-        let work = Objects { life: life.to_owned(), keep: false, ..kept(vec![made]) };
+        let work = ObjectTask { life: life.to_owned(), keep: false, ..kept(vec![made]) };
         let answer = world.ensure(world.ensure_of(&name(unit, 1), work)).await;
         assert_eq!(matches!(answer, Answer::Refused(_)), life == "life-2", "{answer:?}");
     }
     succeeds(&world, &name("reads", 1)).await;
-    assert_eq!(world.ask(Request::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await, Answer::Done);
     world.close().await;
 }
 
@@ -323,7 +324,7 @@ async fn rules_and_outputs() {
 async fn tried_again() {
     let world = World::new("again", &[]).await;
     let (maps, [first, second]) = (world.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
-    let work = |rule: &str| Objects { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
+    let work = |rule: &str| ObjectTask { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
     let mut lower = work("false");
     lower.apply[0]["data"]["old"] = "x".into();
     let mut request = world.ensure_of(&first, lower);
@@ -343,7 +344,7 @@ async fn tried_again() {
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     let third = name("make", 3);
     world.ensure(world.ensure_of(&third, work("true"))).await;
-    assert!(matches!(world.get(&third).await, WorkState::Running { .. }));
+    assert!(matches!(world.get(&third).await, TaskState::Running { .. }));
     let none = json!({"metadata": {"finalizers": null}});
     maps.patch("a", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
     succeeds(&world, &third).await;
@@ -360,17 +361,17 @@ async fn without_rights() {
     let world = World::new("lost", &[]).await;
     let [late, cancelled] = ["late", "cancelled"].map(|unit| name(unit, 1));
     for (unit, timeout) in [(&late, 4_000), (&cancelled, 60_000)] {
-        let work = Objects { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
+        let work = ObjectTask { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
         let mut request = world.ensure_of(unit, work);
         request.timeout_ms = timeout;
         world.ensure(request).await;
-        assert!(matches!(world.get(unit).await, WorkState::Running { .. }));
+        assert!(matches!(world.get(unit).await, TaskState::Running { .. }));
     }
     let bindings = world.api::<RoleBinding>();
     let mut binding = bindings.get("further").await.unwrap();
     bindings.delete("further", &DeleteParams::default()).await.unwrap();
-    let cancel = Request::Cancel { name: cancelled.clone(), grace_ms: 1_000 };
-    assert_eq!(world.state(cancel).await, WorkState::Tombstoned);
+    let cancel = RelayRequest::Cancel { name: cancelled.clone(), grace_ms: 1_000 };
+    assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     let (code, message) = world.reason(&late).await;
     assert!(code == ReasonCode::Timeout && message.contains("forbidden"), "{message}");
     binding.metadata.resource_version = None;

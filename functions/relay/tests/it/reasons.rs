@@ -4,7 +4,7 @@ use ebb_wire::callback::ReasonCode::{
     self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout,
     Unschedulable,
 };
-use ebb_wire::relay::{Request, WorkState};
+use ebb_wire::relay::{RelayRequest, TaskState};
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
@@ -12,16 +12,16 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::fixture::{World, until};
 use crate::requests::{Script, name};
-use crate::world::{World, until};
 
-type Change = fn(&mut Value);
+type ManifestChange = fn(&mut Value);
 
 /// One pod each; what it is told and how long it may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_pods() {
     let world = World::new("reasons", &["--trouble", "4"]).await;
-    let cases: [(&str, &str, Change, u64, ReasonCode, &str); 14] = [
+    let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
         ("exit", "exit 7", |_| {}, 60_000, Exit, "the script ended with 7"),
         ("killed", "kill -9 $$", |_| {}, 60_000, Exit, "SIGKILL"),
         (
@@ -133,12 +133,12 @@ async fn while_they_wait() {
     world.ensure(world.ensure_of(&waits, nowhere.objects(&waits))).await;
     world.run(&runs, Script::new(&runs, "echo begun; sleep 1000")).await;
     until("its reason", async || match world.get(&waits).await {
-        WorkState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
+        TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
         _ => None,
     })
     .await;
     until("a heartbeat", async || match world.get(&runs).await {
-        WorkState::Running { pending: None, heartbeat_ms: Some(_), .. } => Some(()),
+        TaskState::Running { pending: None, heartbeat_ms: Some(_), .. } => Some(()),
         _ => None,
     })
     .await;
@@ -207,9 +207,9 @@ async fn of_the_namespace() {
             }
         });
         let answer =
-            world.ask(Request::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
+            world.ask(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
         let reason = match answer {
-            ebb_wire::relay::Answer::State(WorkState::Ended(_) | WorkState::Running { .. }) => {
+            ebb_wire::relay::Answer::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
                 world.reason(&unit).await
             }
             other => panic!("{other:?}"),

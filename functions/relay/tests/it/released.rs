@@ -1,14 +1,16 @@
 //! The sensitive outputs of a life, in whichever namespaces they are.
 
-use ebb_wire::relay::{Answer, ObjectOutput, ObjectOutputFrom, Objects, Request, Until, WorkState};
+use ebb_wire::relay::{
+    Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, TaskCompletion, TaskState,
+};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
+use crate::fixture::{World, until};
 use crate::requests::name;
 use crate::rights::{further, give, rights};
-use crate::world::{World, until};
 
 /// What cannot be removed is told, and in the way of nothing else.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,17 +49,17 @@ async fn released() {
             sensitive: true,
         };
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
-        let work = Objects {
+        let work = ObjectTask {
             life: life.to_owned(),
             namespace: Some(namespace.to_owned()),
             apply: vec![map],
             outputs: vec![output],
-            until: Until::Ready(vec![]),
-            ..Objects::default()
+            until: TaskCompletion::Ready(vec![]),
+            ..ObjectTask::default()
         };
         let unit = name(unit, 1);
         until("its rights", async || match world.ensure(world.ensure_of(&unit, work.clone())).await {
-            Answer::State(WorkState::Running { .. } | WorkState::Ended(_)) => Some(()),
+            Answer::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
             Answer::Refused(_) => None,
             other => panic!("{other:?}"),
         })
@@ -80,7 +82,7 @@ async fn released() {
         }
         left
     };
-    let release = async |life: &str| world.ask(Request::Release { life: life.to_owned() }).await;
+    let release = async |life: &str| world.ask(RelayRequest::Release { life: life.to_owned() }).await;
     let refused = until("the right to look", async || match release("life-1").await {
         Answer::Failed(why) if why.contains("cannot delete resource") => Some(why),
         Answer::Failed(_) => None,

@@ -1,44 +1,45 @@
 //! Work as a control plane asks for it.
 
+use ebb_wire::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
 use ebb_wire::relay::{
-    Destination, Ensure, Fill, FillWith, Objects, ScriptInput, ScriptOutput, SecretDocument, Until, WorkName,
+    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptOutput,
+    SecretDocument, TaskCompletion, TaskId,
 };
-use ebb_wire::runner::{RelayAddress, Spec, VERSION};
-use ebb_wire::value::Value as Input;
+use ebb_wire::value::UnitValue as Input;
 use serde_json::{Value, json};
 
 use crate::cluster::{BUSYBOX, RUNNER};
 
-pub(crate) fn name(unit: &str, attempt: u32) -> WorkName {
-    WorkName { unit: unit.to_owned(), attempt }
+pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
+    TaskId { unit: unit.to_owned(), attempt }
 }
 
 /// A work with these objects, to be called back by the token `UNIT.ATTEMPT`.
-pub(crate) fn ensure(name: &WorkName, url: &str, work: Objects) -> Ensure<Objects> {
-    Ensure {
+pub(crate) fn ensure(name: &TaskId, url: &str, work: ObjectTask) -> EnsureTask<ObjectTask> {
+    EnsureTask {
         v: 1,
         name: name.clone(),
         not_after_ms: 60_000,
         timeout_ms: 90_000,
-        callback: Destination { url: url.to_owned(), token: token(name), installation: String::new() },
+        callback: CallbackEndpoint { url: url.to_owned(), token: token(name), installation: String::new() },
         work,
     }
 }
 
-pub(crate) fn token(name: &WorkName) -> String {
+pub(crate) fn token(name: &TaskId) -> String {
     format!("{}.{}", name.unit, name.attempt)
 }
 
 /// A script in a Job.
-pub(crate) struct Script {
-    pub(crate) spec: Spec,
+pub(crate) struct ScriptJob {
+    pub(crate) spec: EntrypointSpec,
     pub(crate) job: Value,
-    pub(crate) fill: Vec<Fill>,
+    pub(crate) fill: Vec<DocumentFill>,
 }
 
-impl Script {
-    pub(crate) fn new(name: &WorkName, text: &str) -> Self {
-        let spec = Spec {
+impl ScriptJob {
+    pub(crate) fn new(name: &TaskId, text: &str) -> Self {
+        let spec = EntrypointSpec {
             v: VERSION,
             text: format!("#!/bin/sh\n{text}"),
             env: vec![],
@@ -57,7 +58,7 @@ impl Script {
                 patience_ms: 0,
             }),
         };
-        let fill = vec![Fill { pointer: "/relay".to_owned(), with: FillWith::Report }];
+        let fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
         let secured = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
         let job = json!({
             "apiVersion": "batch/v1",
@@ -113,9 +114,9 @@ impl Script {
         self
     }
 
-    pub(crate) fn objects(self, name: &WorkName) -> Objects {
+    pub(crate) fn objects(self, name: &TaskId) -> ObjectTask {
         let document = serde_json::to_value(&self.spec).unwrap();
-        Objects {
+        ObjectTask {
             life: "life-1".to_owned(),
             apply: vec![self.job],
             secrets: vec![SecretDocument {
@@ -124,13 +125,13 @@ impl Script {
                 document,
                 fill: self.fill,
             }],
-            until: Until::Ended { container: "main".to_owned() },
-            ..Objects::default()
+            until: TaskCompletion::Ended { container: "main".to_owned() },
+            ..ObjectTask::default()
         }
     }
 }
 
 /// Its Job has the same name.
-pub(crate) fn secret_of(name: &WorkName) -> String {
+pub(crate) fn secret_of(name: &TaskId) -> String {
     format!("ebb-{}-{}", name.unit, name.attempt)
 }

@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 
 use crate::client::client_of;
 use crate::cluster::root;
-use crate::world::until;
+use crate::fixture::until;
 
 /// What the chart's file says.
 #[derive(Deserialize)]
-pub(crate) struct Rights {
+pub(crate) struct ChartRights {
     pub(crate) own: Vec<PolicyRule>,
     pub(crate) units: Vec<PolicyRule>,
     pub(crate) cluster: Vec<PolicyRule>,
 }
 
-pub(crate) fn rights() -> Rights {
+pub(crate) fn rights() -> ChartRights {
     let text = std::fs::read_to_string(root().join("infra/relay/chart/rights.yaml")).unwrap();
     serde_saphyr::from_str(&text).unwrap()
 }
@@ -37,7 +37,7 @@ pub(crate) fn further(group: &str, resource: &str) -> Value {
 
 /// Lets the account `ebb-relay` of `UNITS-relay` do in both namespaces what the chart lets it do.
 pub(crate) async fn grant(client: &Client, units: &str) {
-    let Rights { own, units: in_units, cluster } = rights();
+    let ChartRights { own, units: in_units, cluster } = rights();
     let kinds = json!([further("", "configmaps"), further("apps", "deployments")]);
     for (namespace, name, rules) in [
         (&*format!("{units}-relay"), "own", json!(own)),
@@ -87,10 +87,10 @@ pub(crate) async fn effective(relay: Kubeconfig, units: &str) {
 }
 
 /// One thing that somebody may do: group, resource, name of the object, verb.
-pub(crate) type Right = (String, String, String, String);
+pub(crate) type ApiRight = (String, String, String, String);
 
 /// All that rules allow.
-pub(crate) fn each<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTreeSet<Right> {
+pub(crate) fn each<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTreeSet<ApiRight> {
     let mut all = BTreeSet::new();
     let any = vec![String::new()];
     for rule in rules {
@@ -108,7 +108,7 @@ pub(crate) fn each<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTree
 }
 
 /// All that somebody may do in a namespace, as `kubectl auth can-i --list` has it.
-pub(crate) async fn of(somebody: Kubeconfig, namespace: &str) -> BTreeSet<Right> {
+pub(crate) async fn of(somebody: Kubeconfig, namespace: &str) -> BTreeSet<ApiRight> {
     let api: Api<SelfSubjectRulesReview> = Api::all(client_of(somebody).await);
     let review: SelfSubjectRulesReview =
         serde_json::from_value(json!({"metadata": {}, "spec": {"namespace": namespace}})).unwrap();

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Answer, Request, WorkName, WorkState};
+use ebb_wire::relay::{Answer, RelayRequest, TaskId, TaskState};
 use futures::future::{join, join_all};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 
+use crate::fixture::{World, until};
 use crate::requests::{Script, name, token};
-use crate::world::{World, until};
 
 /// Works that one relay starts and the other cancels.
 const TORN: u32 = 12;
@@ -21,7 +21,7 @@ const TORN: u32 = 12;
 async fn asked_for_the_same() {
     let world = World::new("twins", &[]).await;
     let twin = world.twin().await;
-    let units: Vec<WorkName> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
+    let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
         let text = format!("echo {}; sleep 2", unit.unit);
         let ensure =
@@ -45,7 +45,7 @@ async fn asked_for_the_same() {
     }
     assert_eq!(made.len(), units.len());
     for unit in &units {
-        until("a tombstone", async || (twin.get(unit).await == WorkState::Tombstoned).then_some(())).await;
+        until("a tombstone", async || (twin.get(unit).await == TaskState::Tombstoned).then_some(())).await;
         let all = world.plane.taken(&token(unit));
         assert!(all.iter().all(|result| *result == all[0]), "{all:?}");
     }
@@ -57,16 +57,16 @@ async fn asked_for_the_same() {
 async fn one_cancels_what_the_other_starts() {
     let world = World::new("torn", &[]).await;
     let twin = world.twin().await;
-    let ensure = async |unit: &WorkName| {
+    let ensure = async |unit: &TaskId| {
         let begun = Instant::now();
         world.ensure(world.ensure_of(unit, Script::new(unit, "sleep 1000").objects(unit))).await;
         begun.elapsed()
     };
-    let cancel = async |unit: &WorkName, after: Duration| {
+    let cancel = async |unit: &TaskId, after: Duration| {
         tokio::time::sleep(after).await;
         until("the tombstone", async || {
-            let state = twin.state(Request::Cancel { name: unit.clone(), grace_ms: 1_000 }).await;
-            (state == WorkState::Tombstoned).then_some(())
+            let state = twin.state(RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 }).await;
+            (state == TaskState::Tombstoned).then_some(())
         })
         .await;
     };
@@ -78,7 +78,7 @@ async fn one_cancels_what_the_other_starts() {
     for number in 0..TORN {
         let unit = name(&format!("unit-{number}"), 1);
         (took, ()) = join(ensure(&unit), cancel(&unit, took * number / TORN)).await;
-        assert_eq!(world.get(&unit).await, WorkState::Tombstoned);
+        assert_eq!(world.get(&unit).await, TaskState::Tombstoned);
         assert!(world.plane.taken(&token(&unit)).is_empty());
     }
     world.close().await;
@@ -92,7 +92,7 @@ async fn asked_for_two_tries() {
     let units: Vec<_> = (0..6).map(|number| format!("unit-{number}")).collect();
     join_all(units.iter().map(async |unit| {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
-        let ensure = async |of: &World, name: &WorkName, text: &str| {
+        let ensure = async |of: &World, name: &TaskId, text: &str| {
             let request = of.ensure_of(name, Script::new(name, text).objects(name));
             until("an answer", async || match of.ensure(request.clone()).await {
                 Answer::State(state) => Some(state),
@@ -103,7 +103,7 @@ async fn asked_for_two_tries() {
         };
         join(ensure(&world, &first, "sleep 1000"), ensure(&twin, &second, "echo second")).await;
         assert_eq!(world.result(&second).await.log.as_deref(), Some("second\n"));
-        until("the tombstone", async || (world.get(&first).await == WorkState::Tombstoned).then_some(()))
+        until("the tombstone", async || (world.get(&first).await == TaskState::Tombstoned).then_some(()))
             .await;
         assert!(world.plane.taken(&token(&first)).is_empty());
     }))

@@ -1,16 +1,16 @@
 //! A kind that is served in several versions, of which one goes away.
 
 use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Objects, ReadyRules, Until, WorkState};
+use ebb_wire::relay::{ObjectTask, ReadyRules, TaskCompletion, TaskState};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, pinned_kind};
 use serde_json::json;
 
+use crate::fixture::{World, until};
 use crate::requests::name;
 use crate::rights::{further, give};
-use crate::world::{World, until};
 
 /// What was applied in that version is found by another one: it is judged, and removed, by a relay that has known the
 /// version, and by one that has not.
@@ -57,12 +57,12 @@ async fn of_a_kind() {
             "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": unit.unit}, "spec": {"done": "no"},
         });
         let rule = if *unit == waits { "object.spec.done == 'yes'" } else { "true" };
-        let work = Objects {
+        let work = ObjectTask {
             life: "life-1".to_owned(),
             apply: vec![thing],
             keep: *unit != waits,
-            until: Until::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
-            ..Objects::default()
+            until: TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
+            ..ObjectTask::default()
         };
         let answer = world.ensure(world.ensure_of(unit, work)).await;
         assert!(matches!(answer, ebb_wire::relay::Answer::State(_)), "{answer:?}");
@@ -78,13 +78,14 @@ async fn of_a_kind() {
     .await;
     let remove = async |world: &World, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
-        let work = Objects { life: "life-1".to_owned(), remove: vec![unit.to_owned()], ..Objects::default() };
+        let work =
+            ObjectTask { life: "life-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
         world.ensure(world.ensure_of(&undo, work)).await;
         assert_eq!(world.result(&undo).await.status, CallbackStatus::Succeeded);
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");
     };
     remove(&world, "known").await;
-    assert!(matches!(world.get(&waits).await, WorkState::Running { .. }));
+    assert!(matches!(world.get(&waits).await, TaskState::Running { .. }));
     let done = Patch::Merge(json!({"spec": {"done": "yes"}}));
     second.patch("waits", &PatchParams::default(), &done).await.unwrap();
     world.kill().await;

@@ -4,10 +4,10 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::runner::{ReportState, Spec};
+use ebb_wire::entrypoint::{EntrypointSpec, ReportState};
 
-use crate::server::{Answer, Server};
-use crate::world::*;
+use crate::fixture::*;
+use crate::server::{ReportSink, ServerReply};
 
 #[test]
 fn codes_and_reasons() {
@@ -40,7 +40,7 @@ fn codes_and_reasons() {
         // No signal is blocked or ignored for it but what is so for everyone.
         ("#!/bin/sh\ngrep -q '^SigBlk:.0000000000000000' /proc/self/status", 0, None, ""),
     ] {
-        let world = World::new();
+        let world = RunnerFixture::new();
         let done = world.run(&world.spec(text));
         assert_eq!((done.code, done.reason()), (Some(code), reason), "{text:?}: {done:?}");
         assert!(done.message().contains(message) && done.stderr.contains(message), "{text:?}: {done:?}");
@@ -54,7 +54,7 @@ fn codes_and_reasons() {
 
 #[test]
 fn command_lines_and_specs_that_are_none() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     let file = |name: &str, text: &str| {
         fs::write(world.at(name), text).unwrap();
         world.at(name)
@@ -77,10 +77,10 @@ fn command_lines_and_specs_that_are_none() {
 
 #[test]
 fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
-    let world = World::new();
-    let server = Server::start([Answer::Status(200)]);
+    let world = RunnerFixture::new();
+    let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'";
-    let spec = Spec { relay: relay(server.url()), ..world.sh(text, &[]) };
+    let spec = EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &[]) };
     let done = world.run(&spec);
     assert_eq!((done.stdout.as_slice(), done.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
     let (report, _) = server.ended();
@@ -93,10 +93,10 @@ fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
 
 #[test]
 fn a_gigabyte_of_log_needs_no_memory() {
-    let world = World::new();
-    let server = Server::start([Answer::Status(200)]);
+    let world = RunnerFixture::new();
+    let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
-    let spec = Spec { relay: relay(server.url()), ..world.sh(text, &["peak"]) };
+    let spec = EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &["peak"]) };
     let status = world.command(&spec).stdout(Stdio::null()).status().unwrap();
     assert!(status.success());
     let (report, _) = server.ended();
@@ -111,7 +111,7 @@ fn a_gigabyte_of_log_needs_no_memory() {
 
 #[test]
 fn nobody_reads_what_is_printed() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     let mut child =
         world
             .command(&world.sh(

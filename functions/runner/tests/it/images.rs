@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::runner::{Spec, Termination};
+use ebb_wire::entrypoint::{EntrypointSpec, TerminationResult};
 
-use crate::world::*;
+use crate::fixture::*;
 
 /// A root with what every container has, and the runner.
-fn image(with_shell: bool) -> World {
-    let world = World::new();
+fn image(with_shell: bool) -> RunnerFixture {
+    let world = RunnerFixture::new();
     for folder in ["bin", "dev", "proc", "ebb/bin", "ebb/own", "ebb/in", "tmp"] {
         fs::create_dir_all(world.at(folder)).unwrap();
     }
@@ -30,7 +30,7 @@ fn image(with_shell: bool) -> World {
 
 /// Runs a command as user 65534 in a root that cannot be written to, but for the folders of the pod: `/ebb/bin`,
 /// `/ebb/own`, which is mounted `noexec`, and the termination message.
-fn inside(world: &World, spec: Option<&Spec>, command: &str) -> Output {
+fn inside(world: &RunnerFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
     if let Some(spec) = spec {
         fs::write(world.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     }
@@ -58,15 +58,15 @@ const RUN: &str = "/ebb/bin/ebb-runner run --spec /ebb/in/spec.json";
 /// What was printed by the installation.
 const INSTALLED: &str = "755 65534\nebb-runner\n";
 
-fn spec(world: &World, text: &str) -> Spec {
-    Spec {
+fn spec(world: &RunnerFixture, text: &str) -> EntrypointSpec {
+    EntrypointSpec {
         folder: "/ebb/own/script".to_owned(),
         termination_log: "/dev/termination-log".to_owned(),
         ..world.spec(text)
     }
 }
 
-fn said(world: &World) -> Termination {
+fn said(world: &RunnerFixture) -> TerminationResult {
     let message = fs::read(world.at("dev/termination-log")).unwrap();
     serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {message:?}"))
 }
@@ -90,9 +90,9 @@ fn nothing_can_be_written_and_nobody_is_root() {
 #[test]
 fn an_input_that_cannot_be_placed_names_the_way_out() {
     let world = image(true);
-    let value = ebb_wire::value::Value::Json("x".into());
+    let value = ebb_wire::value::UnitValue::Json("x".into());
     let inputs = vec![input("i", None, Some("/inputs/i"), Some(value))];
-    let output = inside(&world, Some(&Spec { inputs, ..spec(&world, "true") }), RUN);
+    let output = inside(&world, Some(&EntrypointSpec { inputs, ..spec(&world, "true") }), RUN);
     let reason = said(&world).result.reason.unwrap();
     let expected = "input \"i\": /inputs/i: its folder cannot be made: Read-only file system (os error 30): mount an \
                     emptyDir there, or choose another path";

@@ -4,10 +4,10 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod ends;
+mod fixture;
 mod images;
 mod outputs;
 mod relay;
 mod server;
 mod signals;
 mod values;
-mod world;

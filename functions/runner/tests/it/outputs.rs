@@ -1,17 +1,17 @@
 //! What comes out of scripts.
 
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState};
 use ebb_wire::limits::{OUTPUT, OUTPUTS};
 use ebb_wire::relay::ScriptOutput;
-use ebb_wire::runner::{REPORT_BODY, ReportState, Spec};
 use sha2::{Digest as _, Sha256};
 
-use crate::server::{Answer, Server};
-use crate::world::*;
+use crate::fixture::*;
+use crate::server::{ReportSink, ServerReply};
 
 #[test]
 fn bytes_are_untouched() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     let text = "printf 'with\\nline ends\\n\\n' >$W/a; : >$W/b; printf ' \\303\\274\\r\\n' >$W/c
         printf '\\377\\000\\n' >$W/d; mkdir -p $W/x/y; echo deep >$W/x/y/e; ln -s x $W/z";
     let done = world.run(&world.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
@@ -46,7 +46,7 @@ fn what_is_not_as_declared_fails_the_unit() {
         ),
         ("echo x >$W/a".to_owned(), large, "JSON, and without a relay 4096 is the limit"),
     ] {
-        let world = World::new();
+        let world = RunnerFixture::new();
         // The last one is larger than a termination message.
         let more = "; head -c 5000 /dev/urandom >$W/b";
         let done = world.run(&world.sh(&(text.clone() + more), &["a", "b"]));
@@ -75,9 +75,9 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
             Err("bytes when written as JSON, of which 5242880 is the limit"),
         ),
     ] {
-        let world = World::new();
-        let server = Server::start([Answer::Status(200)]);
-        let done = world.run(&Spec { relay: relay(server.url()), ..world.sh(text, &outputs) });
+        let world = RunnerFixture::new();
+        let server = ReportSink::start([ServerReply::Status(200)]);
+        let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &outputs) });
         let (report, body) = server.ended();
         let ReportState::Ended(ended) = report.state else { panic!() };
         let reason = ended.result.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
@@ -101,8 +101,8 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
 
 #[test]
 fn sensitive_ones_are_with_the_relay_alone() {
-    let world = World::new();
-    let sensitive = |mut spec: Spec| {
+    let world = RunnerFixture::new();
+    let sensitive = |mut spec: EntrypointSpec| {
         spec.outputs
             .iter_mut()
             .filter(|output| output.name != "b")
@@ -110,9 +110,9 @@ fn sensitive_ones_are_with_the_relay_alone() {
         spec
     };
     let text = "printf 's3cr3t' >$W/a; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
-    let server = Server::start([Answer::Status(200)]);
+    let server = ReportSink::start([ServerReply::Status(200)]);
     let spec = sensitive(world.sh(text, &["a", "b", "c", "d", "e"]));
-    let done = world.run(&Spec { relay: relay(server.url()), ..spec.clone() });
+    let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
     let (report, body) = server.ended();
     let ReportState::Ended(ended) = report.state else { panic!() };
     assert_eq!(ended.sensitive["a"], "czNjcjN0");
@@ -123,10 +123,10 @@ fn sensitive_ones_are_with_the_relay_alone() {
     let message = std::fs::read_to_string(world.at("termination-log")).unwrap() + &done.stderr;
     assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
     // What failed has none: nobody would take them away.
-    let server = Server::start([Answer::Status(200)]);
+    let server = ReportSink::start([ServerReply::Status(200)]);
     let missing = sensitive(world.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
     assert_eq!(
-        world.run(&Spec { relay: relay(server.url()), ..missing }).reason(),
+        world.run(&EntrypointSpec { relay: relay(server.url()), ..missing }).reason(),
         Some(ReasonCode::OutputMissing)
     );
     let ReportState::Ended(ended) = server.ended().0.state else { panic!() };
@@ -150,7 +150,7 @@ fn paths_that_are_none() {
         ("/a/", "output \"o\": \"/a/\": it names a folder"),
         ("/a\0", "output \"o\": \"/a\\0\": a path cannot have NUL bytes"),
     ] {
-        let world = World::new();
+        let world = RunnerFixture::new();
         let mut spec = world.sh("echo ran", &[]);
         spec.outputs.push(ScriptOutput { name: "o".to_owned(), path: path.to_owned(), sensitive: false });
         let done = world.run(&spec);

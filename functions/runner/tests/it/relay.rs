@@ -6,12 +6,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::runner::{RelayAddress, ReportState, Spec};
+use ebb_wire::entrypoint::{EntrypointSpec, RelayAddress, ReportState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::server::{Answer, Server};
-use crate::world::*;
+use crate::fixture::*;
+use crate::server::{ReportSink, ServerReply};
 
 /// An address where nobody is, for the moment.
 fn nowhere() -> std::net::SocketAddr {
@@ -20,11 +20,11 @@ fn nowhere() -> std::net::SocketAddr {
 
 #[test]
 fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
-    let world = World::new();
-    let server = Server::start([Answer::Status(200)]);
+    let world = RunnerFixture::new();
+    let server = ReportSink::start([ServerReply::Status(200)]);
     let address = RelayAddress { heartbeat_ms: 20, ..relay(server.url()).unwrap() };
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
-    let mut spec = Spec { relay: Some(address), ..world.sh(text, &[]) };
+    let mut spec = EntrypointSpec { relay: Some(address), ..world.sh(text, &[]) };
     spec.env.push(("TRACEPARENT".to_owned(), "00-1-2-01".to_owned()));
     // An image may have a proxy for everybody else.
     let mut command = world.command(&spec);
@@ -53,16 +53,17 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
 
 #[test]
 fn the_end_is_told_until_somebody_has_heard() {
-    use Answer::{Lost, Slow, Status};
+    use ServerReply::{Lost, Slow, Status};
     let slow = Slow(Duration::from_millis(300));
     for (answers, tries, is_reported) in [
         (vec![Status(200)], 1, true),
         (vec![Lost, Status(500), Status(429), Status(302), slow, Lost, Status(202)], 7, true),
         (vec![Status(503), Status(410)], 2, false),
     ] {
-        let world = World::new();
-        let server = Server::start(answers.clone());
-        let done = world.run(&Spec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
+        let world = RunnerFixture::new();
+        let server = ReportSink::start(answers.clone());
+        let done =
+            world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
         assert_eq!((done.code, done.said.reported), (Some(0), is_reported), "{answers:?}: {done:?}");
         // Small outputs are known either way.
         assert_eq!((done.output("a"), &done.said.report), ("x", &None));
@@ -74,22 +75,24 @@ fn the_end_is_told_until_somebody_has_heard() {
 
 #[test]
 fn a_relay_that_comes_back_is_told() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     let address = nowhere();
-    let spec = Spec { relay: relay(format!("http://{address}/v1/reports/a")), ..world.sh("exit 4", &[]) };
+    let spec =
+        EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..world.sh("exit 4", &[]) };
     let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
     until("it has ended", || fs::exists(world.at("termination-log")).unwrap().then_some(()));
-    let server = Server::on(address, [Answer::Status(200)], Answer::Status(200));
+    let server = ReportSink::on(address, [ServerReply::Status(200)], ServerReply::Status(200));
     let done = world.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.said.reported, server.ends().len()), (Some(4), true, 1));
 }
 
 #[test]
 fn a_relay_that_never_comes_costs_only_patience() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     let address = RelayAddress { patience_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let begun = Instant::now();
-    let done = world.run(&Spec { relay: Some(address), ..world.sh("echo x >$W/a; exit 0", &["a"]) });
+    let done =
+        world.run(&EntrypointSpec { relay: Some(address), ..world.sh("echo x >$W/a; exit 0", &["a"]) });
     assert_eq!((done.code, done.said.reported, done.output("a")), (Some(0), false, "x\n"));
     assert!(done.stderr.contains("the relay has not taken the report"), "{done:?}");
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -97,9 +100,9 @@ fn a_relay_that_never_comes_costs_only_patience() {
 
 #[test]
 fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     let address = RelayAddress { patience_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
-    let spec = Spec { relay: Some(address), grace_ms: 200, ..world.sh("exit 6", &[]) };
+    let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..world.sh("exit 6", &[]) };
     let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
     until("it has ended", || {
         fs::read(world.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(())
@@ -111,13 +114,13 @@ fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
 
 #[test]
 fn a_slow_relay_does_not_slow_the_script() {
-    let world = World::new();
-    let slow = Answer::Slow(Duration::from_secs(3));
-    let server = Server::on("127.0.0.1:0".parse().unwrap(), [Answer::Status(200)], slow);
+    let world = RunnerFixture::new();
+    let slow = ServerReply::Slow(Duration::from_secs(3));
+    let server = ReportSink::on("127.0.0.1:0".parse().unwrap(), [ServerReply::Status(200)], slow);
     let address = RelayAddress { heartbeat_ms: 10, ..relay(server.url()).unwrap() };
     // It ends while a heartbeat waits for its answer.
     let text = "while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 10000000";
-    let spec = Spec { relay: Some(address), ..world.sh(text, &[]) };
+    let spec = EntrypointSpec { relay: Some(address), ..world.sh(text, &[]) };
     let child = world.command(&spec).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("a heartbeat", || server.told().pop());
     let begun = Instant::now();
@@ -137,12 +140,13 @@ fn addresses_that_are_none() {
         ("10.0.0.1", "does not begin with http://"),
         ("http://[::1/", "is no URL"),
     ] {
-        let world = World::new();
-        let done = world.run(&Spec { relay: relay(url.to_owned()), ..world.sh("echo ran", &[]) });
+        let world = RunnerFixture::new();
+        let done = world.run(&EntrypointSpec { relay: relay(url.to_owned()), ..world.sh("echo ran", &[]) });
         assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{done:?}");
     }
-    let world = World::new();
-    let server = Server::on("[::1]:0".parse().unwrap(), [Answer::Status(200)], Answer::Status(200));
-    assert!(world.run(&Spec { relay: relay(server.url()), ..world.sh("", &[]) }).said.reported);
+    let world = RunnerFixture::new();
+    let server =
+        ReportSink::on("[::1]:0".parse().unwrap(), [ServerReply::Status(200)], ServerReply::Status(200));
+    assert!(world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("", &[]) }).said.reported);
 }

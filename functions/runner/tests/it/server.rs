@@ -6,12 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_wire::runner::{Report, ReportState};
+use ebb_wire::entrypoint::{ReportState, ScriptReport};
 
-use crate::world::until;
+use crate::fixture::until;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ServerReply {
     Status(u16),
     /// It has heard, and the answer never comes.
     Lost,
@@ -21,37 +21,37 @@ pub(crate) enum Answer {
 
 /// What it was told.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct ReceivedReport {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Told {
-    pub(crate) fn report(&self) -> Report {
+impl ReceivedReport {
+    pub(crate) fn report(&self) -> ScriptReport {
         serde_json::from_slice(&self.body).expect("a report")
     }
 }
 
-pub(crate) struct Server {
+pub(crate) struct ReportSink {
     pub(crate) address: SocketAddr,
-    told: Arc<Mutex<Vec<Told>>>,
+    told: Arc<Mutex<Vec<ReceivedReport>>>,
 }
 
-impl Server {
+impl ReportSink {
     /// Gives these answers to what is told about ends, in turn and the last one for ever; heartbeats get 204.
-    pub(crate) fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
-        Self::on("127.0.0.1:0".parse().expect("an address"), answers, Answer::Status(204))
+    pub(crate) fn start(answers: impl IntoIterator<Item = ServerReply>) -> Self {
+        Self::on("127.0.0.1:0".parse().expect("an address"), answers, ServerReply::Status(204))
     }
 
     pub(crate) fn on(
         address: SocketAddr,
-        answers: impl IntoIterator<Item = Answer>,
-        to_heartbeats: Answer,
+        answers: impl IntoIterator<Item = ServerReply>,
+        to_heartbeats: ServerReply,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
-        let told: Arc<Mutex<Vec<Told>>> = Arc::default();
+        let told: Arc<Mutex<Vec<ReceivedReport>>> = Arc::default();
         let server = Self { address: listener.local_addr().expect("it is bound"), told: Arc::clone(&told) };
-        let answers: Arc<Mutex<VecDeque<Answer>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
+        let answers: Arc<Mutex<VecDeque<ServerReply>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
@@ -65,18 +65,18 @@ impl Server {
         format!("http://{}/v1/reports/a", self.address)
     }
 
-    pub(crate) fn told(&self) -> Vec<Told> {
+    pub(crate) fn told(&self) -> Vec<ReceivedReport> {
         self.told.lock().expect("no panic").clone()
     }
 
     /// All that it was told about the end.
-    pub(crate) fn ends(&self) -> Vec<Told> {
-        let is_end = |told: &Told| matches!(told.report().state, ReportState::Ended(_));
+    pub(crate) fn ends(&self) -> Vec<ReceivedReport> {
+        let is_end = |told: &ReceivedReport| matches!(told.report().state, ReportState::Ended(_));
         self.told().into_iter().filter(is_end).collect()
     }
 
     /// The end, once it was told, with its bytes.
-    pub(crate) fn ended(&self) -> (Report, Vec<u8>) {
+    pub(crate) fn ended(&self) -> (ScriptReport, Vec<u8>) {
         let told = until("it is told of the end", || self.ends().pop());
         (told.report(), told.body)
     }
@@ -84,9 +84,9 @@ impl Server {
 
 fn serve(
     stream: TcpStream,
-    told: &Mutex<Vec<Told>>,
-    answers: &Mutex<VecDeque<Answer>>,
-    to_heartbeats: Answer,
+    told: &Mutex<Vec<ReceivedReport>>,
+    answers: &Mutex<VecDeque<ServerReply>>,
+    to_heartbeats: ServerReply,
 ) {
     let mut reader = BufReader::new(stream);
     loop {
@@ -104,7 +104,7 @@ fn serve(
         if reader.read_exact(&mut body).is_err() {
             return;
         }
-        let heard = Told { head, body };
+        let heard = ReceivedReport { head, body };
         let is_end = matches!(heard.report().state, ReportState::Ended(_));
         told.lock().expect("no panic").push(heard);
         let answer = if is_end {
@@ -114,14 +114,14 @@ fn serve(
             Some(to_heartbeats)
         };
         match answer {
-            Some(Answer::Status(status)) => {
+            Some(ServerReply::Status(status)) => {
                 let text = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
                 if reader.get_mut().write_all(text.as_bytes()).is_err() {
                     return;
                 }
             }
-            Some(Answer::Lost) | None => return,
-            Some(Answer::Slow(time)) => return std::thread::sleep(time),
+            Some(ServerReply::Lost) | None => return,
+            Some(ServerReply::Slow(time)) => return std::thread::sleep(time),
         }
     }
 }

@@ -3,27 +3,27 @@
 use std::fs;
 
 use ebb_wire::callback::ReasonCode;
-use ebb_wire::runner::Spec;
+use ebb_wire::entrypoint::EntrypointSpec;
 use ebb_wire::script::VARIABLE;
-use ebb_wire::value::{SecretRef, Value};
+use ebb_wire::value::{SecretRef, UnitValue};
 use serde_json::json;
 
-use crate::world::*;
+use crate::fixture::*;
 
-fn text(text: &str) -> Option<Value> {
-    Some(Value::Json(json!(text)))
+fn text(text: &str) -> Option<UnitValue> {
+    Some(UnitValue::Json(json!(text)))
 }
 
 #[test]
 fn variables_and_files() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     fs::write(world.at("old"), "of the image").unwrap();
     let at = |name: &str| world.at(name);
     let inputs = vec![
         input("both", Some("BOTH"), Some(&at("deep/er/both")), text("two\nlines\n\n")),
-        input("bytes", None, Some(&at("bytes")), Some(Value::Bytes(vec![0, 0xff, b'\n']))),
-        input("raw", Some("RAW"), None, Some(Value::Bytes(vec![0xfe, 0xff]))),
-        input("number", Some("NUMBER"), None, Some(Value::Json(json!({"a": 1})))),
+        input("bytes", None, Some(&at("bytes")), Some(UnitValue::Bytes(vec![0, 0xff, b'\n']))),
+        input("raw", Some("RAW"), None, Some(UnitValue::Bytes(vec![0xfe, 0xff]))),
+        input("number", Some("NUMBER"), None, Some(UnitValue::Json(json!({"a": 1})))),
         input("empty", Some("EMPTY"), Some(&at("empty")), text("")),
         input("over", Some("HOME"), None, text("ours")),
         input("none", Some("NONE"), Some(&at("old")), None),
@@ -35,7 +35,7 @@ fn variables_and_files() {
         ls $W/old 2>&1 >/dev/null | grep -c 'No such' >$W/c; stat -c %a $W/bytes $W/own/script >$W/d";
     // A command substitution would take the line ends away; `cmp` above has seen the last of them.
     let script = script.replace("| cmp - $W/deep/er/both && exit 1", "| cmp - $W/deep/er/both || exit 1");
-    let spec = Spec { inputs, ..world.sh(&script, &["a", "b", "c", "d"]) };
+    let spec = EntrypointSpec { inputs, ..world.sh(&script, &["a", "b", "c", "d"]) };
     let done = world.done(world.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.output("a"), "two\nlines\n\n 00 ff 0a\n fe ff\n");
@@ -45,7 +45,7 @@ fn variables_and_files() {
 
 #[test]
 fn what_cannot_be_carried_is_said_before_anything_runs() {
-    let world = World::new();
+    let world = RunnerFixture::new();
     fs::create_dir(world.at("folder")).unwrap();
     fs::write(world.at("file"), "").unwrap();
     let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
@@ -68,18 +68,18 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
         (input("i", None, Some(&world.at("file/x")), text("")), "/file/x: its folder cannot be made: "),
         (input("i", None, Some("/proc/ebb/x"), text("")), "/proc/ebb/x: its folder cannot be made: "),
         (
-            input("i", Some("I"), None, Some(Value::Secret(secret))),
+            input("i", Some("I"), None, Some(UnitValue::Secret(secret))),
             "a reference to a Secret is for the relay to resolve",
         ),
     ] {
-        let done = world.run(&Spec { inputs: vec![given], ..world.sh("echo ran", &[]) });
+        let done = world.run(&EntrypointSpec { inputs: vec![given], ..world.sh("echo ran", &[]) });
         assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{expected}: {done:?}");
     }
     // Each is small enough.
     let inputs =
         (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
-    let done = world.run(&Spec { inputs, ..world.sh("echo ran", &[]) });
+    let done = world.run(&EntrypointSpec { inputs, ..world.sh("echo ran", &[]) });
     assert_eq!(done.code, Some(126));
     assert!(done.message().contains("all environment variables together are larger"), "{done:?}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::place;
-use crate::python::Tools;
+use crate::python::PythonTools;
 use crate::run::{command, folder, root, run};
 
 /// The functions by the names of their resources.
@@ -16,26 +16,26 @@ const LARGEST_ZIP: u64 = 50 << 20;
 
 /// How they are built.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct FunctionsBuildArgs {
     /// For Lambda's arm64 instead of x86_64; needs Rust's target aarch64-unknown-linux-gnu
     #[arg(long)]
     arm64: bool,
 }
 
-impl Arguments {
-    pub(crate) fn architecture(&self) -> Architecture {
-        if self.arm64 { Architecture::Arm64 } else { Architecture::X86 }
+impl FunctionsBuildArgs {
+    pub(crate) fn architecture(&self) -> LambdaArchitecture {
+        if self.arm64 { LambdaArchitecture::Arm64 } else { LambdaArchitecture::X86 }
     }
 }
 
 /// What Lambda runs functions on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Architecture {
+pub(crate) enum LambdaArchitecture {
     X86,
     Arm64,
 }
 
-impl Architecture {
+impl LambdaArchitecture {
     /// That of this machine, whose own programs the emulators start.
     ///
     /// # Errors
@@ -64,22 +64,22 @@ impl Architecture {
 ///
 /// # Errors
 /// When one does not compile, or is too large for Lambda.
-pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
-    Tools::Sam.install()?;
+pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
+    PythonTools::Sam.install()?;
     println!("== sam build, for {}", architecture.name());
-    let mut build = Tools::Sam.program("sam");
+    let mut build = PythonTools::Sam.program("sam");
     build.args(["build", "--config-file", "infra/aws/samconfig.toml"]);
-    if architecture == Architecture::Arm64 {
+    if architecture == LambdaArchitecture::Arm64 {
         build.args(["--parameter-overrides", "Architecture=arm64"]);
     }
     // One folder for all functions: what they share, which is most of it, is compiled once.
     run(build.env("CARGO_TARGET_DIR", folder()))?;
     build_empty(architecture)?;
-    let least = Size::of(&empty())?;
+    let least = ProgramSize::of(&empty())?;
     println!("{:<9}{:>12}{:>12}", "", "bytes", "zipped");
     println!("{:<9}{:>12}{:>12}", "empty", least.plain, least.zipped);
     for name in FUNCTIONS {
-        let Size { plain, zipped } = Size::of(&built().join(name).join("bootstrap"))?;
+        let ProgramSize { plain, zipped } = ProgramSize::of(&built().join(name).join("bootstrap"))?;
         let times = plain as f64 / least.plain as f64;
         println!("{name:<9}{plain:>12}{zipped:>12}  {times:.1} times empty");
         anyhow::ensure!(zipped < LARGEST_ZIP, "{name} is too large for Lambda");
@@ -88,13 +88,13 @@ pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
 }
 
 /// How large a program is, in bytes.
-struct Size {
+struct ProgramSize {
     plain: u64,
     /// Packed as in the upload.
     zipped: u64,
 }
 
-impl Size {
+impl ProgramSize {
     fn of(program: &Path) -> anyhow::Result<Self> {
         let plain = fs::metadata(program).with_context(|| program.display().to_string())?.len();
         let packed = command("gzip").args(["--to-stdout", "-6"]).arg(program).output().context("gzip")?;
@@ -104,10 +104,10 @@ impl Size {
 }
 
 /// Builds the function that does nothing, as SAM builds the others.
-fn build_empty(architecture: Architecture) -> anyhow::Result<()> {
-    let mut build = Tools::Sam.program("cargo-lambda");
+fn build_empty(architecture: LambdaArchitecture) -> anyhow::Result<()> {
+    let mut build = PythonTools::Sam.program("cargo-lambda");
     build.args(["lambda", "build", "--release", "--bin", "empty"]).current_dir(root().join("tests/empty"));
-    if architecture == Architecture::Arm64 {
+    if architecture == LambdaArchitecture::Arm64 {
         build.arg("--arm64");
     }
     run(build.env("CARGO_TARGET_DIR", folder()))?;

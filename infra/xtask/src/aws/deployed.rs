@@ -6,7 +6,7 @@ use anyhow::ensure;
 
 use super::place;
 use crate::packages::{self, OF_DEPLOYMENT};
-use crate::python::Tools;
+use crate::python::PythonTools;
 use crate::run::{cargo, command, folder, run, works};
 
 /// Only the network that is made here has it. The functions, which call public addresses alone, take it for one.
@@ -34,12 +34,12 @@ pub(super) fn possible() -> anyhow::Result<()> {
 pub(super) fn program() -> anyhow::Result<Command> {
     packages::install(&OF_DEPLOYMENT)?;
     run(cargo().args(["build", "--quiet", "-p", "ebb", "--bin", "ebb"]))?;
-    run(cargo().args(["build", "--quiet", "-p", "ebb-tests", "--features", "verify", "--bin", "deployed"]))?;
+    run(cargo().args(["build", "--quiet", "-p", "ebb-tests", "--features", "verify", "--bin", "aws-e2e"]))?;
     let mut program = command("unshare");
     program.args(APART).args(["sh", "-c"]);
     let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
-    program.args([&link, "sh"]).arg(folder().join("debug/deployed"));
-    program.arg("--tools").arg(Tools::Sam.programs()).args(["--address", ADDRESS]);
+    program.args([&link, "sh"]).arg(folder().join("debug/aws-e2e"));
+    program.arg("--tools").arg(PythonTools::Sam.programs()).args(["--address", ADDRESS]);
     program.arg("--log").arg(place().join("ministack.log"));
     Ok(program)
 }

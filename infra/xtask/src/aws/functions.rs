@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::build::Architecture;
+use super::build::LambdaArchitecture;
 use super::{build, deployed, place};
-use crate::python::Tools;
+use crate::python::PythonTools;
 use crate::run::{root, run};
 use crate::{dynamodb_local, packages};
 
@@ -23,7 +23,7 @@ const ROUNDS: &str = "20";
 ///
 /// # Errors
 /// When something cannot be had or does not compile, when a step fails, and when a function takes too long to start.
-pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
+pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     packages::install(&packages::OF_DYNAMODB_LOCAL)?;
     dynamodb_local::fetch()?;
     let mut program = deployed::program()?;
@@ -35,8 +35,8 @@ pub(crate) fn all(architecture: Architecture) -> anyhow::Result<()> {
 }
 
 /// A copy of SAM's emulator that may be run.
-fn emulator(architecture: Architecture) -> anyhow::Result<PathBuf> {
-    let libraries = Tools::Sam.programs().join("../lib");
+fn emulator(architecture: LambdaArchitecture) -> anyhow::Result<PathBuf> {
+    let libraries = PythonTools::Sam.programs().join("../lib");
     let python = fs::read_dir(&libraries).with_context(|| libraries.display().to_string())?;
     let name = format!("aws-lambda-rie-{}", architecture.name());
     let mut places = python.filter_map(Result::ok).map(|it| it.path().join(EMULATORS).join(&name));

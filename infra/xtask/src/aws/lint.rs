@@ -1,6 +1,6 @@
 //! What tools say of the template.
 
-use crate::python::Tools;
+use crate::python::PythonTools;
 use crate::run::run;
 
 /// Has the template checked by SAM, which makes plain CloudFormation of it, by cfn-lint, and by checkov, which looks for
@@ -9,13 +9,13 @@ use crate::run::run;
 /// # Errors
 /// When one finds something.
 pub(crate) fn all() -> anyhow::Result<()> {
-    Tools::Sam.install()?;
-    Tools::Checkov.install()?;
+    PythonTools::Sam.install()?;
+    PythonTools::Checkov.install()?;
     println!("== sam validate, with lint");
-    run(Tools::Sam.program("sam").args(["validate", "--config-file", "infra/aws/samconfig.toml"]))?;
+    run(PythonTools::Sam.program("sam").args(["validate", "--config-file", "infra/aws/samconfig.toml"]))?;
     println!("== cfn-lint");
-    run(Tools::Sam.program("cfn-lint").arg("template.yaml"))?;
+    run(PythonTools::Sam.program("cfn-lint").arg("template.yaml"))?;
     println!("== checkov");
     let settings = ["--config-file", "infra/aws/checkov.yaml", "--file", "template.yaml"];
-    run(Tools::Checkov.program("checkov").args(settings))
+    run(PythonTools::Checkov.program("checkov").args(settings))
 }

@@ -13,7 +13,7 @@ use crate::run::{command, retried, run};
 
 /// What is built together, by the folder that says from what.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Set {
+pub(crate) enum BinarySet {
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl.
     Kubernetes,
     /// etcd, which its module calls `server`.
@@ -27,7 +27,7 @@ pub(crate) enum Set {
     Collector,
 }
 
-impl Set {
+impl BinarySet {
     fn name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",

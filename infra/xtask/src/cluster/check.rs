@@ -9,8 +9,8 @@ use anyhow::{Context as _, bail, ensure};
 use super::folder::{self, until};
 use super::images::{BUSYBOX, DEBIAN};
 use super::kubectl::{applied, asked, ready, serves};
-use super::room::Room;
-use super::servers::Server;
+use super::netns::ClusterNetns;
+use super::servers::ClusterServer;
 use super::up;
 
 /// Brings the cluster up, tries it, and prints how long each took. What it made goes with its namespace.
@@ -19,7 +19,7 @@ use super::up;
 /// The first thing that is not as it should be.
 pub(crate) fn all() -> anyhow::Result<()> {
     step("up", || up::all(&[]))?;
-    let room = Room::find().context("the cluster is up")?;
+    let room = ClusterNetns::find().context("the cluster is up")?;
     asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
     applied(include_str!("../../../cluster/check.yaml"))?;
     let checked = step("a job, and its log through the API server", || {
@@ -115,7 +115,7 @@ fn fetched(address: &str) -> anyhow::Result<String> {
 }
 
 /// A pod reaches what listens here, by the machine's address on the link, and shows its own address.
-fn machine(room: &Room) -> anyhow::Result<()> {
+fn machine(room: &ClusterNetns) -> anyhow::Result<()> {
     let listener = TcpListener::bind((room.network.host(), 0))?;
     let port = listener.local_addr()?.port();
     let server = std::thread::spawn(move || -> anyhow::Result<String> {
@@ -147,7 +147,7 @@ fn admission() -> anyhow::Result<()> {
 }
 
 /// One program in an empty image.
-fn image(room: &Room) -> anyhow::Result<()> {
+fn image(room: &ClusterNetns) -> anyhow::Result<()> {
     let name = "ebb.test/check:1";
     let root = folder::state().join("check");
     folder::remove(&root)?;
@@ -171,14 +171,14 @@ fn reason(pod: &str, reasons: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.
-fn killed(room: &Room) -> anyhow::Result<()> {
+fn killed(room: &ClusterNetns) -> anyhow::Result<()> {
     let web = || {
         let container =
             "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
         asked(&["--namespace=check", "get", "pod", "web", "--output", container])
     };
     let pod = web()?;
-    for server in Server::FIRST.into_iter().chain(Server::SECOND) {
+    for server in ClusterServer::FIRST.into_iter().chain(ClusterServer::SECOND) {
         let before = server.running(room);
         server.kill(room, "KILL")?;
         server.start(room)?;

@@ -10,9 +10,9 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::build::{Set, digest, hex};
+use super::build::{BinarySet, digest, hex};
 use super::folder;
-use super::room::Room;
+use super::netns::ClusterNetns;
 use super::servers::CONTAINERD;
 use crate::run::{command, retried, run};
 
@@ -54,14 +54,14 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When one cannot be made or imported.
-pub(crate) fn import_all(room: &Room) -> anyhow::Result<()> {
+pub(crate) fn import_all(room: &ClusterNetns) -> anyhow::Result<()> {
     let there = ctr(room, &["images", "list", "--quiet"])?;
     let missing = |name: &str| !there.lines().any(|line| line == name);
     let folder = folder::state().join("images");
     if missing(PAUSE) {
         let root = folder.join("pause");
         fs::create_dir_all(&root)?;
-        fs::copy(Set::Pause.built()?.join("pause"), root.join("pause"))?;
+        fs::copy(BinarySet::Pause.built()?.join("pause"), root.join("pause"))?;
         import(room, PAUSE, &root, &["/pause".to_owned()])?;
     }
     if missing(BUSYBOX) {
@@ -79,7 +79,12 @@ pub(crate) fn import_all(room: &Room) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot be read or is no image.
-pub(crate) fn import(room: &Room, name: &str, from: &Path, entrypoint: &[String]) -> anyhow::Result<()> {
+pub(crate) fn import(
+    room: &ClusterNetns,
+    name: &str,
+    from: &Path,
+    entrypoint: &[String],
+) -> anyhow::Result<()> {
     let from = fs::canonicalize(from).with_context(|| format!("cannot find {}", from.display()))?;
     if !from.is_dir() {
         return ctr(room, &["images", "import", &from.display().to_string()]).map(drop);
@@ -95,11 +100,11 @@ pub(crate) fn import(room: &Room, name: &str, from: &Path, entrypoint: &[String]
 ///
 /// # Errors
 /// When there is no such image.
-pub(crate) fn tag(room: &Room, image: &str, name: &str) -> anyhow::Result<()> {
+pub(crate) fn tag(room: &ClusterNetns, image: &str, name: &str) -> anyhow::Result<()> {
     ctr(room, &["images", "tag", "--force", image, name]).map(drop)
 }
 
-fn ctr(room: &Room, arguments: &[&str]) -> anyhow::Result<String> {
+fn ctr(room: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
     let mut ctr = room.command("ctr");
     let output = ctr.args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments).output()?;
     if !output.status.success() {

@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedN
 use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose};
 
 use super::folder;
-use super::network::Network;
+use super::network::ClusterNetwork;
 use super::servers::NODE;
 
 /// Who the API server knows, by file, name and group.
@@ -28,7 +28,7 @@ const CLIENTS: [(&str, &str, &str); 5] = [
 ///
 /// # Errors
 /// When they cannot be made or written.
-pub(crate) fn write(folder: &Path, network: Network) -> anyhow::Result<()> {
+pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()> {
     let mut own = CertificateParams::new([])?;
     own.distinguished_name = name("ebb-cluster", "");
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -6,11 +6,11 @@ pub(crate) const NUMBERS: u8 = 16;
 /// The block 10.(232 + number).0.0/16. The room's end of a link to the machine is the node; the machine's end is where
 /// pods reach the machine; and the machine reaches pods and services through the node.
 #[derive(Clone, Copy)]
-pub(crate) struct Network {
+pub(crate) struct ClusterNetwork {
     pub(crate) number: u8,
 }
 
-impl Network {
+impl ClusterNetwork {
     /// The name of the machine's end of the link, of the control groups and of what else shows on the machine.
     pub(crate) fn name(self) -> String {
         format!("ebbc{}", self.number)

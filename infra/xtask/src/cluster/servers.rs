@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
-use super::build::Set;
+use super::build::BinarySet;
 use super::folder::{self, until};
-use super::room::Room;
+use super::netns::ClusterNetns;
 
 /// The name of the one node.
 pub(crate) const NODE: &str = "ebb";
@@ -19,7 +19,7 @@ const ETCD: &str = "http://127.0.0.1:2379";
 
 /// A server, in the order in which they are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Server {
+pub(crate) enum ClusterServer {
     /// The database
     Etcd,
     /// Runs containers
@@ -38,7 +38,7 @@ pub(crate) enum Server {
     Kro,
 }
 
-impl Server {
+impl ClusterServer {
     /// Those that need nothing else to be there.
     pub(crate) const FIRST: [Self; 3] = [Self::Etcd, Self::Containerd, Self::KubeApiserver];
     /// Those that need the API.
@@ -60,14 +60,14 @@ impl Server {
 
     fn program(self) -> anyhow::Result<PathBuf> {
         Ok(match self {
-            Self::Etcd => Set::Etcd.built()?.join("server"),
+            Self::Etcd => BinarySet::Etcd.built()?.join("server"),
             Self::Containerd => "/usr/bin/containerd".into(),
-            Self::Kro => Set::Kro.built()?.join("controller"),
-            _ => Set::Kubernetes.built()?.join(self.name()),
+            Self::Kro => BinarySet::Kro.built()?.join("controller"),
+            _ => BinarySet::Kubernetes.built()?.join(self.name()),
         })
     }
 
-    fn arguments(self, room: &Room) -> Vec<String> {
+    fn arguments(self, room: &ClusterNetns) -> Vec<String> {
         // Put in after the words are told apart: a clone may be in a folder with a space in its name.
         let etc = "{etc}";
         let (node, services) = (room.network.node(), room.network.services());
@@ -113,7 +113,7 @@ impl Server {
     ///
     /// # Errors
     /// When it cannot be built or started.
-    pub(crate) fn start(self, room: &Room) -> anyhow::Result<()> {
+    pub(crate) fn start(self, room: &ClusterNetns) -> anyhow::Result<()> {
         if self.running(room).is_some() {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Server {
     }
 
     /// Its number in the room, if it runs.
-    pub(crate) fn running(self, room: &Room) -> Option<String> {
+    pub(crate) fn running(self, room: &ClusterNetns) -> Option<String> {
         let note = fs::read_to_string(self.pid()).ok()?;
         let (pid, program) = note.split_once(' ')?;
         // A process that has ended has no program, and another one with its number has another.
@@ -148,7 +148,7 @@ impl Server {
     ///
     /// # Errors
     /// When it does not run, the signal has no such name, or it does not end.
-    pub(crate) fn kill(self, room: &Room, signal: &str) -> anyhow::Result<()> {
+    pub(crate) fn kill(self, room: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
         let Some(pid) = self.running(room) else { bail!("{} does not run", self.name()) };
         let killed =
             room.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
@@ -165,7 +165,7 @@ impl Server {
     ///
     /// # Errors
     /// When it has ended; with the end of its log.
-    pub(crate) fn lives(self, room: &Room) -> anyhow::Result<()> {
+    pub(crate) fn lives(self, room: &ClusterNetns) -> anyhow::Result<()> {
         if self.running(room).is_some() {
             return Ok(());
         }
@@ -185,7 +185,7 @@ pub(crate) fn etc() -> PathBuf {
 ///
 /// # Errors
 /// When they cannot be read or written.
-pub(crate) fn settings(room: &Room) -> anyhow::Result<()> {
+pub(crate) fn settings(room: &ClusterNetns) -> anyhow::Result<()> {
     let etc = etc();
     let forms = folder::sources().join("etc");
     for (form, file) in [

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-use super::build::{self, Set};
+use super::build::{self, BinarySet};
 use super::folder::{self, until};
 use super::images;
 use super::kubectl::{asked, kubectl, ready, serves};
-use super::room::{self, Room};
-use super::servers::{self, CONTAINERD, Server};
-use super::{Extra, keys};
+use super::netns::{self, ClusterNetns};
+use super::servers::{self, CONTAINERD, ClusterServer};
+use super::{ClusterExtra, keys};
 use crate::packages;
 use crate::run::{command, run, works};
 
@@ -24,26 +24,26 @@ const PATIENCE: u64 = 120;
 ///
 /// # Errors
 /// When something is missing that cannot be had, or a server ends.
-pub(crate) fn all(with: &[Extra]) -> anyhow::Result<()> {
+pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     let began = Instant::now();
     possible()?;
     packages::install(&packages::OF_CLUSTER)?;
     let _lock = lock()?;
-    let kubernetes = Set::Kubernetes.built()?;
-    for set in [Set::Etcd, Set::Pause] {
+    let kubernetes = BinarySet::Kubernetes.built()?;
+    for set in [BinarySet::Etcd, BinarySet::Pause] {
         set.built()?;
     }
     images::debian()?;
-    let helm = if with.contains(&Extra::Helm) { Some(Set::Helm.built()?) } else { None };
-    let kro = if with.contains(&Extra::Kro) { Some(Set::Kro.built()?) } else { None };
+    let helm = if with.contains(&ClusterExtra::Helm) { Some(BinarySet::Helm.built()?) } else { None };
+    let kro = if with.contains(&ClusterExtra::Kro) { Some(BinarySet::Kro.built()?) } else { None };
     let (built, starting) = (began.elapsed(), Instant::now());
 
-    let room = match Room::find() {
+    let room = match ClusterNetns::find() {
         Some(room) => room,
         None => {
             // What a machine that was turned off, or somebody who killed it, has left.
-            room::close()?;
-            Room::open()?
+            netns::close()?;
+            ClusterNetns::open()?
         }
     };
     // Written last of what the servers need to be started.
@@ -63,8 +63,8 @@ pub(crate) fn all(with: &[Extra]) -> anyhow::Result<()> {
             "--filename",
             &kro.join("crds").display().to_string(),
         ]))?;
-        Server::Kro.start(&room)?;
-        Server::Kro.lives(&room)?;
+        ClusterServer::Kro.start(&room)?;
+        ClusterServer::Kro.lives(&room)?;
     }
     let (built, started) = (built.as_secs_f64(), starting.elapsed().as_secs_f64());
     eprintln!("the cluster is up: {started:.1} s, after {built:.1} s for what it is made of");
@@ -76,22 +76,22 @@ pub(crate) fn all(with: &[Extra]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When a server ends or is not ready in time.
-pub(crate) fn start(room: &Room) -> anyhow::Result<()> {
-    for server in Server::FIRST {
+pub(crate) fn start(room: &ClusterNetns) -> anyhow::Result<()> {
+    for server in ClusterServer::FIRST {
         server.start(room)?;
     }
     std::thread::scope(|scope| {
         let images = scope.spawn(|| {
             let listens = || works(room.command("test").args(["-S", CONTAINERD]));
-            until("containerd", PATIENCE, listens, || Server::Containerd.lives(room))?;
+            until("containerd", PATIENCE, listens, || ClusterServer::Containerd.lives(room))?;
             images::import_all(room)
         });
-        let all_live = |servers: &[Server]| servers.iter().try_for_each(|server| server.lives(room));
-        until("the API server", PATIENCE, serves, || all_live(&Server::FIRST))?;
-        for server in Server::SECOND {
+        let all_live = |servers: &[ClusterServer]| servers.iter().try_for_each(|server| server.lives(room));
+        until("the API server", PATIENCE, serves, || all_live(&ClusterServer::FIRST))?;
+        for server in ClusterServer::SECOND {
             server.start(room)?;
         }
-        let during = || all_live(&Server::FIRST).and_then(|()| all_live(&Server::SECOND));
+        let during = || all_live(&ClusterServer::FIRST).and_then(|()| all_live(&ClusterServer::SECOND));
         until("the node", PATIENCE, ready, during)?;
         // Without it no pod is accepted.
         let account = || asked(&["get", "serviceaccount", "default"]).is_ok();
@@ -101,7 +101,7 @@ pub(crate) fn start(room: &Room) -> anyhow::Result<()> {
 }
 
 /// Says where the cluster is.
-pub(crate) fn places(room: &Room) -> String {
+pub(crate) fn places(room: &ClusterNetns) -> String {
     let (kubeconfig, state) = (folder::kubeconfig(), folder::state());
     format!(
         "kubeconfig               {}\nprograms                 {}\nlogs                     {}\nthis machine, from pods  {}\n",

@@ -1,8 +1,8 @@
 //! The parts.
 
-use super::{Part, Run};
+use super::{PartRun, VerifyPart};
 use crate::cargo_test::cargo_test;
-use crate::cluster::{self, Set};
+use crate::cluster::{self, BinarySet};
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, fuzz, images, mutants, packages, python, runner, tools};
 
@@ -18,8 +18,8 @@ const PROTOCOL: [&str; 7] = [
 ];
 
 /// All parts, the quick ones first.
-pub(super) const PARTS: &[Part] = &[
-    Part {
+pub(super) const PARTS: &[VerifyPart] = &[
+    VerifyPart {
         name: "deny",
         covers: "licences, sources and banned crates of all dependencies, by cargo-deny",
         needs: "builds cargo-deny",
@@ -32,7 +32,7 @@ pub(super) const PARTS: &[Part] = &[
             Ok(())
         },
     },
-    Part {
+    VerifyPart {
         name: "docs",
         covers: "rustdoc without warnings, the relay's chart and its manifests, the tests of xtask",
         needs: "Go, to build helm",
@@ -40,12 +40,12 @@ pub(super) const PARTS: &[Part] = &[
         run: |this| {
             run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
             this.summary.add(true);
-            chart::all(chart::Do::Compare)?;
+            chart::all(chart::ChartAction::Compare)?;
             this.summary.add(true);
             cargo_test(&["-p", "xtask"], &[], &mut this.summary)
         },
     },
-    Part {
+    VerifyPart {
         name: "dynamodb-local",
         covers: "the conformance suite of the store on Amazon's DynamoDB Local",
         needs: "Java and Maven, by apt; DynamoDB Local from Maven Central",
@@ -57,14 +57,14 @@ pub(super) const PARTS: &[Part] = &[
             cargo_test(&["-p", "ebb-store", "--test", "it"], &table, &mut this.summary)
         },
     },
-    Part {
+    VerifyPart {
         name: "simulation",
-        covers: "3,000 lives of random targets in simulated worlds where anything may fail, ten times the random cases and races of `cargo test` (--full: 100,000 lives)",
+        covers: "3,000 instances of random targets in simulated worlds where anything may fail, ten times the random cases and races of `cargo test` (--full: 100,000 instances)",
         needs: "nothing",
         paths: &PROTOCOL,
         run: |this| {
-            let lives = this.pick("3000", "100000");
-            program(this, "world", &["--lives", lives, "--seed", "1"])?;
+            let instances = this.pick("3000", "100000");
+            program(this, "simulate", &["--instances", instances, "--seed", "1"])?;
             if this.options.is_empty() {
                 let more = [("EBB_RACE_TURNS", "10".to_owned()), ("EBB_SIM_CASES", "640".to_owned())];
                 let simulation = [
@@ -84,7 +84,7 @@ pub(super) const PARTS: &[Part] = &[
             Ok(())
         },
     },
-    Part {
+    VerifyPart {
         name: "model",
         covers: "every order of the steps of small graphs (--full: of large ones, too)",
         needs: "nothing",
@@ -94,22 +94,22 @@ pub(super) const PARTS: &[Part] = &[
             program(this, "model", large)
         },
     },
-    Part {
+    VerifyPart {
         name: "rules",
         covers: "the model notices each rule of the state protocol that is left out",
         needs: "nothing",
         paths: &PROTOCOL,
         run: |this| program(this, "model", &["--only-rules"]),
     },
-    Part {
+    VerifyPart {
         name: "api",
         covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents",
         needs: "Python with venv; tools from PyPI",
         paths: &["shared/flow/src/http", "shared/wire", "functions/cli/src", "infra/api"],
         run: |this| {
-            python::Tools::Api.install()?;
+            python::PythonTools::Api.install()?;
             run(cargo().args(["build", "-p", "ebb"]))?;
-            let mut conformance = python::Tools::Api.program("python");
+            let mut conformance = python::PythonTools::Api.program("python");
             conformance
                 .arg(root().join("infra/api/conformance.py"))
                 .arg("--ebb")
@@ -120,26 +120,20 @@ pub(super) const PARTS: &[Part] = &[
             Ok(())
         },
     },
-    Part {
+    VerifyPart {
         name: "scripts",
         covers: "the runner of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
-        paths: &[
-            "functions/runner",
-            "shared/supervise",
-            "shared/local",
-            "tests/examples",
-            "tests/tests/stories",
-        ],
+        paths: &["functions/runner", "shared/supervise", "shared/local", "tests/examples", "tests/tests/e2e"],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             runner::all()?;
             cargo_test(&["-p", "ebb-supervise"], &[], &mut this.summary)?;
             cargo_test(&["-p", "ebb-runner", "--bins", "--test", "it"], &[], &mut this.summary)?;
-            stories(this, &["containers::", "postgres::"])
+            e2e(this, &["containers::", "postgres::"])
         },
     },
-    Part {
+    VerifyPart {
         name: "fuzz",
         covers: "hostile input guided by coverage, 40 s for each target (--full: 600 s)",
         needs: "a C++ compiler",
@@ -150,7 +144,7 @@ pub(super) const PARTS: &[Part] = &[
             Ok(())
         },
     },
-    Part {
+    VerifyPart {
         name: "kills",
         covers: "kill -9 of `ebb dev` over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
@@ -159,17 +153,17 @@ pub(super) const PARTS: &[Part] = &[
             packages::install(&packages::OF_TESTS)?;
             dynamodb_local::fetch()?;
             runner::all()?;
-            let _cluster = cluster::Borrowed::up()?;
+            let _cluster = cluster::ClusterGuard::up()?;
             for (tests, kills) in
                 [("kill_elsewhere::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
             {
                 let kills = [("EBB_KILLS", kills.to_owned())];
-                stories_with(this, &[tests], &kills)?;
+                e2e_with(this, &[tests], &kills)?;
             }
             Ok(())
         },
     },
-    Part {
+    VerifyPart {
         name: "cluster",
         covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
         needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm and kro from Go modules",
@@ -186,22 +180,22 @@ pub(super) const PARTS: &[Part] = &[
             "functions/runner",
             "infra/relay",
             "infra/cluster",
-            "tests/tests/stories",
+            "tests/tests/e2e",
         ],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             runner::all()?;
-            let _cluster = cluster::Borrowed::up()?;
+            let _cluster = cluster::ClusterGuard::up()?;
             cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
             let others = ["--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
-            stories(this, &others)?;
+            e2e(this, &others)?;
             if this.pick(false, true) {
                 many_tasks(this)?;
             }
             Ok(())
         },
     },
-    Part {
+    VerifyPart {
         name: "aws",
         covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator; spans at an OpenTelemetry collector",
         needs: "root, Python with venv and Go; iproute2, Java and Maven, by apt; tools from PyPI",
@@ -216,17 +210,17 @@ pub(super) const PARTS: &[Part] = &[
             "shared/lambda",
             "shared/otlp",
             "functions/build.rs",
-            "tests/src/bin/deployed",
+            "tests/src/bin/aws_e2e",
             "tests/tests/deployment",
             "tests/tests/traces",
         ],
         run: |this| {
-            Set::Collector.built()?;
+            BinarySet::Collector.built()?;
             cargo_test(&["-p", "ebb-tests", "--test", "traces"], &[], &mut this.summary)?;
             aws::all(&mut this.summary)
         },
     },
-    Part {
+    VerifyPart {
         name: "mutants",
         covers: "changes of the engine and the store, one at a time: a test notices each (one of 16 of them; --full: all)",
         needs: "builds cargo-mutants",
@@ -245,7 +239,7 @@ pub(super) const PARTS: &[Part] = &[
 ];
 
 /// Builds a program of the tests in the profile `verify` and runs it, with the options of the command line if there are any.
-fn program(this: &mut Run, name: &str, usual: &[&str]) -> anyhow::Result<()> {
+fn program(this: &mut PartRun, name: &str, usual: &[&str]) -> anyhow::Result<()> {
     // No other program is built with rules that can be left out.
     let features = if name == "model" { "switches" } else { "verify" };
     let build = ["build", "-p", "ebb-tests", "--profile", "verify", "--bin", name, "--features", features];
@@ -261,20 +255,20 @@ fn program(this: &mut Run, name: &str, usual: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs stories, which start `ebb` and the relay.
-fn stories(this: &mut Run, chosen: &[&str]) -> anyhow::Result<()> {
-    stories_with(this, chosen, &[])
+/// Runs end-to-end tests, which start `ebb` and the relay.
+fn e2e(this: &mut PartRun, chosen: &[&str]) -> anyhow::Result<()> {
+    e2e_with(this, chosen, &[])
 }
 
-fn stories_with(this: &mut Run, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
+fn e2e_with(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
     run(cargo().args(["build", "-p", "ebb", "-p", "ebb-relay"]))?;
     let options: Vec<&str> =
-        ["-p", "ebb-tests", "--test", "stories", "--"].iter().chain(chosen).copied().collect();
+        ["-p", "ebb-tests", "--test", "e2e", "--"].iter().chain(chosen).copied().collect();
     cargo_test(&options, variables, &mut this.summary)
 }
 
 /// Asks a relay, built as it is shipped, for many tasks at once, and has a script write a large log.
-fn many_tasks(this: &mut Run) -> anyhow::Result<()> {
+fn many_tasks(this: &mut PartRun) -> anyhow::Result<()> {
     let relay = images::relay()?;
     let figure = |name, value: &str| (name, value.to_owned());
     let variables = [

@@ -8,7 +8,7 @@ const NOW: Timestamp = Timestamp(5);
 const OLD: Epoch = Epoch(1);
 
 /// Items that differ in all that an event may look at, and for others than the root: none.
-fn heads(shard: Shard) -> Vec<Option<Head>> {
+fn heads(shard: Shard) -> Vec<Option<HeadState>> {
     let mut heads = if shard == Shard::ROOT { vec![] } else { vec![None] };
     for number in 0..2 * 3 * 4 * 4 * 2 {
         let mut rest = number;
@@ -17,7 +17,7 @@ fn heads(shard: Shard) -> Vec<Option<Head>> {
             rest /= of;
             picked
         };
-        let mut head = Head::new(Epoch(1 + pick(2)));
+        let mut head = HeadState::new(Epoch(1 + pick(2)));
         let (attempt, over, due) = (pick(3), pick(4), pick(4));
         if attempt > 0 {
             head.attempts.insert(SLOT, Attempt(1 + attempt));
@@ -27,107 +27,112 @@ fn heads(shard: Shard) -> Vec<Option<Head>> {
         head.due = (due > 0).then(|| Timestamp(3 + u64::from(due)));
         head.version = pick(2).into();
         head.sealed = [OTHER].into();
-        head.late = [Late { slot: OTHER, attempt: Attempt(1), mark: 7 }].into();
+        head.late = [LateMark { slot: OTHER, attempt: Attempt(1), mark: 7 }].into();
         heads.push(Some(head));
     }
     heads
 }
 
-fn of_unit(shard: Shard) -> Vec<Event> {
+fn of_unit(shard: Shard) -> Vec<RunEvent> {
     let (unit, epoch) = (shard.unit(SLOT), OLD);
     let tries = [1, 2, 3].map(Attempt).into_iter();
     tries
         .flat_map(|attempt| {
             let to = attempt.next();
             [
-                Event::Succeeded { unit, attempt, epoch },
-                Event::Failed { unit, attempt, epoch },
-                Event::Retried { unit, attempt, epoch, to },
-                Event::Reopened { unit, attempt, epoch, to },
-                Event::Late { unit, attempt, mark: 9 },
+                RunEvent::Succeeded { unit, attempt, epoch },
+                RunEvent::Failed { unit, attempt, epoch },
+                RunEvent::Retried { unit, attempt, epoch, to },
+                RunEvent::Reopened { unit, attempt, epoch, to },
+                RunEvent::SucceededLate { unit, attempt, mark: 9 },
             ]
         })
-        .chain([Event::Sealed { unit }, Event::Cancelled { shard, epoch, now: NOW }])
+        .chain([RunEvent::Sealed { unit }, RunEvent::Cancelled { shard, epoch, now: NOW }])
         .collect()
 }
 
-fn of_root() -> Vec<Event> {
+fn of_root() -> Vec<RunEvent> {
     let (seen, due, next) = (NOW, NOW, Timestamp(99));
     let versions = [0, 1].into_iter().flat_map(|version| {
         [
-            Event::Reawoken { due, version, epoch: OLD },
-            Event::Rearmed { seen, version, next },
-            Event::Postponed { seen, next },
-            Event::Advanced { due },
-            Event::Closed { version },
+            RunEvent::RunReopened { due, version, epoch: OLD },
+            RunEvent::Rescheduled { seen, version, next },
+            RunEvent::Postponed { seen, next },
+            RunEvent::SweepAdvanced { due },
+            RunEvent::Closed { version },
         ]
     });
     let others = [
-        Event::Stopped { now: NOW, epoch: OLD },
-        Event::Hastened { due },
-        Event::Noticed,
-        Event::Outdated { epoch: OLD },
+        RunEvent::Stopped { now: NOW, epoch: OLD },
+        RunEvent::WakeupAdvanced { due },
+        RunEvent::VersionBumped,
+        RunEvent::EpochFenced { epoch: OLD },
     ];
     versions.chain(others).collect()
 }
 
 /// The protocol once more, in words of the item. `None` where the event is refused.
-fn restated(event: Event, shard: Shard, image: Option<&Head>) -> Option<Head> {
-    let mut head = image.cloned().unwrap_or_else(|| Head::new(OLD));
+fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<HeadState> {
+    let mut head = image.cloned().unwrap_or_else(|| HeadState::new(OLD));
     let root = shard == Shard::ROOT;
     let over = head.done.contains(&SLOT) || head.failed.contains(&SLOT);
     let at = |attempt: Attempt| head.attempt(SLOT) == attempt;
     let allowed = match event {
-        Event::Succeeded { attempt, epoch, .. }
-        | Event::Failed { attempt, epoch, .. }
-        | Event::Retried { attempt, epoch, .. } => head.epoch == epoch && at(attempt) && !over,
-        Event::Reopened { attempt, epoch, .. } => head.epoch == epoch && at(attempt),
-        Event::Late { .. } | Event::Sealed { .. } | Event::Noticed => true,
-        Event::Cancelled { epoch, .. } | Event::Stopped { epoch, .. } | Event::Outdated { epoch } => {
-            head.epoch == epoch
-        }
-        Event::Hastened { due } | Event::Advanced { due } => head.due > Some(due),
-        Event::Reawoken { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
-        Event::Rearmed { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
-        Event::Postponed { seen, .. } => head.due == Some(seen),
-        Event::Closed { version } => head.version == version,
+        RunEvent::Succeeded { attempt, epoch, .. }
+        | RunEvent::Failed { attempt, epoch, .. }
+        | RunEvent::Retried { attempt, epoch, .. } => head.epoch == epoch && at(attempt) && !over,
+        RunEvent::Reopened { attempt, epoch, .. } => head.epoch == epoch && at(attempt),
+        RunEvent::SucceededLate { .. } | RunEvent::Sealed { .. } | RunEvent::VersionBumped => true,
+        RunEvent::Cancelled { epoch, .. }
+        | RunEvent::Stopped { epoch, .. }
+        | RunEvent::EpochFenced { epoch } => head.epoch == epoch,
+        RunEvent::WakeupAdvanced { due } | RunEvent::SweepAdvanced { due } => head.due > Some(due),
+        RunEvent::RunReopened { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
+        RunEvent::Rescheduled { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
+        RunEvent::Postponed { seen, .. } => head.due == Some(seen),
+        RunEvent::Closed { version } => head.version == version,
     };
     let seen_before = match event {
-        Event::Retried { .. } | Event::Cancelled { .. } => root,
-        Event::Hastened { .. } | Event::Noticed | Event::Outdated { .. } | Event::Reawoken { .. } => true,
+        RunEvent::Retried { .. } | RunEvent::Cancelled { .. } => root,
+        RunEvent::WakeupAdvanced { .. }
+        | RunEvent::VersionBumped
+        | RunEvent::EpochFenced { .. }
+        | RunEvent::RunReopened { .. } => true,
         _ => false,
     };
     head.version += u64::from(seen_before);
     match event {
-        Event::Succeeded { .. } => head.done.extend([SLOT]),
-        Event::Failed { .. } => head.failed.extend([SLOT]),
-        Event::Retried { to, .. } => head.attempts.extend([(SLOT, to)]),
-        Event::Reopened { to, .. } => {
+        RunEvent::Succeeded { .. } => head.done.extend([SLOT]),
+        RunEvent::Failed { .. } => head.failed.extend([SLOT]),
+        RunEvent::Retried { to, .. } => head.attempts.extend([(SLOT, to)]),
+        RunEvent::Reopened { to, .. } => {
             head.attempts.extend([(SLOT, to)]);
             head.done.retain(|slot| *slot != SLOT);
             head.failed.retain(|slot| *slot != SLOT);
         }
-        Event::Late { attempt, mark, .. } => head.late.extend([Late { slot: SLOT, attempt, mark }]),
-        Event::Sealed { .. } => head.sealed.extend([SLOT]),
-        Event::Cancelled { now, .. } => {
+        RunEvent::SucceededLate { attempt, mark, .. } => {
+            head.late.extend([LateMark { slot: SLOT, attempt, mark }])
+        }
+        RunEvent::Sealed { .. } => head.sealed.extend([SLOT]),
+        RunEvent::Cancelled { now, .. } => {
             head.epoch = Epoch(2);
             if root {
                 (head.phase, head.due) = (RunPhase::Stopping, Some(now));
             }
         }
-        Event::Stopped { now, .. } => head.stopped = Some(now),
-        Event::Outdated { .. } => head.epoch = Epoch(2),
-        Event::Hastened { due } | Event::Advanced { due } => head.due = Some(due),
-        Event::Reawoken { due, .. } => (head.phase, head.due) = (RunPhase::Running, Some(due)),
-        Event::Rearmed { next, .. } | Event::Postponed { next, .. } => head.due = Some(next),
-        Event::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),
-        Event::Noticed => {}
+        RunEvent::Stopped { now, .. } => head.stopped = Some(now),
+        RunEvent::EpochFenced { .. } => head.epoch = Epoch(2),
+        RunEvent::WakeupAdvanced { due } | RunEvent::SweepAdvanced { due } => head.due = Some(due),
+        RunEvent::RunReopened { due, .. } => (head.phase, head.due) = (RunPhase::Running, Some(due)),
+        RunEvent::Rescheduled { next, .. } | RunEvent::Postponed { next, .. } => head.due = Some(next),
+        RunEvent::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),
+        RunEvent::VersionBumped => {}
     }
     allowed.then_some(head)
 }
 
 /// Every event on every item that it goes to.
-fn cases() -> impl Iterator<Item = (Event, Shard, Option<Head>)> {
+fn cases() -> impl Iterator<Item = (RunEvent, Shard, Option<HeadState>)> {
     let of_root = of_root().into_iter().map(|event| (event, Shard::ROOT));
     let of_units = [Shard::ROOT, Shard(1)]
         .into_iter()
@@ -146,8 +151,8 @@ fn every_event_does_what_the_protocol_says_and_nothing_twice() {
         assert_eq!(after, restated(event, shard, head.as_ref()), "{event:?} on {head:?}");
         let Some(after) = after else { continue };
         if let Some(again) = patch.apply(Some(&after), OLD) {
-            let version = after.version + u64::from(event == Event::Noticed);
-            assert_eq!(again, Head { version, ..after }, "{event:?} twice on {head:?}");
+            let version = after.version + u64::from(event == RunEvent::VersionBumped);
+            assert_eq!(again, HeadState { version, ..after }, "{event:?} twice on {head:?}");
         }
     }
 }
@@ -156,13 +161,13 @@ fn every_event_does_what_the_protocol_says_and_nothing_twice() {
 fn an_earlier_wake_up_comes_with_the_event_or_not_at_all() {
     let due = NOW;
     for (event, shard, head) in cases() {
-        let Some(patch) = accept_waking(event, due) else {
+        let Some(patch) = accept_with_wakeup(event, due) else {
             assert_ne!(shard, Shard::ROOT, "{event:?}");
             continue;
         };
         let before = head.as_ref().expect("the root is there");
         let alone = restated(event, shard, head.as_ref()).filter(|_| before.due > Some(due));
-        let both = alone.map(|head| Head { due: Some(due), version: before.version + 1, ..head });
+        let both = alone.map(|head| HeadState { due: Some(due), version: before.version + 1, ..head });
         assert_eq!((patch.shard, patch.apply(head.as_ref(), OLD)), (shard, both), "{event:?} on {head:?}");
     }
 }
@@ -174,19 +179,19 @@ fn a_refusal_says_what_the_item_says() {
         for (head, attempt) in
             heads(shard).iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt))))
         {
-            let image = head.clone().unwrap_or_else(|| Head::new(OLD));
+            let image = head.clone().unwrap_or_else(|| HeadState::new(OLD));
             let same = image.attempt(SLOT) == attempt;
             let expected = match (image.done.contains(&SLOT), image.failed.contains(&SLOT)) {
-                (true, _) if same => Refusal::AlreadyDone,
-                (_, true) if same => Refusal::AlreadyFailed,
-                _ if same && image.epoch == OLD || head.is_none() => Refusal::StillOpen,
-                _ => Refusal::Late,
+                (true, _) if same => PatchRefusal::AlreadyDone,
+                (_, true) if same => PatchRefusal::AlreadyFailed,
+                _ if same && image.epoch == OLD || head.is_none() => PatchRefusal::StillOpen,
+                _ => PatchRefusal::Superseded,
             };
             assert_eq!(refusal(unit, attempt, OLD, head.as_ref()), expected, "{attempt:?} {head:?}");
-            let taken = accept(Event::Succeeded { unit, attempt, epoch: OLD }).apply(head.as_ref(), OLD);
-            assert_eq!(taken.is_some(), expected == Refusal::StillOpen && same, "{attempt:?} {head:?}");
+            let taken = accept(RunEvent::Succeeded { unit, attempt, epoch: OLD }).apply(head.as_ref(), OLD);
+            assert_eq!(taken.is_some(), expected == PatchRefusal::StillOpen && same, "{attempt:?} {head:?}");
         }
     }
-    assert_eq!(refusal(Unit(SLOT), Attempt(1), OLD, None), Refusal::Late);
-    assert_eq!(refusal(Unit(SHARD), Attempt(2), OLD, None), Refusal::StillOpen);
+    assert_eq!(refusal(Unit(SLOT), Attempt(1), OLD, None), PatchRefusal::Superseded);
+    assert_eq!(refusal(Unit(SHARD), Attempt(2), OLD, None), PatchRefusal::StillOpen);
 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ebb_store::{ListTargets, Mark, Marks, Objects, QueryDue, StoreError, TargetList};
-use ebb_wire::api::{Check, CheckList};
+use ebb_store::{HealthMark, HealthMarks, ListTargets, ObjectStore, QueryDue, StoreError, TargetList};
+use ebb_wire::api::{CheckList, HealthCheck};
 use tokio::time::Instant;
 
 use crate::api::clusters;
@@ -26,9 +26,13 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
     let now = env.now();
     let parts = futures::join!(
         part("table", async {
-            Marks::mark(store, Mark::Table, now).await.map_err(reason)?;
+            HealthMarks::put_mark(store, HealthMark::Table, now).await.map_err(reason)?;
             // Somebody else may have made one meanwhile.
-            if Marks::marked(store, Mark::Table).await.map_err(reason)?.is_some_and(|read| read >= now) {
+            if HealthMarks::read_mark(store, HealthMark::Table)
+                .await
+                .map_err(reason)?
+                .is_some_and(|read| read >= now)
+            {
                 Ok("written and read".to_owned())
             } else {
                 Err("what was written is not read".to_owned())
@@ -36,7 +40,7 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
         }),
         part("list index", async {
             let found =
-                ListTargets::list_targets(store, TargetList::Living, None, None, 1).await.map_err(reason)?;
+                ListTargets::list_targets(store, TargetList::Active, None, None, 1).await.map_err(reason)?;
             Ok(if found.is_empty() { "asked; no targets" } else { "asked" }.to_owned())
         }),
         part("due index", async {
@@ -44,7 +48,10 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             Ok(if due.is_empty() { "asked; nothing is due" } else { "asked" }.to_owned())
         }),
         part("sweep", async {
-            let ago = Marks::marked(store, Mark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
+            let ago = HealthMarks::read_mark(store, HealthMark::Schedule)
+                .await
+                .map_err(reason)?
+                .map(|at| now.since(at).0);
             match ago {
                 None => {
                     return Err(
@@ -71,8 +78,8 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             }
         }),
         part("bucket", async {
-            Objects::put_object(store, OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
-            let read = Objects::get_object(store, OBJECT).await.map_err(reason)?;
+            ObjectStore::put_object(store, OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
+            let read = ObjectStore::get_object(store, OBJECT).await.map_err(reason)?;
             let read = read.and_then(|read| String::from_utf8_lossy(&read).parse::<u64>().ok());
             // Somebody else may have written it meanwhile.
             if read.is_some_and(|read| read >= now.0) {
@@ -83,7 +90,11 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
         }),
         part("queue", async {
             env.queue.check().await?;
-            while Marks::marked(store, Mark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
+            while HealthMarks::read_mark(store, HealthMark::Queue)
+                .await
+                .map_err(reason)?
+                .is_none_or(|at| at < now)
+            {
                 if env.now().since(now).0 > ARRIVES {
                     return Err("it takes messages, and sweep does not get them: the log of sweep, and what lies in the \
                                 dead-letter queue, say why"
@@ -104,21 +115,21 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
     }
 }
 
-async fn part(name: &str, work: impl Future<Output = Result<String, String>>) -> Check {
+async fn part(name: &str, work: impl Future<Output = Result<String, String>>) -> HealthCheck {
     let began = Instant::now();
     let seen = tokio::time::timeout(PATIENCE, work).await;
     let seen = seen.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let passed = seen.is_ok();
     let (Ok(detail) | Err(detail)) = seen;
-    Check { name: name.to_owned(), passed, detail: ebb_wire::limits::message(&detail), took_ms }
+    HealthCheck { name: name.to_owned(), passed, detail: ebb_wire::limits::message(&detail), took_ms }
 }
 
 fn reason(error: StoreError) -> String {
     error.to_string()
 }
 
-async fn relays(env: &Env) -> Vec<Check> {
+async fn relays(env: &Env) -> Vec<HealthCheck> {
     let asked = env.relay.clusters().into_iter().map(|cluster| async {
         let name = format!("relay of {}", cluster.name);
         let seen = async {

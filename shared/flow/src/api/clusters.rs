@@ -2,40 +2,40 @@
 
 use std::collections::BTreeMap;
 
-use ebb_store::Silences;
-use ebb_wire::api::{ClusterInfo, ClusterList, Silence, Way};
+use ebb_store::RelayOutages;
+use ebb_wire::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
 use ebb_wire::time::rfc3339;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::ports::{Connected, RelayError};
+use crate::ports::{ConnectedCluster, RelayError};
 
 /// The clusters that are connected. One whose relay does not answer within its few seconds says why.
 ///
 /// # Errors
 /// The store's.
-pub async fn list(env: &Env, store: &dyn Silences) -> Result<ClusterList, FlowError> {
+pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, FlowError> {
     let asked = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(asked).await;
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     let mut silences = match clusters.is_empty() {
         true => BTreeMap::new(),
-        false => store.read_silences().await?,
+        false => store.read_outages().await?,
     };
     for cluster in &mut clusters {
-        cluster.silence = silences.remove(&cluster.name).map(|noted| Silence {
+        cluster.silence = silences.remove(&cluster.name).map(|noted| RelayOutage {
             cluster: cluster.name.clone(),
             since: rfc3339(noted.since),
-            why: noted.why,
+            why: noted.reason,
             units: Vec::new(),
         });
     }
     Ok(ClusterList { clusters })
 }
 
-pub(super) async fn about(env: &Env, cluster: Connected) -> ClusterInfo {
-    let Connected { name, polls, uid } = cluster;
-    let way = if polls { Way::Pull } else { Way::Push };
+pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
+    let ConnectedCluster { name, polls, uid } = cluster;
+    let way = if polls { TransportKind::Pull } else { TransportKind::Push };
     match env.relay.about(&name).await {
         Ok((about, said)) => ClusterInfo {
             name,

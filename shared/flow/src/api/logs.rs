@@ -1,12 +1,12 @@
 //! Logs of units.
 
 use ebb_engine::{Attempt, Unit};
-use ebb_spec::plan::Work;
+use ebb_spec::plan::Action;
 use ebb_wire::api::{UnitDetail, UnitState};
 use ebb_wire::id::RunId;
-use ebb_wire::relay::WorkState;
+use ebb_wire::relay::TaskState;
 
-use crate::dispatch::work_name;
+use crate::dispatch::task_id;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::records::log_key;
@@ -24,9 +24,9 @@ pub async fn log(
     attempt: Option<u32>,
 ) -> Result<Option<(Attempt, String)>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
-    let position = run.event().units.iter().position(|unit| unit.key == key);
+    let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
     let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
-    let last = run::attempt(&run.look(env).await?, unit);
+    let last = run::attempt(&run.read_view(env).await?, unit);
     let tries = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),
@@ -35,14 +35,16 @@ pub async fn log(
         if let Some(bytes) = env.store.get_object(&log_key(&run, unit, attempt)).await? {
             return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
         }
-        let log = match env.relay.get(run.cluster(unit), &work_name(&run, unit, attempt)).await {
-            Ok(WorkState::Running { log, pending, heartbeat_ms }) => Some(so_far(log, pending, heartbeat_ms)),
-            Ok(WorkState::Waiting { before }) => {
+        let log = match env.relay.get(run.cluster(unit), &task_id(&run, unit, attempt)).await {
+            Ok(TaskState::Running { log, pending, heartbeat_ms }) => {
+                Some(partial_log(log, pending, heartbeat_ms))
+            }
+            Ok(TaskState::Waiting { before }) => {
                 Some(format!("it waits for its turn, after {before} others\n"))
             }
             // Its result is on the way.
-            Ok(WorkState::Ended(result)) => result.log,
-            Ok(WorkState::Unknown | WorkState::Tombstoned) | Err(_) => None,
+            Ok(TaskState::Ended(result)) => result.log,
+            Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(_) => None,
         };
         if let Some(log) = log {
             return Ok(Some((attempt, log)));
@@ -54,14 +56,14 @@ pub async fn log(
 /// Returns what a unit that runs waits for, as its relay saw it last; `None` if the relay gives no answer.
 pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
     let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
-    let position = run.event().units.iter().position(|plan| plan.key == unit.key)?;
-    if matches!(run.event().units[position].work, Work::Webhook(_)) {
+    let position = run.hook_plan().units.iter().position(|plan| plan.key == unit.key)?;
+    if matches!(run.hook_plan().units[position].work, Action::Webhook(_)) {
         return None;
     }
     let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));
-    match env.relay.get(run.cluster(at), &work_name(run, at, attempt)).await {
-        Ok(WorkState::Running { pending, .. }) => pending,
-        Ok(WorkState::Waiting { before }) => Some(format!("its turn comes after {before} others")),
+    match env.relay.get(run.cluster(at), &task_id(run, at, attempt)).await {
+        Ok(TaskState::Running { pending, .. }) => pending,
+        Ok(TaskState::Waiting { before }) => Some(format!("its turn comes after {before} others")),
         _ => None,
     }
 }
@@ -70,7 +72,7 @@ pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> 
 const LATE_MS: u64 = 60_000;
 
 /// Returns what a script has printed so far, with what it waits for and a late heartbeat of its runner.
-fn so_far(mut log: String, pending: Option<String>, heartbeat_ms: Option<u64>) -> String {
+fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u64>) -> String {
     let mut line = |text: String| {
         if !log.is_empty() && !log.ends_with('\n') {
             log.push('\n');
@@ -104,7 +106,7 @@ mod tests {
                 "a\nit waits: b\nthe last heartbeat of its runner came 60 s ago\n",
             ),
         ] {
-            assert_eq!(so_far(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
+            assert_eq!(partial_log(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
         }
     }
 }

@@ -1,20 +1,20 @@
 //! Plans that are shown and not carried out.
 
 use ebb_engine::Unit;
-use ebb_spec::compile::{Why, edges};
+use ebb_spec::compile::{EdgeReason, edges};
 use ebb_spec::diagnostic::Diagnostics;
-use ebb_spec::load::{self, Document, NoFiles, Vars};
-use ebb_spec::plan::{Plan, UnitAt};
-use ebb_spec::render::{self, Facts, InputValue, Known, Rendered, SkipReason};
-use ebb_wire::api::{EdgePreview, EventPreview, PlanPreview, UnitPreview};
+use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
+use ebb_spec::plan::{Plan, UnitRef};
+use ebb_spec::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
+use ebb_wire::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use serde_json::{Value, json};
 
 use crate::changes::PinnedVersions;
-use crate::env::{ApiStore, Loaded};
+use crate::env::{ApiStore, CompiledPlan};
 use crate::error::FlowError;
 use crate::http::HttpProblem;
+use crate::lifecycle::compile_document;
 use crate::offload::offload;
-use crate::receive::compile_document;
 
 /// Compiles a document with the published plugins and shows the plan.
 ///
@@ -25,7 +25,7 @@ pub async fn preview(
     document: &str,
 ) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
     let text = document.to_owned();
-    let loaded = offload(move || load::document("document", &text, &NoFiles, &Vars::none())).await?;
+    let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let name = match loaded {
         Ok(Document::Sandbox(sandbox)) => sandbox.name.value,
         Ok(Document::RouteGroup(group)) => group.name.value,
@@ -48,9 +48,9 @@ pub async fn preview(
 /// [`FlowError::Broken`] for a plan that was not compiled by us.
 pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     let digest = plan.digest();
-    let loaded = Loaded::of(plan, &digest)?;
+    let loaded = CompiledPlan::of(plan, &digest)?;
     let plan = &loaded.plan;
-    let facts = Facts {
+    let facts = TargetFacts {
         kind: "sandbox".to_owned(),
         name: name.to_owned(),
         uid: "<uid>".to_owned(),
@@ -63,21 +63,21 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     let edges = edges(plan);
     let mut events = Vec::new();
     for event in &plan.events {
-        let Some((_, graph)) = loaded.event(event.moment.into()) else { continue };
+        let Some((_, graph)) = loaded.hook_plan(event.moment.into()) else { continue };
         let mut units = Vec::new();
         for Unit(position) in graph.order() {
             let Some(unit) = event.units.get(position as usize) else { continue };
-            let at = UnitAt { moment: event.moment, unit: position };
-            let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &Known::new()) {
+            let at = UnitRef { moment: event.moment, unit: position };
+            let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &KnownOutputs::new()) {
                 Ok(rendered) => shown(rendered),
                 Err(error) => json!({ "error": error.to_string() }),
             };
             let after = edges.iter().filter(|edge| edge.to == unit.key).map(|edge| EdgePreview {
                 key: edge.from.clone(),
-                why: match &edge.why {
-                    Why::Reads(output) => format!("reads {output}"),
-                    Why::After => "after".to_owned(),
-                    Why::TeardownOrder => "teardown order".to_owned(),
+                why: match &edge.reason {
+                    EdgeReason::Reads(output) => format!("reads {output}"),
+                    EdgeReason::After => "after".to_owned(),
+                    EdgeReason::TeardownOrder => "teardown order".to_owned(),
                 },
             });
             units.push(UnitPreview {
@@ -88,18 +88,18 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
                 rendered,
             });
         }
-        events.push(EventPreview { event: event.event.clone(), units });
+        events.push(HookPreview { event: event.event.clone(), units });
     }
     Ok(PlanPreview { digest, events, warnings: Vec::new() })
 }
 
-fn shown(rendered: Rendered) -> Value {
+fn shown(rendered: RenderedUnit) -> Value {
     match rendered {
-        Rendered::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "its `when` is false" }),
-        Rendered::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
+        RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "its `when` is false" }),
+        RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
             json!({ "skipped": format!("it reads output `{output}` of `{unit}`, which is skipped") })
         }
-        Rendered::Pod { inputs } => {
+        RenderedUnit::Pod { inputs } => {
             let list = inputs.into_iter().map(|input| {
                 let value = match input.value {
                     InputValue::Text(text) => Value::String(text),
@@ -111,13 +111,13 @@ fn shown(rendered: Rendered) -> Value {
             });
             json!({ "inputs": list.collect::<Vec<_>>() })
         }
-        Rendered::Webhook(request) => json!({
+        RenderedUnit::Webhook(request) => json!({
             "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
         }),
-        Rendered::Object { mut manifests } => match manifests.len() {
+        RenderedUnit::Object { mut manifests } => match manifests.len() {
             1 => json!({ "manifest": manifests.remove(0) }),
             _ => json!({ "manifest": manifests }),
         },
-        Rendered::Removal => json!({ "removes": "the objects of what it undoes" }),
+        RenderedUnit::Removal => json!({ "removes": "the objects of what it undoes" }),
     }
 }

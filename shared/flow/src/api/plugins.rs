@@ -3,8 +3,8 @@
 use ebb_engine::Timestamp;
 use ebb_spec::compile;
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, NoFiles, Vars};
-use ebb_spec::model::{Dialect, Plugin};
+use ebb_spec::load::{self, DocumentVars, NoFiles};
+use ebb_spec::model::{Dialect, PluginDoc};
 use ebb_store::{PluginItem, ReadPlugins};
 use ebb_wire::api::{PluginDetail, PluginInfo};
 use ebb_wire::time::rfc3339;
@@ -23,7 +23,7 @@ pub enum PublishOutcome {
 
 /// Why a plugin was not published.
 #[derive(Debug)]
-pub enum NotPublished {
+pub enum PublishRejection {
     /// The version exists with another document.
     Exists(String),
     Document(Diagnostics),
@@ -72,11 +72,11 @@ pub async fn publish(
     store: &dyn ApiStore,
     document: &str,
     now: Timestamp,
-) -> Result<Result<PublishOutcome, NotPublished>, FlowError> {
+) -> Result<Result<PublishOutcome, PublishRejection>, FlowError> {
     let text = document.to_owned();
     let plugin = match offload(move || one_plugin(&text)).await? {
         Ok(plugin) => plugin,
-        Err(errors) => return Ok(Err(NotPublished::Document(errors))),
+        Err(errors) => return Ok(Err(PublishRejection::Document(errors))),
     };
     let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
     let dialect = match plugin.dialect {
@@ -103,12 +103,12 @@ pub async fn publish(
     let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
     let text =
         format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
-    Ok(Err(NotPublished::Exists(text)))
+    Ok(Err(PublishRejection::Exists(text)))
 }
 
 /// The only plugin of a document, checked.
-fn one_plugin(document: &str) -> Result<Plugin, Diagnostics> {
-    let mut list = load::plugins("document", document, &NoFiles, &Vars::none())?;
+fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
+    let mut list = load::plugins("document", document, &NoFiles, &DocumentVars::none())?;
     let plugin = match (list.pop(), list.last()) {
         (Some(plugin), None) => plugin,
         (Some(plugin), Some(_)) => {

@@ -1,8 +1,8 @@
 //! An operator's retry.
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{RunPhase, Status, TargetPhase, Unit};
-use ebb_wire::api::Retried;
+use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_wire::api::RetryResponse;
 use ebb_wire::id::{self, RunId};
 
 use crate::env::Env;
@@ -12,10 +12,10 @@ use crate::run::Run;
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    Retried(Retried),
+pub enum RetryOutcome {
+    Retried(RetryResponse),
     /// There is no such target.
-    Unknown,
+    NotFound,
     /// There is nothing to retry; why.
     NothingFailed(String),
 }
@@ -24,17 +24,18 @@ pub enum Answer {
 ///
 /// # Errors
 /// The store's; safe to repeat.
-pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<Answer, FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(Answer::Unknown) };
+pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(RetryOutcome::NotFound) };
     let Some(moment) = target.moment.filter(|_| target.phase != TargetPhase::Gone) else {
-        return Ok(Answer::NothingFailed(format!("{kind}/{name} has nothing to try again")));
+        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has nothing to try again")));
     };
-    let run = RunId::new(&id::life(kind, name, &target.uid), target.generation, moment);
+    let run = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, moment);
     let Some(run) = Run::load(env, &run).await? else {
-        return Ok(Answer::NothingFailed(format!("{kind}/{name} has no run")));
+        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
     };
-    let view = run.look(env).await?;
-    let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == Status::Failed).collect();
+    let view = run.read_view(env).await?;
+    let failed: Vec<Unit> =
+        run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed).collect();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     let given_up = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
     // A retry that died half-way left the target moving with a closed run, or units open in it.
@@ -43,12 +44,12 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<Answer, FlowErro
     if !forgotten && (failed.is_empty() || !given_up) {
         let text =
             format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
-        return Ok(Answer::NothingFailed(text));
+        return Ok(RetryOutcome::NothingFailed(text));
     }
     tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
-        return Ok(Answer::NothingFailed(format!("{kind}/{name} is being taken away")));
+        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} is being taken away")));
     }
     let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
-    Ok(Answer::Retried(Retried { run: run.id.to_string(), units }))
+    Ok(RetryOutcome::Retried(RetryResponse { run: run.id.to_string(), units }))
 }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Outcome, RunPhase, Status, Timestamp, Unit, View};
+use ebb_engine::{Attempt, RunOutcome, RunPhase, RunView, Timestamp, Unit, UnitProgress};
 use ebb_wire::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
-use ebb_wire::id::{RunId, event_name};
+use ebb_wire::id::{RunId, hook_name};
 use ebb_wire::limits;
-use ebb_wire::record::{Record, Verdict};
+use ebb_wire::record::{AttemptOutcome, AttemptRecord};
 use ebb_wire::time::rfc3339;
 
-use crate::complete::begun;
+use crate::callback::started_at;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::records;
@@ -22,25 +22,25 @@ use crate::run::{self, Run};
 /// The store's.
 pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
-    let view = run.look(env).await?;
+    let view = run.read_view(env).await?;
     let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
     let in_flight: Vec<Unit> = open.iter().copied().collect();
     let outlines = env.store.read_outlines(id).await?;
-    let mut records: BTreeMap<Unit, Vec<(Attempt, Record)>> = BTreeMap::new();
+    let mut records: BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>> = BTreeMap::new();
     for ((unit, attempt), record) in records::with_accepted(env, &run, &in_flight, outlines).await? {
         records.entry(unit).or_default().push((attempt, record));
     }
     let state = state(&view);
     let nothing = Vec::new();
-    let seen = Seen { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
+    let seen = RunSnapshot { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
     let units = run.graph().units().map(|unit| {
         let tries = records.get(&unit).unwrap_or(&nothing);
-        let place = if open.contains(&unit) { Place::Open } else { Place::Closed };
+        let place = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
         seen.unit(unit, tries, place)
     });
     Ok(Some(RunDetail {
         id: id.to_string(),
-        event: event_name(id.moment()).to_owned(),
+        event: hook_name(id.hook()).to_owned(),
         state,
         started: rfc3339(run.facts.started),
         units: units.collect(),
@@ -58,7 +58,7 @@ pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<us
     let mut left = bytes;
     let mut fits = 0;
     for unit in &run.units {
-        let size = limits::in_event_of(unit);
+        let size = limits::lambda_event_size_of(unit);
         if size > left && fits > 0 {
             break;
         }
@@ -72,34 +72,34 @@ pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<us
     Some(left)
 }
 
-fn state(view: &View) -> RunState {
+fn state(view: &RunView) -> RunState {
     let Some(root) = view.root() else { return RunState::Running };
     match root.phase {
         RunPhase::Running => RunState::Running,
         RunPhase::Stopping => RunState::Stopping,
         RunPhase::Closed if root.stopped.is_some() => RunState::Cancelled,
-        RunPhase::Closed if ebb_engine::follow::outcome(view) == Outcome::Failed => RunState::Failed,
+        RunPhase::Closed if ebb_engine::follow::outcome(view) == RunOutcome::Failed => RunState::Failed,
         RunPhase::Closed => RunState::Succeeded,
     }
 }
 
 /// Whether a unit may be running.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum UnitActivity {
     Open,
     Closed,
 }
 
-struct Seen<'a> {
+struct RunSnapshot<'a> {
     run: &'a Run,
-    view: &'a View,
+    view: &'a RunView,
     state: RunState,
     now: Timestamp,
     blocked: BTreeSet<Unit>,
 }
 
-impl Seen<'_> {
-    fn unit(&self, unit: Unit, tries: &[(Attempt, Record)], place: Place) -> UnitDetail {
+impl RunSnapshot<'_> {
+    fn unit(&self, unit: Unit, tries: &[(Attempt, AttemptRecord)], place: UnitActivity) -> UnitDetail {
         let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
         let attempt = run::attempt(self.view, unit);
         let at =
@@ -112,22 +112,26 @@ impl Seen<'_> {
             failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
         let again = record.and_then(|record| record.again).map(Timestamp).filter(|&again| again > self.now);
         let state = match (self.view.status(unit), place) {
-            (Status::Done, _) if result.is_some_and(|result| result.verdict == Verdict::Skipped) => {
+            (UnitProgress::Done, _)
+                if result.is_some_and(|result| result.verdict == AttemptOutcome::Skipped) =>
+            {
                 UnitState::Skipped
             }
-            (Status::Done, _) => UnitState::Succeeded,
-            (Status::Failed, _) => UnitState::Failed,
-            (_, Place::Open) if result.is_some_and(|result| result.verdict == Verdict::Cancelled) => {
+            (UnitProgress::Done, _) => UnitState::Succeeded,
+            (UnitProgress::Failed, _) => UnitState::Failed,
+            (_, UnitActivity::Open)
+                if result.is_some_and(|result| result.verdict == AttemptOutcome::Cancelled) =>
+            {
                 UnitState::Cancelled
             }
-            (_, Place::Open) if self.is_over() => UnitState::Cancelled,
-            (_, Place::Open) if wait.is_some() => UnitState::Retrying,
-            (_, Place::Open) => UnitState::Running,
-            (_, Place::Closed) if self.is_over() || self.blocked.contains(&unit) => UnitState::Blocked,
-            (_, Place::Closed) => UnitState::Waiting,
+            (_, UnitActivity::Open) if self.is_over() => UnitState::Cancelled,
+            (_, UnitActivity::Open) if wait.is_some() => UnitState::Retrying,
+            (_, UnitActivity::Open) => UnitState::Running,
+            (_, UnitActivity::Closed) if self.is_over() || self.blocked.contains(&unit) => UnitState::Blocked,
+            (_, UnitActivity::Closed) => UnitState::Waiting,
         };
         let reason = result.or(failed_before).and_then(|result| result.reason.clone());
-        let started = record.and_then(begun);
+        let started = record.and_then(started_at);
         let ended = result.map(|result| Timestamp(result.at));
         let cancelled = state == UnitState::Cancelled && self.state == RunState::Stopping && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
@@ -140,7 +144,7 @@ impl Seen<'_> {
             state,
             attempt: attempt.0,
             attempts: plan.retry.attempts.max(1),
-            attempt_of_series: ebb_engine::retry::used(attempt, plan.retry.attempts),
+            attempt_of_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
             after: after.collect(),
             reason: reason.filter(|_| state != UnitState::Succeeded),
             started: started.map(rfc3339),
@@ -161,18 +165,18 @@ impl Seen<'_> {
 }
 
 /// The refused callbacks of all attempts of a unit.
-fn refused(tries: &[(Attempt, Record)]) -> Option<RefusedCallbacks> {
+fn refused(tries: &[(Attempt, AttemptRecord)]) -> Option<RefusedCallbacks> {
     let all: Vec<_> = tries.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
     let reason = all.last()?.reason.clone();
     Some(RefusedCallbacks { count: all.iter().map(|refused| refused.count).sum(), reason })
 }
 
 /// The units that wait, directly or not, for one that has failed for good.
-fn blocked(run: &Run, view: &View) -> BTreeSet<Unit> {
+fn blocked(run: &Run, view: &RunView) -> BTreeSet<Unit> {
     let mut blocked = BTreeSet::new();
     if view.any_failed() {
         for unit in run.graph().order() {
-            let fails = |at: &Unit| view.status(*at) == Status::Failed || blocked.contains(at);
+            let fails = |at: &Unit| view.status(*at) == UnitProgress::Failed || blocked.contains(at);
             if run.graph().dependencies(unit).iter().any(fails) {
                 blocked.insert(unit);
             }
@@ -183,7 +187,7 @@ fn blocked(run: &Run, view: &View) -> BTreeSet<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::callback::{Reason, ReasonCode};
+    use ebb_wire::callback::{FailureReason, ReasonCode};
 
     use super::*;
 
@@ -198,7 +202,7 @@ mod tests {
             attempts: 1,
             attempt_of_series: 1,
             after: Vec::new(),
-            reason: Some(Reason { code: ReasonCode::Failed, message: message.clone() }),
+            reason: Some(FailureReason { code: ReasonCode::Failed, message: message.clone() }),
             started: None,
             ended: None,
             took_ms: None,
@@ -223,12 +227,12 @@ mod tests {
     fn pages_fit_in_an_answer_and_hold_every_unit_once() {
         const UNITS: usize = 10_000;
         let whole = failed(UNITS);
-        assert!(limits::in_event_of(&whole) > limits::EVENT, "one answer cannot have it");
+        assert!(limits::lambda_event_size_of(&whole) > limits::LAMBDA_EVENT, "one answer cannot have it");
         let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let mut run = whole.clone();
-            page(&mut run, after.as_deref(), limits::ANSWER).unwrap();
-            assert!(limits::in_event_of(&run) <= limits::EVENT);
+            page(&mut run, after.as_deref(), limits::API_RESPONSE).unwrap();
+            assert!(limits::lambda_event_size_of(&run) <= limits::LAMBDA_EVENT);
             pages += 1;
             seen.extend(run.units.into_iter().map(|unit| unit.key));
             match run.next {
@@ -246,8 +250,8 @@ mod tests {
         assert_eq!(page(&mut run, None, 1), Some(0));
         assert_eq!((run.units.len(), run.next.as_deref()), (1, Some("resource/unit-0")));
         let mut run = failed(3);
-        assert!(page(&mut run, Some("resource/unit-1"), limits::ANSWER).is_some());
+        assert!(page(&mut run, Some("resource/unit-1"), limits::API_RESPONSE).is_some());
         assert_eq!((run.units.len(), run.next), (1, None));
-        assert_eq!(page(&mut failed(3), Some("resource/none"), limits::ANSWER), None);
+        assert_eq!(page(&mut failed(3), Some("resource/none"), limits::API_RESPONSE), None);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Moment, TargetPhase};
-use ebb_store::{ListPage, Silences, TargetHead, TargetList};
-use ebb_wire::api::{Phase, ResourceDetail, TargetDetail, TargetInfo, TargetPage};
+use ebb_engine::{Hook, TargetPhase};
+use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
+use ebb_wire::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
 use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{self, Invalid};
+use ebb_wire::lifecycle::{self, FieldError};
 use ebb_wire::limits;
 use ebb_wire::time::rfc3339;
 
@@ -14,7 +14,7 @@ use crate::api::{runs, waits};
 use crate::changes;
 use crate::env::{ApiStore, Env};
 use crate::error::FlowError;
-use crate::{silence, tell};
+use crate::{notify, outages};
 
 const PAGE: usize = 100;
 
@@ -27,7 +27,7 @@ pub async fn list(
     list: TargetList,
     kind: Option<&str>,
     after: Option<&str>,
-) -> Result<Result<TargetPage, Invalid>, FlowError> {
+) -> Result<Result<TargetPage, FieldError>, FlowError> {
     let after = match after.map(cursor).transpose() {
         Ok(after) => after,
         Err(invalid) => return Ok(Err(invalid)),
@@ -52,13 +52,13 @@ pub async fn list(
 }
 
 /// Reads the kind and the name that a page ends with.
-fn cursor(text: &str) -> Result<(&str, &str), Invalid> {
+fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
     let (kind, name) = text.split_once('/').unwrap_or((text, ""));
     // No target is named so, and others follow.
     let is_folder = matches!(name, "." | "..");
     match lifecycle::kind(kind).and_then(|()| if is_folder { Ok(()) } else { lifecycle::name(name) }) {
         Ok(()) => Ok((kind, name)),
-        Err(_) => Err(Invalid {
+        Err(_) => Err(FieldError {
             field: "after",
             problem: "is not the `next` of a page: expected KIND/NAME".to_owned(),
         }),
@@ -85,14 +85,14 @@ pub fn about(target: &TargetHead) -> TargetInfo {
 }
 
 /// A phase on the wire.
-pub fn phase(phase: TargetPhase) -> Phase {
+pub fn phase(phase: TargetPhase) -> TargetState {
     match phase {
-        TargetPhase::Starting => Phase::Starting,
-        TargetPhase::Ready => Phase::Ready,
-        TargetPhase::Failed => Phase::Failed,
-        TargetPhase::Stopping => Phase::Stopping,
-        TargetPhase::Stuck => Phase::Stuck,
-        TargetPhase::Gone => Phase::Gone,
+        TargetPhase::Starting => TargetState::Starting,
+        TargetPhase::Ready => TargetState::Ready,
+        TargetPhase::Failed => TargetState::Failed,
+        TargetPhase::Stopping => TargetState::Stopping,
+        TargetPhase::Stuck => TargetState::Stuck,
+        TargetPhase::Gone => TargetState::Gone,
     }
 }
 
@@ -102,7 +102,7 @@ pub fn phase(phase: TargetPhase) -> Phase {
 /// The store's.
 pub async fn get(
     env: &Env,
-    store: &dyn Silences,
+    store: &dyn RelayOutages,
     kind: &str,
     name: &str,
 ) -> Result<Option<TargetDetail>, FlowError> {
@@ -113,22 +113,22 @@ pub async fn get(
     };
     let mut runs = Vec::new();
     for run in runs_of(&target) {
-        if loaded.event(run.moment()).is_some() {
+        if loaded.hook_plan(run.hook()).is_some() {
             runs.extend(runs::get(env, &run).await?);
         }
     }
     // While it starts there is nothing to hand on yet, and people ask often.
     let mut given = match target.phase {
-        TargetPhase::Starting => tell::Given::default(),
-        _ => tell::given(env, &target, &loaded).await?,
+        TargetPhase::Starting => notify::TargetOutputs::default(),
+        _ => notify::target_outputs(env, &target, &loaded).await?,
     };
-    let outputs = limits::in_event_of(&given.outputs) + limits::in_event_of(&given.env);
-    if outputs > limits::ANSWER_OUTPUTS {
+    let outputs = limits::lambda_event_size_of(&given.outputs) + limits::lambda_event_size_of(&given.env);
+    if outputs > limits::API_RESPONSE_OUTPUTS {
         let problem = format!(
             "outputs and env take {outputs} bytes, and an answer has room for {}; the event `ready` has them",
-            limits::ANSWER_OUTPUTS
+            limits::API_RESPONSE_OUTPUTS
         );
-        given = tell::Given { problem: Some(problem), ..tell::Given::default() };
+        given = notify::TargetOutputs { problem: Some(problem), ..notify::TargetOutputs::default() };
     }
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let outputs = given.outputs.remove(name).unwrap_or_default();
@@ -136,12 +136,16 @@ pub async fn get(
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
     });
     let resources: BTreeMap<String, ResourceDetail> = resources.collect();
-    let telling = tell::untold(env, &target).await?.map(|untold| untold.tell.what.name().to_owned());
-    let silence = silence::of(env, store, &loaded.plan, &runs).await?;
-    let mut left = limits::ANSWER;
-    for used in
-        [limits::in_event_of(&resources), limits::in_event_of(&given.env), limits::in_event_of(&silence)]
-    {
+    let telling = notify::pending_notification(env, &target)
+        .await?
+        .map(|untold| untold.notification.what.name().to_owned());
+    let silence = outages::find_outage(env, store, &loaded.plan, &runs).await?;
+    let mut left = limits::API_RESPONSE;
+    for used in [
+        limits::lambda_event_size_of(&resources),
+        limits::lambda_event_size_of(&given.env),
+        limits::lambda_event_size_of(&silence),
+    ] {
         left = left.saturating_sub(used);
     }
     for run in &mut runs {
@@ -180,6 +184,6 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
 
 /// The runs that a target's present life may have, in the order of a life.
 pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
-    let life = id::life(&target.kind, &target.name, &target.uid);
-    Moment::ALL.iter().map(|&moment| RunId::new(&life, target.generation, moment)).collect()
+    let life = id::instance_key(&target.kind, &target.name, &target.uid);
+    Hook::ALL.iter().map(|&moment| RunId::new(&life, target.generation, moment)).collect()
 }

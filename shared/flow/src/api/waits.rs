@@ -1,15 +1,15 @@
 //! The reasons why a target waits, read from its own item.
 
-use ebb_engine::{Moment, TargetPhase};
+use ebb_engine::{Hook, TargetPhase};
 use ebb_store::TargetHead;
-use ebb_wire::api::OutcomeDelivery;
-use ebb_wire::id::event_name;
+use ebb_wire::api::NotificationDelivery;
+use ebb_wire::id::hook_name;
 use ebb_wire::time::rfc3339;
 
 /// The delivery of an outcome that the platform has been sent and has not accepted.
-pub fn delivery(target: &TargetHead) -> Option<OutcomeDelivery> {
+pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     let tell = target.tell.as_ref().filter(|tell| tell.tries > 0)?;
-    Some(OutcomeDelivery {
+    Some(NotificationDelivery {
         outcome: tell.what.name().to_owned(),
         tries: tell.tries,
         reason: tell.reason.clone(),
@@ -20,16 +20,16 @@ pub fn delivery(target: &TargetHead) -> Option<OutcomeDelivery> {
 /// Returns the reason why a target, or the next life of its name, waits. `None`: it does not wait.
 pub fn reason(target: &TargetHead) -> Option<String> {
     let delivery = delivery(target).map(|delivery| {
-        let OutcomeDelivery { outcome, tries, reason, .. } = delivery;
+        let NotificationDelivery { outcome, tries, reason, .. } = delivery;
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("the platform to accept the outcome `{outcome}` (sent {tries} times{reason})")
     });
     let own = match (target.phase, target.moment) {
-        (TargetPhase::Stopping, Some(moment @ (Moment::BeforeReady | Moment::AfterReady))) => {
-            Some(format!("its cancelled {} units", event_name(moment)))
+        (TargetPhase::Stopping, Some(moment @ (Hook::PreStart | Hook::PostStart))) => {
+            Some(format!("its cancelled {} units", hook_name(moment)))
         }
         (TargetPhase::Starting | TargetPhase::Stopping, Some(moment)) => {
-            Some(format!("its {} units", event_name(moment)))
+            Some(format!("its {} units", hook_name(moment)))
         }
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
         _ => None,

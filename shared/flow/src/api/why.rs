@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::{Moment, TargetPhase};
-use ebb_spec::plan::UnitAt;
-use ebb_spec::render::{self, InputValue, Rendered};
-use ebb_store::{Silences, TargetHead};
-use ebb_wire::api::{Cause, Existing, FailedUnit, RunDetail, RunState, Silence, UnitDetail, UnitState, Why};
-use ebb_wire::id::event_name;
+use ebb_engine::{Hook, TargetPhase};
+use ebb_spec::plan::UnitRef;
+use ebb_spec::render::{self, InputValue, RenderedUnit};
+use ebb_store::{RelayOutages, TargetHead};
+use ebb_wire::api::{
+    FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail,
+    UnitState,
+};
+use ebb_wire::id::hook_name;
 use ebb_wire::lifecycle::TargetStopCause;
 use ebb_wire::limits;
 use ebb_wire::time::rfc3339;
 
-use crate::api::existing::{Left, Waiver, left};
+use crate::api::possible_resources::{Override, RemainingResources, remaining_resources};
 use crate::api::{logs, runs, targets, waits};
 use crate::cause::{self, FirstCause};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::inputs::{self, Memory};
+use crate::inputs::{self, InvocationCache};
+use crate::outages;
 use crate::run::Run;
-use crate::silence;
 
 /// Lines of the log that are shown.
 const LINES: usize = 20;
@@ -33,7 +36,12 @@ const SHOWN: usize = 200;
 ///
 /// # Errors
 /// The store's.
-pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Result<Option<Why>, FlowError> {
+pub async fn why(
+    env: &Env,
+    store: &dyn RelayOutages,
+    kind: &str,
+    name: &str,
+) -> Result<Option<TargetDiagnosis>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
@@ -45,14 +53,14 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     let mut notes = Vec::new();
     let mut latest = None;
     for id in targets::runs_of(&target) {
-        if loaded.event(id.moment()).is_none() {
+        if loaded.hook_plan(id.hook()).is_none() {
             continue;
         }
         let Some(run) = Run::load(env, &id).await? else { continue };
         let detail = runs::get(env, &id).await?;
         let units = detail.iter().flat_map(|run| &run.units);
         notes.extend(units.flat_map(|unit| [excess(unit), refused(unit)]).flatten());
-        if !concerns(&target, id.moment()) {
+        if !concerns(&target, id.hook()) {
             continue;
         }
         last = detail;
@@ -63,10 +71,11 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
         }
         latest = Some(run);
     }
-    let Left { exists, waivers, lost } = left(env, &target, &loaded).await?;
-    notes.extend(waivers.iter().filter(|waiver| waiver.is_open).map(Waiver::note));
+    let RemainingResources { exists, overrides: waivers, lost } =
+        remaining_resources(env, &target, &loaded).await?;
+    notes.extend(waivers.iter().filter(|waiver| waiver.is_open).map(Override::note));
     notes.extend(lost);
-    let silence = silence::of(env, store, &loaded.plan, last.as_slice()).await?;
+    let silence = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
     let pending = match (&latest, &last, &silence) {
         (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
         _ => None,
@@ -81,7 +90,7 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
     }
     let next = advice(&target, cause.as_ref(), &failures, &exists, silence.as_ref());
     let phase = targets::phase(target.phase);
-    Ok(Some(Why {
+    Ok(Some(TargetDiagnosis {
         target: format!("{kind}/{name}"),
         phase,
         summary,
@@ -94,8 +103,8 @@ pub async fn why(env: &Env, store: &dyn Silences, kind: &str, name: &str) -> Res
 }
 
 /// Returns the answer for a target whose plan is lost.
-fn damaged(target: &TargetHead, what: &str, fix: &str) -> Why {
-    Why {
+fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
+    TargetDiagnosis {
         target: format!("{}/{}", target.kind, target.name),
         phase: targets::phase(target.phase),
         summary: format!("{what}; what exists of the target is not known until it is restored"),
@@ -119,15 +128,15 @@ fn undelivered(target: &TargetHead) -> Option<String> {
 }
 
 /// Returns whether the run of `moment` matters for where the target stands now.
-fn concerns(target: &TargetHead, moment: Moment) -> bool {
+fn concerns(target: &TargetHead, moment: Hook) -> bool {
     match (target.phase, target.moment) {
         (TargetPhase::Failed, last) => last == Some(moment),
-        (TargetPhase::Starting, _) => moment == Moment::BeforeReady,
-        (TargetPhase::Ready, _) => moment == Moment::AfterReady,
+        (TargetPhase::Starting, _) => moment == Hook::PreStart,
+        (TargetPhase::Ready, _) => moment == Hook::PostStart,
         // The setup is being cancelled, and the teardown has not begun.
-        (TargetPhase::Stopping, Some(last @ (Moment::BeforeReady | Moment::AfterReady))) => last == moment,
+        (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == moment,
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
-            matches!(moment, Moment::BeforeStop | Moment::AfterStop)
+            matches!(moment, Hook::PreStop | Hook::PostStop)
         }
     }
 }
@@ -154,15 +163,15 @@ fn refused(unit: &UnitDetail) -> Option<String> {
     Some(format!("{key}: {} {callbacks} refused, the last one because {}", refused.count, refused.reason))
 }
 
-async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowError> {
+async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, FlowError> {
     let unit =
         run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
-    let memory = Memory::default();
-    let known = inputs::known(env, run, unit, &memory).await?;
-    let at = UnitAt { moment: run.moment().into(), unit: found.unit.0 };
+    let memory = InvocationCache::default();
+    let known = inputs::read_inputs(env, run, unit, &memory).await?;
+    let at = UnitRef { moment: run.hook().into(), unit: found.unit.0 };
     let facts = run.target_facts();
     let mut shown = BTreeMap::new();
-    if let Ok(Rendered::Pod { inputs }) =
+    if let Ok(RenderedUnit::Pod { inputs }) =
         render::preview(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known)
     {
         for input in inputs {
@@ -179,7 +188,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<Cause, FlowE
     let log = log.map(|(_, log)| log).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     let log = lines[lines.len().saturating_sub(LINES)..].iter().map(|line| (*line).to_owned()).collect();
-    Ok(Cause {
+    Ok(RootCause {
         run: run.id.to_string(),
         unit: unit.key.clone(),
         attempt: found.attempt.0,
@@ -197,8 +206,8 @@ fn summary(
     target: &TargetHead,
     waits: Option<String>,
     failures: &[FailedUnit],
-    (exists, waivers): (&[Existing], &[Waiver]),
-    silence: Option<&Silence>,
+    (exists, waivers): (&[RemainingEffect], &[Override]),
+    silence: Option<&RelayOutage>,
 ) -> String {
     let since = rfc3339(target.since);
     let failed = |first: &FailedUnit| {
@@ -216,7 +225,7 @@ fn summary(
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
         TargetPhase::Starting | TargetPhase::Stopping => match (silence, waits) {
-            (Some(Silence { cluster, since, why, units }), _) => {
+            (Some(RelayOutage { cluster, since, why, units }), _) => {
                 let units = units.join(", ");
                 format!("cluster {cluster} gives no answer since {since} ({why}); waiting for it: {units}")
             }
@@ -227,7 +236,7 @@ fn summary(
 }
 
 /// Returns how the life of a gone target ended.
-fn end(target: &TargetHead, exists: &[Existing], waivers: &[Waiver]) -> String {
+fn end(target: &TargetHead, exists: &[RemainingEffect], waivers: &[Override]) -> String {
     // A life whose stored data was removed has no plan either, but it had a run.
     if target.plan.is_empty() && target.moment.is_none() {
         return "it was deleted before it was created".to_owned();
@@ -244,7 +253,7 @@ fn end(target: &TargetHead, exists: &[Existing], waivers: &[Waiver]) -> String {
 }
 
 fn event_of(target: &TargetHead) -> &'static str {
-    target.moment.map_or("starting", event_name)
+    target.moment.map_or("starting", hook_name)
 }
 
 /// The first unit of a run that runs or is tried again.
@@ -298,16 +307,16 @@ fn cancelled(run: &RunDetail) -> Option<String> {
 }
 
 /// Only scripts have a log.
-fn log_of(name: &str, cause: &Cause) -> Option<String> {
+fn log_of(name: &str, cause: &RootCause) -> Option<String> {
     (!cause.log.is_empty()).then(|| format!("read its log: ebb logs {name} --unit {}", cause.unit))
 }
 
 fn advice(
     target: &TargetHead,
-    cause: Option<&Cause>,
+    cause: Option<&RootCause>,
     failures: &[FailedUnit],
-    exists: &[Existing],
-    silence: Option<&Silence>,
+    exists: &[RemainingEffect],
+    silence: Option<&RelayOutage>,
 ) -> Vec<String> {
     let name = &target.name;
     let mut next = Vec::new();
@@ -337,7 +346,7 @@ fn advice(
             next.push(format!("give up what is left: ebb abandon {name} --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Stopping => {
-            if let Some(Silence { cluster, .. }) = silence {
+            if let Some(RelayOutage { cluster, .. }) = silence {
                 next.push("see whether its relay answers: ebb cluster list".to_owned());
                 next.push("start the relay, or mend the way to it: what waits goes on by itself".to_owned());
                 next.push(format!(

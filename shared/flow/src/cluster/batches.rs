@@ -6,28 +6,28 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebb_wire::relay::{Answer, BATCH, Request as Verb};
+use ebb_wire::relay::{BATCH, RelayRequest as Verb, RelayResponse};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 
-use super::clusters::Cluster;
-use super::sender::Sender;
+use super::batch_sender::BatchSender;
+use super::registry::ClusterConfig;
 use crate::ports::RelayError;
 
 /// Bytes of the verbs in one batch, but for a verb that has more by itself.
-const BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Verbs of one batch whose answers hold the tail of a log.
-const LOGS: usize = 16;
+const MAX_LOGS: usize = 16;
 
 /// The answer to a verb, with the uid of the cluster whose relay gave it.
-pub(super) type Answered = Result<(Answer, String), RelayError>;
+pub(super) type RelayReply = Result<(RelayResponse, String), RelayError>;
 /// The answers of a batch, in the order of its verbs. Each caller takes its own.
-type Answers = Arc<Mutex<Vec<Option<Answered>>>>;
-type Sending = Shared<BoxFuture<'static, Answers>>;
+type BatchReplies = Arc<Mutex<Vec<Option<RelayReply>>>>;
+type BatchFuture = Shared<BoxFuture<'static, BatchReplies>>;
 
 /// Verbs that may share a batch. A batch is answered when its slowest verb is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Class {
+enum BatchClass {
     Start,
     /// Starts of later tries, which wait for the end of the lower ones.
     Restart,
@@ -35,10 +35,10 @@ enum Class {
     Dequeue,
     Get,
     /// The facts that only the relay needs.
-    Tell,
+    Notify,
 }
 
-impl Class {
+impl BatchClass {
     /// `None`: the verb goes by itself.
     fn of(verb: &Verb) -> Option<Self> {
         match verb {
@@ -47,86 +47,91 @@ impl Class {
             Verb::Cancel { .. } => Some(Self::Cancel),
             Verb::Dequeue(_) => Some(Self::Dequeue),
             Verb::Get(_) => Some(Self::Get),
-            Verb::Acknowledge(_) | Verb::Release { .. } => Some(Self::Tell),
+            Verb::Acknowledge(_) | Verb::Release { .. } => Some(Self::Notify),
             Verb::About | Verb::List { .. } | Verb::Discard(_) => None,
         }
     }
 
-    fn room(self) -> usize {
-        if self == Self::Get { LOGS } else { BATCH }
+    fn capacity(self) -> usize {
+        if self == Self::Get { MAX_LOGS } else { BATCH }
     }
 }
 
 /// The batches that are open, by cluster and class.
 #[derive(Default)]
-pub(super) struct Batches(Mutex<HashMap<(String, Class), OpenBatch>>);
+pub(super) struct OpenBatches(Mutex<HashMap<(String, BatchClass), OpenBatch>>);
 
 struct OpenBatch {
     /// The batch is not sent if its callers are gone.
-    sending: WeakShared<BoxFuture<'static, Answers>>,
-    verbs: Arc<Mutex<Verbs>>,
+    future: WeakShared<BoxFuture<'static, BatchReplies>>,
+    requests: Arc<Mutex<BatchRequests>>,
 }
 
 #[derive(Default)]
-struct Verbs {
+struct BatchRequests {
     list: Vec<Verb>,
     bytes: usize,
     closed: bool,
 }
 
-impl Batches {
+impl OpenBatches {
     /// Asks a cluster for one thing, together with what others ask it for now.
-    pub(super) async fn ask(&self, sender: &Arc<Sender>, cluster: &Cluster, verb: Verb) -> Answered {
-        let Some(class) = Class::of(&verb) else {
+    pub(super) async fn request(
+        &self,
+        sender: &Arc<BatchSender>,
+        cluster: &ClusterConfig,
+        verb: Verb,
+    ) -> RelayReply {
+        let Some(class) = BatchClass::of(&verb) else {
             let timeout = verb.timeout();
             let mut answers = sender.send(&cluster.name, vec![verb], timeout).await;
-            return answers.pop().unwrap_or_else(no_answer);
+            return answers.pop().unwrap_or_else(lost_reply);
         };
-        let bytes = serde_json::to_vec(&verb).map_err(super::sender::unwritable)?.len();
+        let bytes = serde_json::to_vec(&verb).map_err(super::batch_sender::encode_error)?.len();
         let (sending, place) = self.join(sender, cluster, class, verb, bytes);
         let answers = sending.await;
         let answer = lock(&answers).get_mut(place).and_then(Option::take);
-        answer.unwrap_or_else(no_answer)
+        answer.unwrap_or_else(lost_reply)
     }
 
     fn join(
         &self,
-        sender: &Arc<Sender>,
-        cluster: &Cluster,
-        class: Class,
+        sender: &Arc<BatchSender>,
+        cluster: &ClusterConfig,
+        class: BatchClass,
         verb: Verb,
         bytes: usize,
-    ) -> (Sending, usize) {
+    ) -> (BatchFuture, usize) {
         let mut open = lock(&self.0);
         let key = (cluster.name.clone(), class);
         if let Some(batch) = open.get(&key)
-            && let Some(sending) = batch.sending.upgrade()
+            && let Some(sending) = batch.future.upgrade()
         {
-            let mut verbs = lock(&batch.verbs);
-            if !verbs.closed && verbs.list.len() < class.room() && verbs.bytes + bytes <= BYTES {
+            let mut verbs = lock(&batch.requests);
+            if !verbs.closed && verbs.list.len() < class.capacity() && verbs.bytes + bytes <= MAX_BYTES {
                 verbs.bytes += bytes;
                 verbs.list.push(verb);
                 return (sending, verbs.list.len() - 1);
             }
         }
         let timeout = verb.timeout();
-        let verbs = Arc::new(Mutex::new(Verbs { list: vec![verb], bytes, closed: false }));
+        let verbs = Arc::new(Mutex::new(BatchRequests { list: vec![verb], bytes, closed: false }));
         let (sender, name, own) = (Arc::clone(sender), cluster.name.clone(), Arc::clone(&verbs));
         let sending = async move {
-            let verbs = all(&own).await;
+            let verbs = close_batch(&own).await;
             let answers = sender.send(&name, verbs, timeout).await;
             Arc::new(Mutex::new(answers.into_iter().map(Some).collect()))
         };
         let sending = sending.boxed().shared();
         if let Some(weak) = sending.downgrade() {
-            open.insert(key, OpenBatch { sending: weak, verbs });
+            open.insert(key, OpenBatch { future: weak, requests: verbs });
         }
         (sending, 0)
     }
 }
 
 /// Closes a batch once everybody who can run now has had a turn, and none of them has joined it.
-async fn all(verbs: &Mutex<Verbs>) -> Vec<Verb> {
+async fn close_batch(verbs: &Mutex<BatchRequests>) -> Vec<Verb> {
     let mut known = 0;
     loop {
         {
@@ -141,7 +146,7 @@ async fn all(verbs: &Mutex<Verbs>) -> Vec<Verb> {
     }
 }
 
-fn no_answer() -> Answered {
+fn lost_reply() -> RelayReply {
     Err(RelayError::Unreachable("its answer was lost".to_owned()))
 }
 

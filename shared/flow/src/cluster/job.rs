@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ebb_podspec::Refusal;
+use ebb_podspec::PodspecViolation;
+use ebb_wire::entrypoint::PROGRAM;
 use ebb_wire::id::short_digest;
-use ebb_wire::relay::{Script, WorkName};
-use ebb_wire::runner::PROGRAM;
+use ebb_wire::relay::{ScriptTask, TaskId};
 use serde_json::{Value, json};
 
 /// Where the runner is copied to, and the script's own folder below it.
@@ -25,31 +25,35 @@ const NOBODY: u64 = 65532;
 
 /// How the pods of a cluster are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pods {
+pub struct PodSettings {
     /// An image whose `/ebb-runner` is the runner.
     pub runner_image: String,
     /// Between `SIGTERM` and `SIGKILL` of a script.
     pub grace: Duration,
-    pub user: User,
+    pub user: PodUser,
 }
 
 /// Who scripts run as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum User {
+pub enum PodUser {
     /// The image's user. Stock images run as root, so this is what works with them; all else that the level `restricted`
     /// of the Pod Security Standards asks for is there.
     #[default]
-    OfImage,
+    Image,
     /// Anybody but root, as the level `restricted` asks: an image that says otherwise does not start.
-    NotRoot,
+    NonRoot,
 }
 
 /// The name of a try's Job and Secret: the same for the same try, and with a prefix that no author's object may have.
-pub(super) fn name(work: &WorkName) -> String {
-    let name = format!("{}{}-{}", ebb_podspec::OURS, work.unit, work.attempt);
+pub(super) fn name(work: &TaskId) -> String {
+    let name = format!("{}{}-{}", ebb_podspec::RESERVED_PREFIX, work.unit, work.attempt);
     match name.len() > LONGEST_NAME {
         true => {
-            format!("{}{}", ebb_podspec::OURS, short_digest(&[&work.unit, &work.attempt.to_string()], 32))
+            format!(
+                "{}{}",
+                ebb_podspec::RESERVED_PREFIX,
+                short_digest(&[&work.unit, &work.attempt.to_string()], 32)
+            )
         }
         false => name,
     }
@@ -59,11 +63,16 @@ pub(super) fn name(work: &WorkName) -> String {
 ///
 /// # Errors
 /// What of the author's pod template is no YAML, does not fit, or changes what is ours.
-pub(super) fn job(script: &Script, timeout_ms: u64, named: &str, pods: &Pods) -> Result<Value, Vec<Refusal>> {
+pub(super) fn job(
+    script: &ScriptTask,
+    timeout_ms: u64,
+    named: &str,
+    pods: &PodSettings,
+) -> Result<Value, Vec<PodspecViolation>> {
     let base = template(script, named, pods);
     let template = match &script.pod_template {
         Some(text) => {
-            let overlay = ebb_podspec::read(text).map_err(|refusal| vec![refusal])?;
+            let overlay = ebb_podspec::parse(text).map_err(|refusal| vec![refusal])?;
             ebb_podspec::merge(&base, &overlay)?
         }
         None => base,
@@ -86,9 +95,9 @@ pub(super) fn job(script: &Script, timeout_ms: u64, named: &str, pods: &Pods) ->
     }))
 }
 
-fn template(script: &Script, secret: &str, pods: &Pods) -> Value {
+fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
     let mut context = json!({"seccompProfile": {"type": "RuntimeDefault"}});
-    if pods.user == User::NotRoot {
+    if pods.user == PodUser::NonRoot {
         context["runAsNonRoot"] = true.into();
     }
     let confined = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});

@@ -1,13 +1,14 @@
 //! A script as objects of a cluster: a Job, and a Secret with what its runner reads.
 
+use ebb_wire::entrypoint::{self, EntrypointSpec};
 use ebb_wire::relay::{
-    Ensure, Fill, FillWith, Objects, Script, ScriptInput, SecretDocument, Until, Work, WorkName,
+    DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody,
+    TaskCompletion, TaskId,
 };
-use ebb_wire::runner::{self, Spec};
-use ebb_wire::value::Value;
+use ebb_wire::value::UnitValue;
 use serde_json::Value as Json;
 
-use super::job::{self, MAIN, Pods, SPEC};
+use super::job::{self, MAIN, PodSettings, SPEC};
 
 /// Bytes that a Secret may hold.
 pub const MAX_SECRET: usize = 1 << 20;
@@ -33,16 +34,21 @@ pub enum ScriptError {
 ///
 /// # Errors
 /// [`ScriptError`]: it will never be possible as it is written.
-pub fn objects(request: Ensure, pods: &Pods) -> Result<Ensure<Objects>, ScriptError> {
-    let Ensure { v, name, not_after_ms, timeout_ms, callback, work } = request;
+pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
+    let EnsureTask { v, name, not_after_ms, timeout_ms, callback, work } = request;
     let work = match work {
-        Work::Objects(objects) => objects,
-        Work::Script(script) => of_script(script, &name, timeout_ms, pods)?,
+        TaskBody::Objects(objects) => objects,
+        TaskBody::Script(script) => of_script(script, &name, timeout_ms, pods)?,
     };
-    Ok(Ensure { v, name, not_after_ms, timeout_ms, callback, work })
+    Ok(EnsureTask { v, name, not_after_ms, timeout_ms, callback, work })
 }
 
-fn of_script(script: Script, name: &WorkName, timeout_ms: u64, pods: &Pods) -> Result<Objects, ScriptError> {
+fn of_script(
+    script: ScriptTask,
+    name: &TaskId,
+    timeout_ms: u64,
+    pods: &PodSettings,
+) -> Result<ObjectTask, ScriptError> {
     let named = job::name(name);
     let job = job::job(&script, timeout_ms, &named, pods).map_err(|refusals| {
         let list: Vec<String> = refusals.iter().map(ToString::to_string).collect();
@@ -50,29 +56,29 @@ fn of_script(script: Script, name: &WorkName, timeout_ms: u64, pods: &Pods) -> R
     })?;
     let namespace = script.namespace.clone();
     let secret = document(script, named, timeout_ms, pods)?;
-    Ok(Objects {
-        life: name.life().to_owned(),
+    Ok(ObjectTask {
+        life: name.instance().to_owned(),
         namespace,
         apply: vec![job],
         secrets: vec![secret],
-        until: Until::Ended { container: MAIN.to_owned() },
-        ..Objects::default()
+        until: TaskCompletion::Ended { container: MAIN.to_owned() },
+        ..ObjectTask::default()
     })
 }
 
 /// What the runner reads. What only the cluster knows is `null` and filled in there.
 fn document(
-    script: Script,
+    script: ScriptTask,
     named: String,
     timeout_ms: u64,
-    pods: &Pods,
+    pods: &PodSettings,
 ) -> Result<SecretDocument, ScriptError> {
-    let mut fill = vec![Fill { pointer: "/relay".to_owned(), with: FillWith::Report }];
+    let mut fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
     let mut inputs = Vec::with_capacity(script.inputs.len());
     for (number, input) in script.inputs.into_iter().enumerate() {
         inputs.push(match input.value {
-            Some(Value::Secret(secret)) => {
-                fill.push(Fill {
+            Some(UnitValue::Secret(secret)) => {
+                fill.push(DocumentFill {
                     pointer: format!("/inputs/{number}/value"),
                     with: FillWith::Secret(secret),
                 });
@@ -81,8 +87,8 @@ fn document(
             _ => input,
         });
     }
-    let spec = Spec {
-        v: runner::VERSION,
+    let spec = EntrypointSpec {
+        v: entrypoint::VERSION,
         text: script.text,
         env: script.env,
         inputs,

@@ -12,14 +12,14 @@ fn unit(sensitive: bool) -> UnitPlan {
     .unwrap()
 }
 
-fn answered(content_type: &str, body: &str) -> Response {
+fn answered(content_type: &str, body: &str) -> HttpResponse {
     let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-    Response { status: 400, headers, body: body.as_bytes().to_vec() }
+    HttpResponse { status: 400, headers, body: body.as_bytes().to_vec() }
 }
 
 const URL: &str = "https://ada:hunter2@api.example.org/v1/db?key=hunter3&flag#part";
 
-fn evidence(sensitive: bool, response: Option<&Response>) -> Evidence {
+fn evidence(sensitive: bool, response: Option<&HttpResponse>) -> Evidence {
     let headers = [
         ("content-type".to_owned(), "application/json".to_owned()),
         ("x-tenant-access".to_owned(), "opaque-value-of-a-header".to_owned()),

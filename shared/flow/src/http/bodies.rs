@@ -14,14 +14,14 @@ use super::HttpProblem;
 /// Bytes of all bodies that are larger than [`SMALL`]: sixteen of the largest lifecycle webhooks, in a function of 256 MB.
 const LARGE_BODIES: usize = 16 << 20;
 /// The largest body that counts as a small one: most webhooks and polls are smaller.
-const SMALL: usize = 16 << 10;
+const SMALL_BODY: usize = 16 << 10;
 /// Small bodies at one time: 16 MiB of them. They have room of their own, so that a few large bodies that arrive slowly
 /// do not keep out the many small ones.
 const SMALL_BODIES: usize = 1 << 10;
 /// How long a body waits for room. Senders of webhooks wait 15 s or longer (Standard Webhooks).
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How long a body may take to arrive.
-const SLOWEST: Duration = Duration::from_secs(20);
+const MAX_RECEIVE_TIME: Duration = Duration::from_secs(20);
 /// Room for large bodies is given in units of so many bytes: a semaphore counts at most 2^29 or so.
 const UNIT: usize = 1 << 10;
 
@@ -69,19 +69,19 @@ impl BodyBudget {
     ) -> Result<RequestBody<'_>, HttpProblem> {
         check_length(headers, limit)?;
         let length = declared(headers).unwrap_or(limit);
-        let room = match length <= SMALL {
+        let room = match length <= SMALL_BODY {
             true => self.small.acquire_many(1),
             false => self.large.acquire_many(u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX)),
         };
-        let Ok(Ok(room)) = timeout(PATIENCE, room).await else {
+        let Ok(Ok(room)) = timeout(MAX_WAIT, room).await else {
             let detail = "too many requests are being received: send the same request again";
             return Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
         };
-        match timeout(SLOWEST, to_bytes(body, length)).await {
+        match timeout(MAX_RECEIVE_TIME, to_bytes(body, length)).await {
             Ok(Ok(bytes)) => Ok(RequestBody { bytes, _room: room }),
             Ok(Err(error)) => Err(broken(&error, length)),
             Err(_) => {
-                let detail = format!("the body did not arrive within {} s", SLOWEST.as_secs());
+                let detail = format!("the body did not arrive within {} s", MAX_RECEIVE_TIME.as_secs());
                 Err(HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "slow", detail))
             }
         }
@@ -147,13 +147,13 @@ mod tests {
     #[tokio::test]
     async fn small_bodies_are_bounded_and_keep_out_no_large_ones() {
         let budget = BodyBudget::default();
-        let mut stalled: Vec<_> = (0..SMALL_BODIES).map(|_| stall(&budget, SMALL)).collect();
+        let mut stalled: Vec<_> = (0..SMALL_BODIES).map(|_| stall(&budget, SMALL_BODY)).collect();
         for read in &mut stalled {
             assert!(poll!(read).is_pending());
         }
         let mut waiting = read(&budget, 1);
         assert!(poll!(&mut waiting).is_pending());
-        assert!(poll!(read(&budget, SMALL + 1)).is_ready());
+        assert!(poll!(read(&budget, SMALL_BODY + 1)).is_ready());
         stalled.pop();
         assert_eq!(waiting.await.unwrap().as_ref(), [0]);
     }
@@ -163,7 +163,7 @@ mod tests {
         let budget = BodyBudget::default();
         let mut stalled = stall(&budget, LARGE_BODIES);
         assert!(poll!(&mut stalled).is_pending());
-        assert!(poll!(read(&budget, SMALL + 1)).is_pending());
-        assert!(poll!(read(&budget, SMALL)).is_ready());
+        assert!(poll!(read(&budget, SMALL_BODY + 1)).is_pending());
+        assert!(poll!(read(&budget, SMALL_BODY)).is_ready());
     }
 }

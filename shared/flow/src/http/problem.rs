@@ -4,7 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejec
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_wire::api::{DocumentChange, DocumentError, Problem};
+use ebb_wire::api::{DocumentChange, DocumentError, ProblemDetails};
 
 use crate::error::FlowError;
 
@@ -13,13 +13,19 @@ const RETRY_AFTER_SECONDS: &str = "1";
 
 /// An answer that says what is wrong.
 #[derive(Debug)]
-pub struct HttpProblem(pub Problem);
+pub struct HttpProblem(pub ProblemDetails);
 
 impl HttpProblem {
     /// A problem with its status, its stable word, and what to do.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.to_owned(), detail.into());
-        Self(Problem { status: status.as_u16(), code, detail, errors: Vec::new(), changes: Vec::new() })
+        Self(ProblemDetails {
+            status: status.as_u16(),
+            code,
+            detail,
+            errors: Vec::new(),
+            changes: Vec::new(),
+        })
     }
 
     /// 409 with what an update of a living target would change.

@@ -1,6 +1,6 @@
 //! The handlers, thin: what HTTP says in, what HTTP says out.
 
-pub(super) mod access;
+pub(super) mod auth;
 pub(super) mod callbacks;
 pub(super) mod checks;
 pub(super) mod clusters;
@@ -22,13 +22,13 @@ use super::{HttpProblem, bodies};
 
 /// Bytes of the longest name that anything has: a target's, of characters of four bytes. The table refuses keys that
 /// are much longer.
-const MAX_NAME: usize = 4 * ebb_wire::lifecycle::Lifecycle::MAX_NAME;
+const MAX_NAME: usize = 4 * ebb_wire::lifecycle::LifecycleData::MAX_NAME;
 
 /// The names in a path, as axum's own extractor has them; one that cannot be read is a problem like any other, and what
 /// is longer than any name names nothing.
-pub(crate) struct Path<T>(pub(crate) T);
+pub(crate) struct PathParams<T>(pub(crate) T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParams<T> {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {

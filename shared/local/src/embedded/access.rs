@@ -52,9 +52,9 @@ impl S3Access for LocalAccess {
 
     /// Proves the digests of a body before the emulator stores it: the emulator would keep an object that it refuses.
     async fn put_object(&self, request: &mut S3Request<PutObjectInput>) -> S3Result<()> {
-        let Some(expected) = Expected::of(&request.input)? else { return Ok(()) };
+        let Some(expected) = BodyDigests::of(&request.input)? else { return Ok(()) };
         let Some(body) = request.input.body.take() else { return Ok(()) };
-        request.input.body = Some(expected.prove(body).await?);
+        request.input.body = Some(expected.verify(body).await?);
         Ok(())
     }
 
@@ -92,12 +92,12 @@ fn check_source(source: &CopySource) -> S3Result<()> {
 }
 
 /// The digests that a request names for its body.
-struct Expected {
+struct BodyDigests {
     md5: Option<String>,
     checksum: Checksum,
 }
 
-impl Expected {
+impl BodyDigests {
     /// Returns the digests of the headers; `None`: there are none.
     fn of(input: &PutObjectInput) -> S3Result<Option<Self>> {
         let md5 = input.content_md5.clone();
@@ -116,7 +116,7 @@ impl Expected {
     }
 
     /// Reads the body into a file, compares its digests, and returns the body once more.
-    async fn prove(self, mut body: StreamingBlob) -> S3Result<StreamingBlob> {
+    async fn verify(self, mut body: StreamingBlob) -> S3Result<StreamingBlob> {
         let internal = |error: std::io::Error| s3_error!(error, InternalError);
         let mut file = tokio::fs::File::from_std(tempfile::tempfile().map_err(internal)?);
         let mut md5 = Md5::new();

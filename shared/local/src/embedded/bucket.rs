@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use ebb_store::{Bucket, Objects, OpenObject, StoreError, Stored};
+use ebb_store::{Bucket, ObjectStore, OpenObject, StoreError, StoreResult};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::io::AsyncReadExt as _;
 
@@ -63,14 +63,14 @@ fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
 async fn on_disk<T: Send + 'static>(
     operation: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Stored<T> {
+) -> StoreResult<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed(operation))
 }
 
 #[async_trait]
-impl Objects for FolderBucket {
-    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> Stored<()> {
+impl ObjectStore for FolderBucket {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         let (folder, path) = (self.folder.clone(), self.path(key));
         on_disk("PutObject", move || {
             // Beside the object, so that a reader and a crash see the old object or the new one.
@@ -82,7 +82,7 @@ impl Objects for FolderBucket {
         .await
     }
 
-    async fn open_object(&self, key: &str) -> Stored<Option<OpenObject>> {
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
         let failed = failed("GetObject");
         let mut file = match tokio::fs::File::open(self.path(key)).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -100,14 +100,14 @@ impl Objects for FolderBucket {
 
 #[async_trait]
 impl Bucket for FolderBucket {
-    async fn remove(&self, key: &str) -> Stored<()> {
+    async fn remove(&self, key: &str) -> StoreResult<()> {
         match tokio::fs::remove_file(self.path(key)).await {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("DeleteObject")(error)),
             _ => Ok(()),
         }
     }
 
-    async fn list(&self, prefix: &str) -> Stored<Vec<String>> {
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
         let (bucket, prefix) = (self.clone(), encoded(prefix));
         let names = on_disk("ListObjectsV2", move || bucket.names()).await?;
         let objects = names.iter().filter(|name| name.starts_with(&prefix) && !name.starts_with(UNFINISHED));

@@ -12,7 +12,7 @@ mod tests;
 
 pub use bucket::FolderBucket;
 pub use server::S3Server;
-pub use table::Table;
+pub use table::EmbeddedTable;
 
 /// Why an emulator did not start.
 #[derive(Debug, thiserror::Error)]

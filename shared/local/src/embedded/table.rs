@@ -20,9 +20,9 @@ const TARGET: &str = "DynamoDB_20120810.";
 
 /// Opens tables.
 #[derive(Clone, Copy, Debug)]
-pub struct Table;
+pub struct EmbeddedTable;
 
-impl Table {
+impl EmbeddedTable {
     /// A client of the tables kept in `folder`, which is made if it is not there. Makes no table: see
     /// `ebb_store::table::create`.
     ///
@@ -66,7 +66,7 @@ impl Table {
     }
 
     fn client(database: Database) -> Client {
-        let connector = SharedHttpConnector::new(Connector { database });
+        let connector = SharedHttpConnector::new(EmulatorConnector { database });
         let config = config("http://dynamodb.local");
         Client::from_conf(config.http_client(http_client_fn(move |_, _| connector.clone())).build())
     }
@@ -100,17 +100,17 @@ fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
 
 /// Gives requests to the emulator instead of a network.
 #[derive(Clone)]
-struct Connector {
+struct EmulatorConnector {
     database: Database,
 }
 
-impl std::fmt::Debug for Connector {
+impl std::fmt::Debug for EmulatorConnector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connector").finish_non_exhaustive()
     }
 }
 
-impl HttpConnector for Connector {
+impl HttpConnector for EmulatorConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let database = self.database.clone();
         HttpConnectorFuture::new(async move {

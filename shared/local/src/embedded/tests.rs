@@ -7,9 +7,9 @@ use aws_sdk_dynamodb::types::{
     ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
 };
 
-use ebb_store::{Bucket as _, Objects as _};
+use ebb_store::{Bucket as _, ObjectStore as _};
 
-use super::{FolderBucket, S3Server, Table};
+use super::{EmbeddedTable, FolderBucket, S3Server};
 
 async fn create_table(client: &aws_sdk_dynamodb::Client) {
     let attribute =
@@ -54,12 +54,12 @@ async fn numbers(client: &aws_sdk_dynamodb::Client, key: &str) -> Vec<u32> {
 #[tokio::test]
 async fn a_table_is_there_again_when_its_folder_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
-    let client = Table::open(&folder.path().join("a/b")).unwrap();
+    let client = EmbeddedTable::open(&folder.path().join("a/b")).unwrap();
     create_table(&client).await;
     assert!(add(&client, "x", 1).await);
     assert!(!add(&client, "x", 1).await);
     drop(client);
-    let client = Table::open(&folder.path().join("a/b")).unwrap();
+    let client = EmbeddedTable::open(&folder.path().join("a/b")).unwrap();
     assert!(add(&client, "x", 2).await);
     assert_eq!(numbers(&client, "x").await, [1, 2]);
 }
@@ -67,13 +67,13 @@ async fn a_table_is_there_again_when_its_folder_is_opened_again() {
 #[tokio::test]
 async fn a_damaged_table_is_named_with_its_recovery() {
     let folder = tempfile::tempdir().unwrap();
-    let client = Table::open(folder.path()).unwrap();
+    let client = EmbeddedTable::open(folder.path()).unwrap();
     create_table(&client).await;
     for number in 0..200 {
         add(&client, &format!("{number}{}", "x".repeat(500)), number).await;
     }
     drop(client);
-    let file = Table::file(folder.path());
+    let file = EmbeddedTable::file(folder.path());
     // Into the file itself, from the log that is beside it.
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
@@ -83,16 +83,16 @@ async fn a_damaged_table_is_named_with_its_recovery() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 20_000].fill(0xa5);
     std::fs::write(&file, bytes).unwrap();
-    let error = Table::open(folder.path()).unwrap_err().to_string();
+    let error = EmbeddedTable::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("table.sqlite is damaged (") && error.contains(".recover"), "{error}");
     std::fs::write(&file, "something else, and longer than the header of a database: ".repeat(10)).unwrap();
-    let error = Table::open(folder.path()).unwrap_err().to_string();
+    let error = EmbeddedTable::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("table.sqlite is damaged (file is not a database)"), "{error}");
 }
 
 #[tokio::test]
 async fn a_table_in_memory_is_its_own() {
-    let (one, two) = (Table::memory().unwrap(), Table::memory().unwrap());
+    let (one, two) = (EmbeddedTable::memory().unwrap(), EmbeddedTable::memory().unwrap());
     create_table(&one).await;
     let error = two.describe_table().table_name("test").send().await.unwrap_err().into_service_error();
     assert!(error.is_resource_not_found_exception());
@@ -104,7 +104,7 @@ const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
 #[tokio::test]
 async fn answered_writes_survive_a_kill() {
     if let Ok(folder) = std::env::var(KILLED) {
-        let client = Table::open(Path::new(&folder)).unwrap();
+        let client = EmbeddedTable::open(Path::new(&folder)).unwrap();
         create_table(&client).await;
         for number in 0.. {
             assert!(add(&client, "x", number).await);
@@ -126,7 +126,7 @@ async fn answered_writes_survive_a_kill() {
         .nth(100);
     child.kill().unwrap();
     child.wait().unwrap();
-    let client = Table::open(folder.path()).unwrap();
+    let client = EmbeddedTable::open(folder.path()).unwrap();
     let numbers = numbers(&client, "x").await;
     assert_eq!(answered, Some(100));
     assert!(numbers.len() > 100);

@@ -31,7 +31,7 @@ const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// A private root and what is to be mounted in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Layout {
+pub(super) struct RootLayout {
     /// The folder that becomes the root.
     root: PathBuf,
     state: PathBuf,
@@ -50,7 +50,7 @@ pub(super) enum IsolationError {
     Failed(String),
 }
 
-impl Layout {
+impl RootLayout {
     /// Makes the private folders below `root`. `state` is hidden from the script.
     pub(super) fn create(root: &Path, state: &Path) -> io::Result<Self> {
         let folder = |path: PathBuf, mode: u32| -> io::Result<()> {
@@ -126,7 +126,7 @@ impl Layout {
         // Else the mount of the folder that holds it would hold all our mounts a second time.
         mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none)
             .map_err(unavailable("no unbindable mounts"))?;
-        self.fill(Path::new("/"))
+        self.mount_folder(Path::new("/"))
             .map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
         self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
         let turn = || -> nix::Result<()> {
@@ -140,7 +140,7 @@ impl Layout {
     }
 
     /// Mounts what the machine has in `folder` at the same place below the private root.
-    fn fill(&self, folder: &Path) -> io::Result<()> {
+    fn mount_folder(&self, folder: &Path) -> io::Result<()> {
         let within = |error: io::Error, path: &Path| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
@@ -150,7 +150,7 @@ impl Layout {
             if path == Path::new(TMP) || path == Path::new(OWN) || self.files.contains(&path) {
                 continue;
             }
-            match self.place(&path) {
+            match self.mount_entry(&path) {
                 Ok(()) => {}
                 // It went while we looked.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -160,7 +160,7 @@ impl Layout {
         Ok(())
     }
 
-    fn place(&self, path: &Path) -> io::Result<()> {
+    fn mount_entry(&self, path: &Path) -> io::Result<()> {
         let target = below(&self.root, path);
         let found = fs::symlink_metadata(path)?;
         if found.is_symlink() {
@@ -172,7 +172,7 @@ impl Layout {
             }
             if self.folders.iter().any(|folder| folder.starts_with(path)) {
                 fs::set_permissions(&target, found.permissions())?;
-                return self.fill(path);
+                return self.mount_folder(path);
             }
         } else {
             fs::File::create(&target)?;
@@ -254,7 +254,7 @@ mod tests {
     fn places_declared_files() {
         let state = tempfile::tempdir().unwrap();
         let root = state.path().join("root");
-        let mut layout = Layout::create(&root, state.path()).unwrap();
+        let mut layout = RootLayout::create(&root, state.path()).unwrap();
         for (path, expected) in [
             ("/tmp/a", Ok("tmp/a")),
             ("/tmp/a/b//c", Ok("tmp/a/b/c")),

@@ -10,11 +10,12 @@
 //!
 //! A program that opens a relay calls [`supervise_if_asked`] first thing in `main`, before any thread exists.
 
-mod contained;
-mod containers;
+mod container_engine;
+mod container_task;
 mod deliver;
 mod folder;
 pub mod isolation;
+mod leftovers;
 mod logs;
 mod once;
 mod outputs;
@@ -23,17 +24,16 @@ mod script;
 pub mod secrets;
 mod stage;
 mod start;
-mod strays;
 mod supervisor;
+mod task_folder;
 mod watchdog;
-mod work;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use containers::Containers;
-pub use once::{Once, run_once};
-pub use relay::{Options, ProcessRelay};
+pub use container_engine::ContainerEngine;
+pub use once::{OneOffScript, run_once};
+pub use relay::{LocalRelay, LocalRelayOptions};
 pub use supervisor::supervise_if_asked;
 
 /// Why the relay cannot do its work on this machine.

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use ebb_wire::callback::{Callback, ReasonCode};
 use ebb_wire::id::short_digest;
-use ebb_wire::relay::{Destination, Ensure, Script, WorkName};
+use ebb_wire::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskId};
 use tokio::io::AsyncReadExt as _;
 
-use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
-use super::{PodsError, folder, start, strays, supervisor};
+use super::task_folder::{
+    CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime,
+};
+use super::{PodsError, folder, leftovers, start, supervisor};
 
 /// A script to run once, outside of any run.
 #[derive(Clone, Debug)]
-pub struct Once {
+pub struct OneOffScript {
     /// The script with its inputs and outputs.
-    pub script: Script,
+    pub script: ScriptTask,
     pub timeout: Duration,
     /// Environment variables beside those of the script.
     pub extra_env: Vec<(String, String)>,
@@ -31,7 +33,7 @@ pub struct Once {
 /// [`PodsError`] if it cannot be run at all; a script that fails is a result.
 pub async fn run_once(
     state: &Path,
-    once: Once,
+    once: OneOffScript,
     mut print: impl FnMut(&[u8]) + Send,
 ) -> Result<Callback, PodsError> {
     let all = state.join("once");
@@ -42,23 +44,23 @@ pub async fn run_once(
     let kept =
         tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
     let shown = kept.path().to_string_lossy().into_owned();
-    let name = WorkName { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
-    let run = Run { work: Work { folder: kept.keep() } };
-    let request = Ensure {
+    let name = TaskId { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
+    let run = OneOffGuard { work: TaskFolder { folder: kept.keep() } };
+    let request = EnsureTask {
         v: 1,
         name,
         not_after_ms: u64::MAX,
         timeout_ms: u64::try_from(once.timeout.as_millis()).unwrap_or(u64::MAX),
-        callback: Destination { url: String::new(), token: String::new(), installation: String::new() },
+        callback: CallbackEndpoint { url: String::new(), token: String::new(), installation: String::new() },
         work: once.script,
     };
-    folder::write_json(&run.work.request(), &Received { at_ms: supervisor::now_ms(), request })?;
+    folder::write_json(&run.work.request(), &StoredRequest { at_ms: supervisor::now_ms(), request })?;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
-    let around = Surroundings {
+    let around = SupervisorConfig {
         state,
         path,
         extra_env: once.extra_env,
-        life: Life::OfStarter { starter: std::process::id() },
+        life: TaskLifetime::OfStarter { starter: std::process::id() },
         containers: None,
     };
     let child = start::start(&run.work, &around, once.program.as_deref()).await?;
@@ -71,28 +73,28 @@ pub async fn run_once(
         }
         child.wait().await.map_err(PodsError::Spawn)?;
     }
-    match run.work.standing()? {
-        Standing::Ended(result) => Ok(*result),
-        Standing::Tombstoned => {
+    match run.work.state()? {
+        FolderState::Ended(result) => Ok(*result),
+        FolderState::Tombstoned => {
             Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside"))
         }
         _ => {
-            strays::kill_marked(&run.work.process_marks());
+            leftovers::kill_marked(&run.work.process_marks());
             Ok(Callback::failed(ReasonCode::Lost, "the process that watched over the script was killed"))
         }
     }
 }
 
 /// Ends the script and removes its folder when nobody waits for it any more.
-struct Run {
-    work: Work,
+struct OneOffGuard {
+    work: TaskFolder,
 }
 
-impl Drop for Run {
+impl Drop for OneOffGuard {
     fn drop(&mut self) {
-        if self.work.is_held().unwrap_or(false) {
+        if self.work.is_locked().unwrap_or(false) {
             // The folder goes with the next run.
-            let _ = folder::write_json(&self.work.cancel(), &Cancel { grace_ms: 2_000 });
+            let _ = folder::write_json(&self.work.cancel(), &CancelRequest { grace_ms: 2_000 });
         } else {
             let _ = std::fs::remove_dir_all(&self.work.folder);
         }
@@ -102,14 +104,14 @@ impl Drop for Run {
 /// Removes what earlier runs have left that were given up.
 fn sweep(all: &Path) -> Result<(), PodsError> {
     for name in folder::names(all)? {
-        let work = Work { folder: all.join(name) };
+        let work = TaskFolder { folder: all.join(name) };
         // One that is being started right now is `Waiting`.
-        match work.standing()? {
-            Standing::Ended(_) | Standing::Tombstoned => {}
-            Standing::Vanished => {
-                strays::kill_marked(&work.process_marks());
+        match work.state()? {
+            FolderState::Ended(_) | FolderState::Tombstoned => {}
+            FolderState::Lost => {
+                leftovers::kill_marked(&work.process_marks());
             }
-            Standing::Absent | Standing::Running | Standing::Waiting => continue,
+            FolderState::Absent | FolderState::Running | FolderState::Waiting => continue,
         }
         let _ = std::fs::remove_dir_all(&work.folder);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_supervise::outputs::{self, OPEN_FLAGS};
 use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::relay::{ScriptOutput, WorkName};
+use ebb_wire::relay::{ScriptOutput, TaskId};
 use ebb_wire::value::SecretRef;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -17,7 +17,7 @@ use super::secrets;
 /// The result of a script that has ended with 0: success with its outputs, or why they are not as declared. Sensitive
 /// ones are kept in `state`. `places` are the outputs' files for us, below the script's private `root`.
 pub(super) fn collect(
-    work: &WorkName,
+    work: &TaskId,
     outputs: &[ScriptOutput],
     places: &[PathBuf],
     root: &Path,

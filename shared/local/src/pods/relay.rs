@@ -10,31 +10,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use ebb_flow::ports::{Relay, RelayError};
-use ebb_outbound::Call;
+use ebb_flow::ports::{RelayClient, RelayError};
+use ebb_outbound::HttpCall;
 use ebb_wire::callback::{Callback, ReasonCode};
 use ebb_wire::limits::LOG_TAIL;
-use ebb_wire::relay::{Ensure, Script, WorkName, WorkState};
+use ebb_wire::relay::{EnsureTask, ScriptTask, TaskId, TaskState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::work::{Cancel, Life, Received, Standing, Surroundings, Work};
+use super::task_folder::{
+    CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime,
+};
 use super::{
-    Containers, PodsError, containers, deliver, folder, logs, secrets, start, strays, supervisor, watchdog,
+    ContainerEngine, PodsError, container_engine, deliver, folder, leftovers, logs, secrets, start,
+    supervisor, watchdog,
 };
 
 /// What lower tries get between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
 /// How long after `SIGKILL` a caller is made to wait for the end.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TERMINATION_WAIT: Duration = Duration::from_secs(15);
 /// The longest name of a unit: a DNS label.
 const UNIT_MAX: usize = 63;
 
 /// What a relay is opened with.
 #[derive(Clone)]
-pub struct Options {
+pub struct LocalRelayOptions {
     /// Sends callbacks. Its guard must let the control plane's address pass, which is loopback on one machine.
-    pub call: Arc<dyn Call>,
+    pub call: Arc<dyn HttpCall>,
     /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`; those of a request win over them.
     pub extra_env: Vec<(String, String)>,
     /// Where callbacks go, whatever a request says: the control plane may have started again at another address since.
@@ -43,33 +46,33 @@ pub struct Options {
     /// The program to run as supervisor, whose `main` calls [`super::supervise_if_asked`]; `None`: this one.
     pub program: Option<PathBuf>,
     /// What runs scripts as containers of their image; `None`: they are processes of this machine.
-    pub containers: Option<Containers>,
+    pub containers: Option<ContainerEngine>,
 }
 
 /// A relay that runs work as processes of this machine. Clones are the same relay; when the last one is dropped the
 /// work goes on without being watched, until the state is opened again.
 #[derive(Clone)]
-pub struct ProcessRelay {
+pub struct LocalRelay {
     open: Arc<WatchOwner>,
 }
 
 /// Ends the watching tasks with the last clone.
-struct WatchOwner(Arc<Inner>);
+struct WatchOwner(Arc<RelayShared>);
 
 /// What the watching tasks share.
-pub(super) struct Inner {
+pub(super) struct RelayShared {
     pods: PathBuf,
-    pub(super) options: Options,
-    around: Surroundings,
-    watches: Mutex<HashMap<WorkName, Watch>>,
+    pub(super) options: LocalRelayOptions,
+    supervisor_config: SupervisorConfig,
+    watches: Mutex<HashMap<TaskId, TaskWatch>>,
 }
 
-struct Watch {
+struct TaskWatch {
     /// Says that there is something to look at.
     wake: Arc<Notify>,
     task: AbortHandle,
     /// How often it was asked for after its end: what was sent before the latest of them does not answer it.
-    asked: u64,
+    ensure_count: u64,
 }
 
 impl Drop for WatchOwner {
@@ -80,7 +83,7 @@ impl Drop for WatchOwner {
     }
 }
 
-impl ProcessRelay {
+impl LocalRelay {
     /// Opens the relay whose state is under `state` (made if need be), resumes what runs and sends the callbacks that
     /// nobody has taken yet, until they are answered with 2xx or refused with 4xx. Needs a tokio runtime.
     ///
@@ -88,7 +91,7 @@ impl ProcessRelay {
     ///
     /// # Errors
     /// [`PodsError::Io`] if the state cannot be read and written.
-    pub fn open(state: &Path, options: Options) -> Result<Self, PodsError> {
+    pub fn open(state: &Path, options: LocalRelayOptions) -> Result<Self, PodsError> {
         let pods = state.join("pods");
         folder::make_private(&pods)?;
         folder::make_private(&state.join("secrets"))?;
@@ -96,13 +99,15 @@ impl ProcessRelay {
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let extra_env = options.extra_env.clone();
         let containers = options.containers.clone();
-        let around = Surroundings { state: state.clone(), path, extra_env, life: Life::Own, containers };
+        let around =
+            SupervisorConfig { state: state.clone(), path, extra_env, life: TaskLifetime::Own, containers };
         let watches = Mutex::new(HashMap::new());
-        let inner = Arc::new(Inner { pods: state.join("pods"), options, around, watches });
+        let inner =
+            Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: around, watches });
         for unit in folder::names(&inner.pods)? {
             for attempt in inner.attempts(&unit)? {
-                let name = WorkName { unit: unit.clone(), attempt };
-                let work = inner.work(&name);
+                let name = TaskId { unit: unit.clone(), attempt };
+                let work = inner.task_folder(&name);
                 if !work.taken().exists() && !work.tombstone().exists() {
                     inner.watch(&name);
                 }
@@ -120,9 +125,9 @@ impl ProcessRelay {
 
     /// The last line that is not blank of what the work has printed, without control characters, at most 200
     /// characters; `None` if there is none.
-    pub fn last_line(&self, name: &WorkName) -> Option<String> {
+    pub fn last_line(&self, name: &TaskId) -> Option<String> {
         check(name).ok()?;
-        let text = logs::tail_text(&self.inner().work(name).folder, 4096);
+        let text = logs::tail_text(&self.inner().task_folder(name).folder, 4096);
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
         // Progress bars go back to the line's start.
         let line = line.rsplit('\r').find(|part| !part.trim().is_empty())?;
@@ -131,9 +136,9 @@ impl ProcessRelay {
 
     /// What is kept of the work's log: its first 64 KiB, a note of how much is left out, and at least its last
     /// [`LOG_TAIL`] bytes. `None` if it has not started.
-    pub fn log(&self, name: &WorkName) -> Option<Vec<u8>> {
+    pub fn log(&self, name: &TaskId) -> Option<Vec<u8>> {
         check(name).ok()?;
-        logs::whole(&self.inner().work(name).folder)
+        logs::whole(&self.inner().task_folder(name).folder)
     }
 
     /// Removes the folders of work whose result was taken, or that was tombstoned, more than `older_than` ago. A name
@@ -149,7 +154,7 @@ impl ProcessRelay {
             let folder = inner.pods.join(&unit);
             let _lock = start::lock_unit(&folder).await?;
             for attempt in inner.attempts(&unit)? {
-                let work = inner.work(&WorkName { unit: unit.clone(), attempt });
+                let work = inner.task_folder(&TaskId { unit: unit.clone(), attempt });
                 let since = [work.taken(), work.tombstone()]
                     .iter()
                     .filter_map(|path| path.metadata().ok()?.modified().ok())
@@ -157,7 +162,7 @@ impl ProcessRelay {
                 let old = since.is_some_and(|since| {
                     SystemTime::now().duration_since(since).is_ok_and(|age| age >= older_than)
                 });
-                if old && !work.is_held()? {
+                if old && !work.is_locked()? {
                     std::fs::remove_dir_all(&work.folder)
                         .map_err(|error| PodsError::io(&work.folder, error))?;
                     pruned += 1;
@@ -171,14 +176,14 @@ impl ProcessRelay {
         Ok(pruned)
     }
 
-    fn inner(&self) -> &Arc<Inner> {
+    fn inner(&self) -> &Arc<RelayShared> {
         &self.open.0
     }
 }
 
 #[async_trait]
-impl Relay for ProcessRelay {
-    async fn ensure(&self, _: Option<&str>, request: Ensure) -> Result<WorkState, RelayError> {
+impl RelayClient for LocalRelay {
+    async fn ensure(&self, _: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         if request.v != 1 {
             return Err(RelayError::Refused(format!(
                 "version {} of the request is not known here",
@@ -192,30 +197,25 @@ impl Relay for ProcessRelay {
         self.inner().ensure(request).await
     }
 
-    async fn cancel(
-        &self,
-        _: Option<&str>,
-        name: &WorkName,
-        grace: Duration,
-    ) -> Result<WorkState, RelayError> {
+    async fn cancel(&self, _: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         check(name)?;
         let inner = self.inner();
         let _lock = start::lock_unit(&inner.pods.join(&name.unit)).await.map_err(busy)?;
-        inner.end(name, grace).await.map_err(busy)
+        inner.terminate(name, grace).await.map_err(busy)
     }
 
-    async fn get(&self, _: Option<&str>, name: &WorkName) -> Result<WorkState, RelayError> {
+    async fn get(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         check(name)?;
         self.inner().state(name).map_err(busy)
     }
 
-    async fn acknowledge(&self, _: Option<&str>, name: &WorkName) -> Result<(), RelayError> {
+    async fn acknowledge(&self, _: Option<&str>, name: &TaskId) -> Result<(), RelayError> {
         check(name)?;
-        let work = self.inner().work(name);
-        match work.standing().map_err(busy)? {
-            Standing::Ended(_) => {
+        let work = self.inner().task_folder(name);
+        match work.state().map_err(busy)? {
+            FolderState::Ended(_) => {
                 folder::write_whole(&work.taken(), b"").map_err(busy)?;
-                work.tidy();
+                work.cleanup();
                 self.inner().wake(name);
                 Ok(())
             }
@@ -224,39 +224,39 @@ impl Relay for ProcessRelay {
     }
 
     async fn release(&self, _: Option<&str>, life: &str) -> Result<(), RelayError> {
-        secrets::release(&self.inner().around.state, life).map_err(busy)
+        secrets::release(&self.inner().supervisor_config.state, life).map_err(busy)
     }
 }
 
-impl Inner {
-    pub(super) fn work(&self, name: &WorkName) -> Work {
-        Work::of(&self.pods, name)
+impl RelayShared {
+    pub(super) fn task_folder(&self, name: &TaskId) -> TaskFolder {
+        TaskFolder::of(&self.pods, name)
     }
 
-    async fn ensure(self: &Arc<Self>, request: Ensure<Script>) -> Result<WorkState, RelayError> {
+    async fn ensure(self: &Arc<Self>, request: EnsureTask<ScriptTask>) -> Result<TaskState, RelayError> {
         let name = request.name.clone();
-        let received = Received { at_ms: supervisor::now_ms(), request };
+        let received = StoredRequest { at_ms: supervisor::now_ms(), request };
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
-        let work = self.work(&name);
+        let work = self.task_folder(&name);
         let attempts = self.attempts(&name.unit).map_err(busy)?;
-        match work.standing().map_err(busy)? {
-            Standing::Absent => {}
-            Standing::Ended(result) => {
+        match work.state().map_err(busy)? {
+            FolderState::Absent => {}
+            FolderState::Ended(result) => {
                 self.send_again(&name, &work);
-                return Ok(WorkState::Ended(result));
+                return Ok(TaskState::Ended(result));
             }
-            Standing::Tombstoned => return Ok(WorkState::Tombstoned),
-            Standing::Running | Standing::Waiting | Standing::Vanished => {
+            FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
+            FolderState::Running | FolderState::Waiting | FolderState::Lost => {
                 self.watch(&name);
                 return self.state(&name).map_err(busy);
             }
         }
         if attempts.iter().any(|attempt| *attempt > name.attempt) {
-            return Ok(WorkState::Tombstoned);
+            return Ok(TaskState::Tombstoned);
         }
         for attempt in attempts.into_iter().filter(|attempt| *attempt < name.attempt) {
-            let lower = WorkName { unit: name.unit.clone(), attempt };
-            if let WorkState::Running { .. } = self.end(&lower, LOWER_GRACE).await.map_err(busy)? {
+            let lower = TaskId { unit: name.unit.clone(), attempt };
+            if let TaskState::Running { .. } = self.terminate(&lower, LOWER_GRACE).await.map_err(busy)? {
                 return Err(RelayError::Busy(format!("try {attempt} does not end")));
             }
         }
@@ -268,8 +268,8 @@ impl Inner {
     }
 
     /// Starts work whose request is on disk. The caller holds the unit's lock.
-    async fn start(&self, work: &Work) -> Result<(), PodsError> {
-        let child = start::start(work, &self.around, self.options.program.as_deref()).await?;
+    async fn start(&self, work: &TaskFolder) -> Result<(), PodsError> {
+        let child = start::start(work, &self.supervisor_config, self.options.program.as_deref()).await?;
         if let Some(mut child) = child {
             // Only so that it does not stay a zombie: how it went is in its folder.
             tokio::spawn(async move { child.wait().await });
@@ -278,21 +278,21 @@ impl Inner {
     }
 
     /// Ends work, whatever it is at, and leaves a tombstone unless it has a result. The caller holds the unit's lock.
-    async fn end(&self, name: &WorkName, grace: Duration) -> Result<WorkState, PodsError> {
-        let work = self.work(name);
-        let until = Instant::now().checked_add(grace + PATIENCE);
+    async fn terminate(&self, name: &TaskId, grace: Duration) -> Result<TaskState, PodsError> {
+        let work = self.task_folder(name);
+        let until = Instant::now().checked_add(grace + TERMINATION_WAIT);
         let mut asked = None;
         loop {
-            match work.standing()? {
+            match work.state()? {
                 // A supervisor that has written these has nothing left to end.
-                Standing::Ended(result) => return Ok(WorkState::Ended(result)),
-                Standing::Tombstoned => return Ok(WorkState::Tombstoned),
-                Standing::Absent | Standing::Waiting => work.bury()?,
-                Standing::Vanished => self.settle_vanished(&work).await?,
-                Standing::Running => {
+                FolderState::Ended(result) => return Ok(TaskState::Ended(result)),
+                FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
+                FolderState::Absent | FolderState::Waiting => work.write_tombstone()?,
+                FolderState::Lost => self.resolve_lost(&work).await?,
+                FolderState::Running => {
                     if asked.is_none() {
                         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                        folder::write_json(&work.cancel(), &Cancel { grace_ms })?;
+                        folder::write_json(&work.cancel(), &CancelRequest { grace_ms })?;
                         asked = Some(());
                     }
                     // It can neither see the request nor act on it.
@@ -308,21 +308,21 @@ impl Inner {
 
     /// Says what became of work whose supervisor ended without saying so, after killing what it may have left. The
     /// caller holds the unit's lock.
-    async fn settle_vanished(&self, work: &Work) -> Result<(), PodsError> {
-        let around: Option<Surroundings> = folder::read_json(&work.surroundings())?;
+    async fn resolve_lost(&self, work: &TaskFolder) -> Result<(), PodsError> {
+        let around: Option<SupervisorConfig> = folder::read_json(&work.surroundings())?;
         // Of the engine that it was started by.
         if let Some(containers) = around.and_then(|around| around.containers) {
-            let removed = containers.remove(&containers::name(work)).await;
+            let removed = containers.remove(&container_engine::name(work)).await;
             removed.map_err(|error| PodsError::Containers(error.to_string()))?;
         }
         let marks = work.process_marks();
-        let left = tokio::task::spawn_blocking(move || strays::kill_marked(&marks)).await.unwrap_or(0);
+        let left = tokio::task::spawn_blocking(move || leftovers::kill_marked(&marks)).await.unwrap_or(0);
         if left > 0 {
             let message = format!("{left} processes of a script do not die");
             return Err(PodsError::Damaged { path: work.folder.clone(), message });
         }
         if work.cancel().exists() {
-            work.bury()?;
+            work.write_tombstone()?;
         } else {
             let mut result = match work.overdue().exists() {
                 true => Callback::failed(
@@ -342,11 +342,11 @@ impl Inner {
     }
 
     /// Ends work whose supervisor was stopped and has missed the script's deadline.
-    pub(super) fn keep_deadline(&self, work: &Work) -> Result<(), PodsError> {
+    pub(super) fn keep_deadline(&self, work: &TaskFolder) -> Result<(), PodsError> {
         if !watchdog::is_stopped(work) {
             return Ok(());
         }
-        let Some(received) = folder::read_json::<Received>(&work.request())? else { return Ok(()) };
+        let Some(received) = folder::read_json::<StoredRequest>(&work.request())? else { return Ok(()) };
         let since = work.started().metadata().and_then(|found| found.modified()).ok();
         let timeout = Duration::from_millis(received.request.timeout_ms);
         let is_over = since.is_some_and(|since| since.elapsed().is_ok_and(|elapsed| elapsed >= timeout));
@@ -358,26 +358,26 @@ impl Inner {
     }
 
     /// Does what must be done for work that nobody runs: starts it if it surely has not run, else settles it.
-    pub(super) async fn pick_up(&self, name: &WorkName) -> Result<(), PodsError> {
+    pub(super) async fn resume(&self, name: &TaskId) -> Result<(), PodsError> {
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await?;
-        let work = self.work(name);
-        match work.standing()? {
-            Standing::Waiting => self.start(&work).await,
-            Standing::Vanished => self.settle_vanished(&work).await,
+        let work = self.task_folder(name);
+        match work.state()? {
+            FolderState::Waiting => self.start(&work).await,
+            FolderState::Lost => self.resolve_lost(&work).await,
             _ => Ok(()),
         }
     }
 
-    fn state(&self, name: &WorkName) -> Result<WorkState, PodsError> {
-        let work = self.work(name);
-        Ok(match work.standing()? {
-            Standing::Absent if self.attempts(&name.unit)?.iter().any(|other| *other > name.attempt) => {
-                WorkState::Tombstoned
+    fn state(&self, name: &TaskId) -> Result<TaskState, PodsError> {
+        let work = self.task_folder(name);
+        Ok(match work.state()? {
+            FolderState::Absent if self.attempts(&name.unit)?.iter().any(|other| *other > name.attempt) => {
+                TaskState::Tombstoned
             }
-            Standing::Absent => WorkState::Unknown,
-            Standing::Tombstoned => WorkState::Tombstoned,
-            Standing::Ended(result) => WorkState::Ended(result),
-            Standing::Running | Standing::Waiting | Standing::Vanished => running(&work),
+            FolderState::Absent => TaskState::Unknown,
+            FolderState::Tombstoned => TaskState::Tombstoned,
+            FolderState::Ended(result) => TaskState::Ended(result),
+            FolderState::Running | FolderState::Waiting | FolderState::Lost => running(&work),
         })
     }
 
@@ -388,27 +388,27 @@ impl Inner {
     }
 
     /// Sees to it that a task looks after the work until its result is taken, and that it looks now.
-    fn watch(self: &Arc<Self>, name: &WorkName) {
+    fn watch(self: &Arc<Self>, name: &TaskId) {
         let mut watches = self.watches();
         if let Some(watch) = watches.get(name) {
             watch.wake.notify_one();
             return;
         }
         let wake = Arc::new(Notify::new());
-        let task = tokio::spawn(deliver::look_after(self.clone(), name.clone(), wake.clone())).abort_handle();
-        watches.insert(name.clone(), Watch { wake, task, asked: 0 });
+        let task = tokio::spawn(deliver::watch_task(self.clone(), name.clone(), wake.clone())).abort_handle();
+        watches.insert(name.clone(), TaskWatch { wake, task, ensure_count: 0 });
     }
 
-    fn wake(&self, name: &WorkName) {
+    fn wake(&self, name: &TaskId) {
         if let Some(watch) = self.watches().get(name) {
             watch.wake.notify_one();
         }
     }
 
     /// The task of `name` ends unless there is something to do again; says whether it may.
-    pub(super) fn leave(&self, name: &WorkName) -> bool {
+    pub(super) fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
-        let work = self.work(name);
+        let work = self.task_folder(name);
         let may = work.taken().exists() || !work.result().exists();
         if may {
             watches.remove(name);
@@ -416,10 +416,10 @@ impl Inner {
         may
     }
 
-    fn send_again(self: &Arc<Self>, name: &WorkName, work: &Work) {
+    fn send_again(self: &Arc<Self>, name: &TaskId, work: &TaskFolder) {
         // Counted first: a result that is taken right now was sent before.
         if let Some(watch) = self.watches().get_mut(name) {
-            watch.asked += 1;
+            watch.ensure_count += 1;
         }
         // A task that is about to end looks for this file, under the lock that `watch` takes.
         let _ = std::fs::remove_file(work.taken());
@@ -427,33 +427,33 @@ impl Inner {
     }
 
     /// How often ended work was asked for.
-    pub(super) fn asked(&self, name: &WorkName) -> u64 {
-        self.watches().get(name).map_or(0, |watch| watch.asked)
+    pub(super) fn ensure_count(&self, name: &TaskId) -> u64 {
+        self.watches().get(name).map_or(0, |watch| watch.ensure_count)
     }
 
     /// Notes that the result which was sent when it had been asked for `asked` times was taken; says whether that was
     /// the latest time.
-    pub(super) fn take(&self, name: &WorkName, asked: u64) -> Result<bool, PodsError> {
+    pub(super) fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
         let watches = self.watches();
-        if watches.get(name).is_some_and(|watch| watch.asked != asked) {
+        if watches.get(name).is_some_and(|watch| watch.ensure_count != asked) {
             return Ok(false);
         }
-        let work = self.work(name);
+        let work = self.task_folder(name);
         folder::write_whole(&work.taken(), b"")?;
-        work.tidy();
+        work.cleanup();
         Ok(true)
     }
 
-    fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<WorkName, Watch>> {
+    fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, TaskWatch>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn running(work: &Work) -> WorkState {
-    WorkState::running(logs::tail_text(&work.folder, LOG_TAIL))
+fn running(work: &TaskFolder) -> TaskState {
+    TaskState::running(logs::tail_text(&work.folder, LOG_TAIL))
 }
 
-fn check(name: &WorkName) -> Result<(), RelayError> {
+fn check(name: &TaskId) -> Result<(), RelayError> {
     let unit = name.unit.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     let ends = unit.first() != Some(&b'-') && unit.last() != Some(&b'-');

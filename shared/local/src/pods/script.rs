@@ -9,19 +9,19 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ebb_supervise::interpreter;
-use ebb_wire::relay::{Script, ScriptInput};
+use ebb_wire::relay::{ScriptInput, ScriptTask};
 use ebb_wire::script::check_variable;
-use ebb_wire::value::Value;
+use ebb_wire::value::UnitValue;
 
-use super::isolation::{Layout, OWN, below};
+use super::isolation::{OWN, RootLayout, below};
 use super::secrets;
-use super::stage::{self, Launch, Trouble};
-use super::work::{Surroundings, Work};
+use super::stage::{self, LaunchError, LaunchRequest};
+use super::task_folder::{SupervisorConfig, TaskFolder};
 
 /// A script whose files are in place.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    layout: Layout,
+pub(super) struct PreparedScript {
+    layout: RootLayout,
     root: PathBuf,
     declared: Vec<String>,
     env: BTreeMap<String, Vec<u8>>,
@@ -31,16 +31,16 @@ pub(super) struct Prepared {
     pub(super) outputs: Vec<PathBuf>,
 }
 
-impl Prepared {
+impl PreparedScript {
     /// How it starts with a root of its own.
-    pub(super) fn isolated(&self) -> Launch {
+    pub(super) fn isolated(&self) -> LaunchRequest {
         self.launch(Some(self.layout.clone()), Path::new("/"))
     }
 
     /// How it starts in the machine's root, where isolation is not to be had because of `why`.
-    pub(super) fn bare(&mut self, why: &str) -> Result<Launch, Trouble> {
+    pub(super) fn unisolated(&mut self, why: &str) -> Result<LaunchRequest, LaunchError> {
         if let Some(path) = self.declared.first() {
-            return Err(Trouble::NotStartable(format!(
+            return Err(LaunchError::NotStartable(format!(
                 "{path}: this machine does not let us give units private files ({why}); allow user namespaces \
                  (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces), or run as root"
             )));
@@ -52,12 +52,12 @@ impl Prepared {
         Ok(self.launch(None, &self.root))
     }
 
-    fn launch(&self, layout: Option<Layout>, root: &Path) -> Launch {
+    fn launch(&self, layout: Option<RootLayout>, root: &Path) -> LaunchRequest {
         let own = below(root, Path::new(OWN));
         let home = own.join("home");
         let mut env = self.env.clone();
         env.entry("HOME".to_owned()).or_insert_with(|| home.to_string_lossy().into_owned().into_bytes());
-        Launch {
+        LaunchRequest {
             layout,
             interpreter: self.interpreter.clone(),
             argument: self.argument.clone(),
@@ -70,11 +70,15 @@ impl Prepared {
 }
 
 /// Checks a script and puts its files where it will look for them.
-pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Result<Prepared, Trouble> {
-    let broken = |error: std::io::Error| Trouble::Broken(format!("{}: {error}", work.folder.display()));
+pub(super) fn prepare(
+    work: &TaskFolder,
+    script: &ScriptTask,
+    around: &SupervisorConfig,
+) -> Result<PreparedScript, LaunchError> {
+    let broken = |error: std::io::Error| LaunchError::Broken(format!("{}: {error}", work.folder.display()));
     let root = work.root();
-    let layout = Layout::create(&root, &around.state).map_err(broken)?;
-    let mut prepared = Prepared {
+    let layout = RootLayout::create(&root, &around.state).map_err(broken)?;
+    let mut prepared = PreparedScript {
         layout,
         root,
         declared: Vec::new(),
@@ -93,7 +97,7 @@ pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Re
     }
     for output in &script.outputs {
         let place = prepared.layout.declare(&output.path).map_err(|why| {
-            Trouble::NotStartable(format!("output {:?}: {:?}: {why}", output.name, output.path))
+            LaunchError::NotStartable(format!("output {:?}: {:?}: {why}", output.name, output.path))
         })?;
         prepared.declared.push(output.path.clone());
         prepared.outputs.push(place);
@@ -103,7 +107,7 @@ pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Re
     let path = prepared.env.get("PATH").cloned().map(OsString::from_vec).unwrap_or_default();
     // A script's own `/tmp` is empty when it starts.
     let found = interpreter::find(&script.text, &path, stage::PLACE, |file| !file.starts_with("/tmp"));
-    let found = found.map_err(|error| Trouble::NotStartable(error.to_string()))?;
+    let found = found.map_err(|error| LaunchError::NotStartable(error.to_string()))?;
     prepared.interpreter = found.path.to_owned();
     prepared.argument = found.argument.map(str::to_owned);
     let file = below(&prepared.root, &Path::new(OWN).join("script"));
@@ -111,15 +115,15 @@ pub(super) fn prepare(work: &Work, script: &Script, around: &Surroundings) -> Re
     Ok(prepared)
 }
 
-impl Prepared {
-    fn set(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
-        check_variable(name, &value).map_err(|why| Trouble::NotStartable(format!("{name:?}: {why}")))?;
+impl PreparedScript {
+    fn set(&mut self, name: &str, value: Vec<u8>) -> Result<(), LaunchError> {
+        check_variable(name, &value).map_err(|why| LaunchError::NotStartable(format!("{name:?}: {why}")))?;
         self.env.insert(name.to_owned(), value);
         Ok(())
     }
 
-    fn input(&mut self, input: &ScriptInput, state: &Path) -> Result<(), Trouble> {
-        let named = |why: String| Trouble::NotStartable(format!("input {:?}: {why}", input.name));
+    fn input(&mut self, input: &ScriptInput, state: &Path) -> Result<(), LaunchError> {
+        let named = |why: String| LaunchError::NotStartable(format!("input {:?}: {why}", input.name));
         if let Some(path) = &input.path {
             // Even without a value: a file that the machine happens to have there is not the input.
             let place = self.layout.declare(path).map_err(|why| named(format!("{path:?}: {why}")))?;
@@ -141,7 +145,7 @@ impl Prepared {
 pub(super) fn value(input: &ScriptInput, state: &Path) -> Result<Option<Vec<u8>>, String> {
     let secret = match &input.value {
         None => return Ok(None),
-        Some(Value::Secret(secret)) => secret,
+        Some(UnitValue::Secret(secret)) => secret,
         Some(value) => return Ok(value.to_bytes()),
     };
     match secrets::get(state, &secret.name, &secret.key) {

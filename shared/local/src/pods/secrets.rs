@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ebb_wire::id::short_digest;
-use ebb_wire::relay::WorkName;
+use ebb_wire::relay::TaskId;
 
 use super::PodsError;
 use super::folder;
@@ -102,7 +102,7 @@ pub fn list(state: &Path) -> Result<Vec<(String, String)>, PodsError> {
 
 /// Where a sensitive output of `work` is kept: secret and key. Tries are kept apart, because teardown may need what
 /// each of them made.
-pub(super) fn of_output(work: &WorkName, output: &str) -> (String, String) {
+pub(super) fn of_output(work: &TaskId, output: &str) -> (String, String) {
     let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
     (format!("{OF_OUTPUTS}{}-{}", work.unit, work.attempt), key)
 }

@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
-use super::isolation::{IsolationError, Layout};
+use super::isolation::{IsolationError, RootLayout};
 
 /// The argument that makes our program the stage.
 pub(super) const ARGUMENT: &str = "--ebb-stage";
@@ -28,9 +28,9 @@ pub(super) const PLACE: &str = "this machine";
 
 /// What to start.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Launch {
+pub(super) struct LaunchRequest {
     /// Where it is isolated; `None`: not at all.
-    pub(super) layout: Option<Layout>,
+    pub(super) layout: Option<RootLayout>,
     /// The absolute path of the program that runs the script, and its argument.
     pub(super) interpreter: String,
     pub(super) argument: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct Launch {
 
 /// Why it does not start.
 #[derive(Debug, thiserror::Error, Serialize, Deserialize)]
-pub(super) enum Trouble {
+pub(super) enum LaunchError {
     /// The machine does not let us isolate scripts.
     #[error("this machine does not let us isolate scripts ({0})")]
     Unavailable(String),
@@ -57,8 +57,8 @@ pub(super) enum Trouble {
 }
 
 /// Starts a script whose output goes to `output`.
-pub(super) fn launch(launch: &Launch, output: (OwnedFd, OwnedFd)) -> Result<Child, Trouble> {
-    let broken = |error: io::Error| Trouble::Broken(format!("cannot start the script: {error}"));
+pub(super) fn launch(launch: &LaunchRequest, output: (OwnedFd, OwnedFd)) -> Result<Child, LaunchError> {
+    let broken = |error: io::Error| LaunchError::Broken(format!("cannot start the script: {error}"));
     let (mut ours, theirs) = UnixStream::pair().map_err(broken)?;
     let mut child = Command::new("/proc/self/exe")
         .arg0("ebb")
@@ -100,19 +100,19 @@ pub(super) fn run() -> i32 {
     1
 }
 
-fn become_script(bytes: &[u8]) -> Trouble {
-    let launch: Launch = match serde_json::from_slice(bytes) {
+fn become_script(bytes: &[u8]) -> LaunchError {
+    let launch: LaunchRequest = match serde_json::from_slice(bytes) {
         Ok(launch) => launch,
-        Err(error) => return Trouble::Broken(format!("the supervisor went away: {error}")),
+        Err(error) => return LaunchError::Broken(format!("the supervisor went away: {error}")),
     };
     // A session of its own is a process group of its own too, and has no terminal.
     if let Err(error) = setsid() {
-        return Trouble::Broken(format!("no session of its own: {error}"));
+        return LaunchError::Broken(format!("no session of its own: {error}"));
     }
-    match launch.layout.as_ref().map(Layout::enter) {
+    match launch.layout.as_ref().map(RootLayout::enter) {
         None | Some(Ok(())) => {}
-        Some(Err(IsolationError::Unavailable(why))) => return Trouble::Unavailable(why),
-        Some(Err(IsolationError::Failed(why))) => return Trouble::NotStartable(why),
+        Some(Err(IsolationError::Unavailable(why))) => return LaunchError::Unavailable(why),
+        Some(Err(IsolationError::Failed(why))) => return LaunchError::NotStartable(why),
     }
     if let Err(error) = die_with(Pid::from_raw(launch.supervisor)) {
         return error;
@@ -122,12 +122,12 @@ fn become_script(bytes: &[u8]) -> Trouble {
     let mut script = Command::new(&launch.interpreter);
     script.args(&launch.argument).arg(&launch.script);
     script.env_clear().envs(env).current_dir(&launch.folder).stdin(Stdio::null());
-    Trouble::NotStartable(interpreter::explain(&script.exec(), &launch.interpreter, PLACE))
+    LaunchError::NotStartable(interpreter::explain(&script.exec(), &launch.interpreter, PLACE))
 }
 
-fn die_with(supervisor: Pid) -> Result<(), Trouble> {
+fn die_with(supervisor: Pid) -> Result<(), LaunchError> {
     set_pdeathsig(Signal::SIGKILL)
-        .map_err(|error| Trouble::Broken(format!("no signal at death: {error}")))?;
+        .map_err(|error| LaunchError::Broken(format!("no signal at death: {error}")))?;
     // It may have died before that.
-    if getppid() == supervisor { Ok(()) } else { Err(Trouble::Broken("the supervisor died".to_owned())) }
+    if getppid() == supervisor { Ok(()) } else { Err(LaunchError::Broken("the supervisor died".to_owned())) }
 }

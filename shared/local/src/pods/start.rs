@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::process::Child;
 
-use super::work::{Life, Surroundings, Work};
+use super::task_folder::{SupervisorConfig, TaskFolder, TaskLifetime};
 use super::{PodsError, folder, supervisor};
 
 /// How long somebody else may hold a lock that is only ever held for moments.
@@ -19,8 +19,8 @@ const MOMENTS: Duration = Duration::from_secs(10);
 ///
 /// The supervisor inherits the lock, so that there is no moment in which the work seems to be nobody's.
 pub(super) async fn start(
-    work: &Work,
-    around: &Surroundings,
+    work: &TaskFolder,
+    around: &SupervisorConfig,
     program: Option<&Path>,
 ) -> Result<Option<Child>, PodsError> {
     let Some(lock) = hold(work).await? else { return Ok(None) };
@@ -39,8 +39,8 @@ pub(super) async fn start(
         .current_dir("/")
         .stdin(Stdio::from(lock))
         .stdout(match around.life {
-            Life::Own => Stdio::null(),
-            Life::OfStarter { .. } => Stdio::piped(),
+            TaskLifetime::Own => Stdio::null(),
+            TaskLifetime::OfStarter { .. } => Stdio::piped(),
         })
         .stderr(Stdio::from(errors));
     // A script could read it there. Containers have one of their own, and the engine's command goes by ours.
@@ -51,7 +51,7 @@ pub(super) async fn start(
 }
 
 /// The work's lock; `None` if a supervisor has it. Those who only look hold it for moments too.
-async fn hold(work: &Work) -> Result<Option<File>, PodsError> {
+async fn hold(work: &TaskFolder) -> Result<Option<File>, PodsError> {
     let path = work.lock();
     let file = folder::lock_file(&path)?;
     let until = Instant::now() + MOMENTS;

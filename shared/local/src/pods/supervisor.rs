@@ -19,13 +19,13 @@ use ebb_wire::limits::LOG_TAIL;
 use nix::unistd::{getppid, setsid};
 
 use super::PodsError;
-use super::contained;
+use super::container_task;
 use super::folder;
 use super::logs::{self, LogWriter};
 use super::outputs;
-use super::script::{self, Prepared};
-use super::stage::{self, Trouble};
-use super::work::{Cancel, Life, Received, Surroundings, Work};
+use super::script::{self, PreparedScript};
+use super::stage::{self, LaunchError};
+use super::task_folder::{CancelRequest, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
 
 /// The argument that makes our program a supervisor; the work's folder follows.
 pub(super) const ARGUMENT: &str = "--ebb-supervise";
@@ -33,7 +33,7 @@ pub(super) const ARGUMENT: &str = "--ebb-supervise";
 /// Between `SIGTERM` and `SIGKILL` when the deadline has passed, and when the starter has gone.
 const GRACE: Duration = Duration::from_secs(5);
 /// How often files are looked at while the script runs.
-const LOOK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Output streams of a script: both of its outputs are one pipe.
 const STREAMS: usize = 1;
 
@@ -49,20 +49,20 @@ pub fn supervise_if_asked() {
     }
     if first == ARGUMENT {
         let folder = arguments.next().map(PathBuf::from);
-        std::process::exit(folder.map_or(2, |folder| supervise(&Work { folder })));
+        std::process::exit(folder.map_or(2, |folder| supervise(&TaskFolder { folder })));
     }
 }
 
 /// What becomes of work.
-pub(super) enum Outcome {
+pub(super) enum SupervisorOutcome {
     Result(Box<Callback>),
     Tombstone,
 }
 
-fn supervise(work: &Work) -> i32 {
+fn supervise(work: &TaskFolder) -> i32 {
     // Fails only if it is the leader of a session already, which is what we want.
     let _ = setsid();
-    let around = folder::read_json::<Surroundings>(&work.surroundings()).unwrap_or(None);
+    let around = folder::read_json::<SupervisorConfig>(&work.surroundings()).unwrap_or(None);
     let outcome = match ebb_supervise::adopt_orphans() {
         Err(error) => failed(ReasonCode::Lost, &format!("no subreaper: {error}")),
         Ok(()) => run(work).unwrap_or_else(|error| failed(ReasonCode::Lost, &error.to_string())),
@@ -70,13 +70,13 @@ fn supervise(work: &Work) -> i32 {
     // The private root may hold secrets, and is of no use any more.
     let _ = std::fs::remove_dir_all(work.root());
     let written = match outcome {
-        Outcome::Result(result) => folder::write_json(&work.result(), &result.fit()),
-        Outcome::Tombstone => work.bury(),
+        SupervisorOutcome::Result(result) => folder::write_json(&work.result(), &result.fit()),
+        SupervisorOutcome::Tombstone => work.write_tombstone(),
     };
     if written.is_ok()
         && let Some(containers) = around.and_then(|around| around.containers)
     {
-        contained::remove(work, &containers);
+        container_task::remove(work, &containers);
     }
     match written {
         Ok(()) => 0,
@@ -88,19 +88,19 @@ fn supervise(work: &Work) -> i32 {
     }
 }
 
-fn failed(code: ReasonCode, message: &str) -> Outcome {
-    Outcome::Result(Box::new(Callback::failed(code, message)))
+fn failed(code: ReasonCode, message: &str) -> SupervisorOutcome {
+    SupervisorOutcome::Result(Box::new(Callback::failed(code, message)))
 }
 
-fn run(work: &Work) -> Result<Outcome, PodsError> {
+fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
     let _ = folder::write_whole(&work.folder.join("pid"), std::process::id().to_string().as_bytes());
     let lost = |path: PathBuf| PodsError::Damaged { path, message: "it is missing".to_owned() };
-    let received: Received = folder::read_json(&work.request())?.ok_or_else(|| lost(work.request()))?;
-    let around: Surroundings =
+    let received: StoredRequest = folder::read_json(&work.request())?.ok_or_else(|| lost(work.request()))?;
+    let around: SupervisorConfig =
         folder::read_json(&work.surroundings())?.ok_or_else(|| lost(work.surroundings()))?;
     let request = &received.request;
     if work.cancel().exists() {
-        return Ok(Outcome::Tombstone);
+        return Ok(SupervisorOutcome::Tombstone);
     }
     if now_ms() > received.at_ms.saturating_add(request.not_after_ms) {
         return Ok(failed(
@@ -109,7 +109,7 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
         ));
     }
     if let Some(containers) = &around.containers {
-        return contained::run(work, request, &around, containers);
+        return container_task::run(work, request, &around, containers);
     }
     let mut prepared = match script::prepare(work, &request.work, &around) {
         Ok(prepared) => prepared,
@@ -125,10 +125,10 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
         Ok(script) => script,
         Err(trouble) => return Ok(not_started(&trouble)),
     };
-    carry(pipe.0, log, around.life, &watch);
-    look_for_cancellation(work, around.life, &watch);
+    forward_output(pipe.0, log, around.life, &watch);
+    watch_cancellation(work, around.life, &watch);
     let deadline = begin.checked_add(Duration::from_millis(request.timeout_ms));
-    let end = watch.attend(&script, deadline, STREAMS);
+    let end = watch.supervise(&script, deadline, STREAMS);
     let took = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut result = match end.failure(request.timeout_ms, "the supervisor") {
         None => outputs::collect(
@@ -138,38 +138,40 @@ fn run(work: &Work) -> Result<Outcome, PodsError> {
             &work.root(),
             &around.state,
         ),
-        Some(_) if end.cause == StopCause::Cancelled => return Ok(Outcome::Tombstone),
+        Some(_) if end.cause == StopCause::Cancelled => return Ok(SupervisorOutcome::Tombstone),
         Some(failure) => failure,
     };
     result.took_ms = Some(took);
     result.log = Some(logs::tail_text(&work.folder, LOG_TAIL));
-    Ok(Outcome::Result(Box::new(result)))
+    Ok(SupervisorOutcome::Result(Box::new(result)))
 }
 
-fn not_started(trouble: &Trouble) -> Outcome {
+fn not_started(trouble: &LaunchError) -> SupervisorOutcome {
     let code = match trouble {
-        Trouble::NotStartable(_) | Trouble::Unavailable(_) => ReasonCode::NotStartable,
-        Trouble::Broken(_) => ReasonCode::Lost,
+        LaunchError::NotStartable(_) | LaunchError::Unavailable(_) => ReasonCode::NotStartable,
+        LaunchError::Broken(_) => ReasonCode::Lost,
     };
     failed(code, &trouble.to_string())
 }
 
-fn start(prepared: &mut Prepared, output: io::PipeWriter) -> Result<Child, Trouble> {
+fn start(prepared: &mut PreparedScript, output: io::PipeWriter) -> Result<Child, LaunchError> {
     let copies =
         || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
-    let broken = |error: io::Error| Trouble::Broken(error.to_string());
+    let broken = |error: io::Error| LaunchError::Broken(error.to_string());
     match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
-        Err(Trouble::Unavailable(why)) => stage::launch(&prepared.bare(&why)?, copies().map_err(broken)?),
+        Err(LaunchError::Unavailable(why)) => {
+            stage::launch(&prepared.unisolated(&why)?, copies().map_err(broken)?)
+        }
         other => other,
     }
 }
 
 /// Carries output to the log until all writers are gone.
-fn carry(from: PipeReader, mut log: LogWriter, life: Life, watch: &ScriptWatch) {
-    stream::carry(from, &watch.sender(), move |bytes| {
+fn forward_output(from: PipeReader, mut log: LogWriter, life: TaskLifetime, watch: &ScriptWatch) {
+    stream::forward(from, &watch.sender(), move |bytes| {
         // A full disk must not stop the script.
         let _ = log.push(bytes);
-        if matches!(life, Life::OfStarter { .. }) {
+        if matches!(life, TaskLifetime::OfStarter { .. }) {
             let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
         }
     });
@@ -177,11 +179,11 @@ fn carry(from: PipeReader, mut log: LogWriter, life: Life, watch: &ScriptWatch) 
 
 /// Starts a thread that looks for the request to cancel the script, and for the end of a starter that it must not
 /// outlive.
-fn look_for_cancellation(work: &Work, life: Life, watch: &ScriptWatch) {
+fn watch_cancellation(work: &TaskFolder, life: TaskLifetime, watch: &ScriptWatch) {
     let (work, events) = (work.clone(), watch.sender());
     std::thread::spawn(move || {
         loop {
-            let asked: Option<Cancel> = folder::read_json(&work.cancel()).unwrap_or(None);
+            let asked: Option<CancelRequest> = folder::read_json(&work.cancel()).unwrap_or(None);
             let grace = match asked {
                 Some(asked) => Some(Duration::from_millis(asked.grace_ms)),
                 None => has_outlived(life).then_some(GRACE),
@@ -191,17 +193,17 @@ fn look_for_cancellation(work: &Work, life: Life, watch: &ScriptWatch) {
                 let _ = events.send(WatchEvent::Cancelled(grace));
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     });
 }
 
 /// Returns whether the script has outlived a starter that it must not outlive. A starter that has ended is no longer the
 /// parent of this process.
-fn has_outlived(life: Life) -> bool {
+fn has_outlived(life: TaskLifetime) -> bool {
     match life {
-        Life::Own => false,
-        Life::OfStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
+        TaskLifetime::Own => false,
+        TaskLifetime::OfStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
     }
 }
 
@@ -218,9 +220,9 @@ mod tests {
     #[test]
     fn a_starter_that_ended_before_the_script_began_is_missed() {
         let parent = u32::try_from(getppid().as_raw()).unwrap();
-        assert!(!has_outlived(Life::OfStarter { starter: parent }));
+        assert!(!has_outlived(TaskLifetime::OfStarter { starter: parent }));
         // Any process that is not the parent shows the same.
-        assert!(has_outlived(Life::OfStarter { starter: std::process::id() }));
-        assert!(!has_outlived(Life::Own));
+        assert!(has_outlived(TaskLifetime::OfStarter { starter: std::process::id() }));
+        assert!(!has_outlived(TaskLifetime::Own));
     }
 }

@@ -7,16 +7,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::supervisor;
-use super::work::Work;
+use super::task_folder::TaskFolder;
 
 /// Returns whether the supervisor of `work` is stopped, so that it keeps neither deadlines nor cancellations.
-pub(super) fn is_stopped(work: &Work) -> bool {
+pub(super) fn is_stopped(work: &TaskFolder) -> bool {
     stopped(work).is_some()
 }
 
 /// Kills the supervisor of `work` if it is stopped. Its script dies with it; the work is settled as that of any
 /// supervisor that was killed.
-pub(super) fn kill_stopped(work: &Work) {
+pub(super) fn kill_stopped(work: &TaskFolder) {
     if let Some(pid) = stopped(work) {
         tracing::warn!(folder = %work.folder.display(), %pid, "the supervisor of a script was stopped; it is killed");
         // One that has just ended needs no signal.
@@ -24,7 +24,7 @@ pub(super) fn kill_stopped(work: &Work) {
     }
 }
 
-fn stopped(work: &Work) -> Option<Pid> {
+fn stopped(work: &TaskFolder) -> Option<Pid> {
     let pid: i32 = fs::read_to_string(work.folder.join("pid")).ok()?.trim().parse().ok()?;
     // The process may have ended and another one may have its pid.
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;

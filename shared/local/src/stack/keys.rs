@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ebb_wire::sign::Keys;
+use ebb_wire::sign::WebhookKeys;
 use ebb_wire::token::TokenKeys;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub enum KeysError {
 }
 
 /// Held as long as a stack uses its folder.
-pub(crate) type Lock = Flock<File>;
+pub(crate) type FolderLock = Flock<File>;
 
 /// A process that was just killed holds its lock until the kernel has closed its files.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
@@ -35,7 +35,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Makes the folder and locks it, within [`LOCK_WAIT`]. The folder itself is locked: a lock file could be removed while it
 /// is held.
-pub(crate) async fn lock(state: &Path) -> Result<Lock, StackError> {
+pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
     let failed = |source| KeysError::Io { path: state.to_owned(), source };
     crate::private::folder(state).map_err(failed)?;
     let mut folder = File::open(state).map_err(failed)?;
@@ -53,7 +53,7 @@ pub(crate) async fn lock(state: &Path) -> Result<Lock, StackError> {
 /// The secrets of a stack: made once, kept in `keys.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Kept {
+pub(crate) struct StackKeys {
     webhook_secret: String,
     platform_secret: String,
     unit_secret: String,
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
     api_token: String,
 }
 
-impl Kept {
+impl StackKeys {
     pub(crate) fn open(state: &Path) -> Result<Self, KeysError> {
         let path = state.join("keys.json");
         match fs::read(&path) {
@@ -92,24 +92,24 @@ impl Kept {
         ebb_wire::id::installation(&[&self.token_key])
     }
 
-    pub(crate) fn webhook_keys(&self) -> Result<Keys, KeysError> {
-        Keys::parse(&self.webhook_secret).map_err(damaged)
+    pub(crate) fn webhook_keys(&self) -> Result<WebhookKeys, KeysError> {
+        WebhookKeys::parse(&self.webhook_secret).map_err(damaged)
     }
 
-    pub(crate) fn platform_keys(&self) -> Result<Keys, KeysError> {
-        Keys::parse(&self.platform_secret).map_err(damaged)
+    pub(crate) fn platform_keys(&self) -> Result<WebhookKeys, KeysError> {
+        WebhookKeys::parse(&self.platform_secret).map_err(damaged)
     }
 
-    pub(crate) fn unit_keys(&self) -> Result<Keys, KeysError> {
-        Keys::parse(&self.unit_secret).map_err(damaged)
+    pub(crate) fn unit_keys(&self) -> Result<WebhookKeys, KeysError> {
+        WebhookKeys::parse(&self.unit_secret).map_err(damaged)
     }
 
     pub(crate) fn token_keys(&self) -> Result<TokenKeys, KeysError> {
         TokenKeys::parse(&self.token_key).map_err(damaged)
     }
 
-    pub(crate) fn connection(&self, url: &str, s3: &str) -> Connection {
-        Connection {
+    pub(crate) fn connection(&self, url: &str, s3: &str) -> StackConnection {
+        StackConnection {
             url: url.to_owned(),
             token: self.api_token.clone(),
             webhook_secret: self.webhook_secret.clone(),
@@ -126,7 +126,7 @@ fn damaged<E: std::fmt::Display>(error: E) -> KeysError {
 /// What a client needs to reach a stack; kept in `server.json`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Connection {
+pub struct StackConnection {
     pub url: String,
     pub token: String,
     pub webhook_secret: String,
@@ -137,13 +137,13 @@ pub struct Connection {
     pub s3: Option<String>,
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for StackConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-impl Connection {
+impl StackConnection {
     /// The address that the last stack of a folder had, or `None` if there was none.
     ///
     /// # Errors

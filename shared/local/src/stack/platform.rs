@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::sign::{self, Keys};
+use ebb_wire::sign::{self, WebhookKeys};
 
 use super::KeysError;
 
@@ -26,8 +26,8 @@ const MAX_BYTES: usize = 4 << 20;
 const MAX_FILE: u64 = 64 << 20;
 
 /// The outcomes that came in, in order: as JSON lines in `outcomes.jsonl`, and the newest ones in memory.
-pub struct Outcomes {
-    keys: Keys,
+pub struct OutcomeLog {
+    keys: WebhookKeys,
     file: Mutex<OutcomeFile>,
     events: Mutex<RecentEvents>,
 }
@@ -78,8 +78,8 @@ impl OutcomeFile {
     }
 }
 
-impl Outcomes {
-    pub(crate) fn open(state: &Path, keys: Keys) -> Result<Self, KeysError> {
+impl OutcomeLog {
+    pub(crate) fn open(state: &Path, keys: WebhookKeys) -> Result<Self, KeysError> {
         let path = state.join("outcomes.jsonl");
         let file = OutcomeFile::open(path.clone()).map_err(|source| KeysError::Io { path, source })?;
         Ok(Self { keys, file: Mutex::new(file), events: Mutex::default() })
@@ -92,7 +92,7 @@ impl Outcomes {
         recent.events.iter().map(|(event, _)| event.clone()).collect()
     }
 
-    fn keep(&self, event: serde_json::Value) -> std::io::Result<()> {
+    fn record(&self, event: serde_json::Value) -> std::io::Result<()> {
         let line = format!("{event}\n");
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.append(&line)?;
@@ -108,18 +108,18 @@ fn cut(path: &Path, file: &File) -> std::io::Result<()> {
     if whole < text.len() { file.set_len(whole as u64) } else { Ok(()) }
 }
 
-pub(crate) fn router(outcomes: Arc<Outcomes>) -> Router {
+pub(crate) fn router(outcomes: Arc<OutcomeLog>) -> Router {
     // Outputs of a target may be large.
     let limit = DefaultBodyLimit::max(64 << 20);
     Router::new().route("/platform/events", post(take)).layer(limit).with_state(outcomes)
 }
 
-async fn take(State(outcomes): State<Arc<Outcomes>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn take(State(outcomes): State<Arc<OutcomeLog>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     if let Err(error) = sign::verify(&outcomes.keys, &headers, &body, SystemClock.now()) {
         tracing::warn!(%error, "an outcome was refused");
         return StatusCode::UNAUTHORIZED;
     }
-    match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.keep(event)) {
+    match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.record(event)) {
         Ok(Ok(())) => StatusCode::NO_CONTENT,
         Ok(Err(error)) => {
             tracing::warn!(%error, "an outcome could not be kept");
@@ -131,14 +131,14 @@ async fn take(State(outcomes): State<Arc<Outcomes>>, headers: HeaderMap, body: B
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::sign::{Keys, Secret};
+    use ebb_wire::sign::{WebhookKeys, WebhookSecret};
     use serde_json::json;
 
-    use super::{MAX_BYTES, MAX_EVENTS, MAX_FILE, Outcomes};
+    use super::{MAX_BYTES, MAX_EVENTS, MAX_FILE, OutcomeLog};
 
-    fn outcomes(folder: &tempfile::TempDir) -> Outcomes {
-        let keys = Keys::new(Secret::from_bytes(&[7; 32]).unwrap(), vec![]).unwrap();
-        Outcomes::open(folder.path(), keys).unwrap()
+    fn outcomes(folder: &tempfile::TempDir) -> OutcomeLog {
+        let keys = WebhookKeys::new(WebhookSecret::from_bytes(&[7; 32]).unwrap(), vec![]).unwrap();
+        OutcomeLog::open(folder.path(), keys).unwrap()
     }
 
     #[test]
@@ -146,16 +146,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let small = outcomes(&folder);
         for number in 0..MAX_EVENTS + 10 {
-            small.keep(json!(number)).unwrap();
+            small.record(json!(number)).unwrap();
         }
         assert_eq!(small.events().len(), MAX_EVENTS);
         assert_eq!(small.events().last(), Some(&json!(MAX_EVENTS + 9)));
         let large = outcomes(&tempfile::tempdir().unwrap());
         for number in 0..10 {
-            large.keep(json!([number, "x".repeat(MAX_BYTES / 4)])).unwrap();
+            large.record(json!([number, "x".repeat(MAX_BYTES / 4)])).unwrap();
         }
         assert_eq!(large.events().len(), 3);
-        large.keep(json!("x".repeat(MAX_BYTES * 2))).unwrap();
+        large.record(json!("x".repeat(MAX_BYTES * 2))).unwrap();
         assert_eq!(large.events().len(), 1);
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let outcomes = outcomes(&folder);
         let large = json!("x".repeat(MAX_FILE as usize));
         for event in [&large, &json!(1), &large, &json!(2)] {
-            outcomes.keep(event.clone()).unwrap();
+            outcomes.record(event.clone()).unwrap();
         }
         let names = ["outcomes.jsonl", "outcomes.1.jsonl"];
         let [newest, before] = names.map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap());
@@ -179,7 +179,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("outcomes.jsonl");
             std::fs::write(&path, left).unwrap();
-            outcomes(&folder).keep(json!({"c": 2})).unwrap();
+            outcomes(&folder).record(json!({"c": 2})).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!((lines.len(), lines.last()), (kept + 1, Some(&"{\"c\":2}")), "{left:?}");

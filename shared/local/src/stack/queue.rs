@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_flow::Env;
-use ebb_flow::observe::{Came, Function, Telemetry};
-use ebb_flow::ports::{Message, Queue};
+use ebb_flow::ports::{MessageQueue, QueueMessage};
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -15,18 +15,18 @@ const AT_ONCE: usize = 32;
 
 /// The sending end.
 pub(crate) struct LocalQueue {
-    sender: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<QueueMessage>,
 }
 
 /// A queue: where messages go in, and where they come out when their delay is over.
-pub(crate) fn channel() -> (LocalQueue, mpsc::UnboundedReceiver<Message>) {
+pub(crate) fn channel() -> (LocalQueue, mpsc::UnboundedReceiver<QueueMessage>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (LocalQueue { sender }, receiver)
 }
 
 #[async_trait]
-impl Queue for LocalQueue {
-    async fn send(&self, message: Message, delay: Duration) {
+impl MessageQueue for LocalQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
         if delay.is_zero() {
             // Nobody listens any more: the stack is ending.
             self.sender.send(message).ok();
@@ -42,7 +42,7 @@ impl Queue for LocalQueue {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.sender.send(Message::Mark).map_err(|_| "the stack is ending".to_owned())
+        self.sender.send(QueueMessage::Mark).map_err(|_| "the stack is ending".to_owned())
     }
 }
 
@@ -50,7 +50,7 @@ impl Queue for LocalQueue {
 pub(crate) async fn work(
     env: Arc<Env>,
     telemetry: Arc<Telemetry>,
-    mut messages: mpsc::UnboundedReceiver<Message>,
+    mut messages: mpsc::UnboundedReceiver<QueueMessage>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
@@ -65,7 +65,8 @@ pub(crate) async fn work(
         tasks.spawn(async move {
             let _place = place;
             let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
-            if let Err(error) = telemetry.invoke(Function::Sweep, Came::default(), work).await {
+            if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), work).await
+            {
                 tracing::warn!(?message, %error, "dealt with again when it is due");
             }
         });

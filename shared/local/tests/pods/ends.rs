@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
 use ebb_wire::limits::LOG_TAIL;
-use ebb_wire::relay::WorkState;
+use ebb_wire::relay::TaskState;
 
-use crate::world::*;
+use crate::fixture::*;
 
 pub(crate) async fn exit_codes() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for (code, attempt) in [(0, 1), (1, 2), (7, 3), (255, 4)] {
         let mut request = sh(&format!("echo said; echo so >&2; exit {code}"));
         request.name.attempt = attempt;
@@ -27,7 +27,7 @@ pub(crate) async fn exit_codes() {
 }
 
 pub(crate) async fn signals() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let result = world.run(sh("kill -SEGV $$")).await;
     assert_eq!(reason(&result).code, ReasonCode::Exit);
     assert_eq!(reason(&result).message, "the script was ended by SIGSEGV");
@@ -35,7 +35,7 @@ pub(crate) async fn signals() {
 
 /// A script that ignores `SIGTERM`, with a child in the background that does so too.
 pub(crate) async fn deadline_of_the_deaf() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut request =
         sh("trap '' TERM; (while :; do sleep 1; done) & echo child $!; while :; do sleep 1; done");
     request.timeout_ms = 1500;
@@ -49,7 +49,7 @@ pub(crate) async fn deadline_of_the_deaf() {
 
 /// Those who leave the session and the process group, and whose parents have gone.
 pub(crate) async fn daemons_die() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("(setsid sh -c 'trap \"\" TERM HUP; echo $$ >>pids; exec env -i sleep 1000' &) \n\
                       sleep 1000 & echo $! >>pids; until [ $(wc -l <pids) = 2 ]; do sleep 0.02; done; cat pids");
     let result = world.run(request).await;
@@ -62,7 +62,7 @@ pub(crate) async fn daemons_die() {
 }
 
 pub(crate) async fn not_after_is_kept() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut request = sh("echo ran");
     request.not_after_ms = 0;
     // The request is stored and a process started in between: that takes longer than no time at all.
@@ -72,7 +72,7 @@ pub(crate) async fn not_after_is_kept() {
 }
 
 pub(crate) async fn long_log() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("echo first; yes 'a line that says nothing at all' | head -c 200000000; echo last");
     let result = world.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded);
@@ -87,12 +87,12 @@ pub(crate) async fn long_log() {
 }
 
 pub(crate) async fn last_line() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'; echo done >&2; sleep 1000");
     world.ensure(request.clone()).await;
     world.prints(&request.name, "done").await;
     assert_eq!(world.relay.last_line(&request.name).unwrap(), "done");
-    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, WorkState::Tombstoned);
+    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, TaskState::Tombstoned);
 
     let mut request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'");
     request.name.attempt = 2;
@@ -102,7 +102,7 @@ pub(crate) async fn last_line() {
 }
 
 pub(crate) async fn not_startable() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for (attempt, (text, expected)) in
         [("#!/no/such/shell\n", "this machine has no /no/such/shell"), ("#!/bin/sh\r\necho\r\n", "CR LF")]
             .into_iter()
@@ -117,35 +117,35 @@ pub(crate) async fn not_startable() {
 }
 
 pub(crate) async fn cancel_kills() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("trap '' TERM; sleep 1000 & echo $$ $!; while :; do sleep 1; done");
     world.ensure(request.clone()).await;
     let log = world.prints(&request.name, "\n").await;
-    assert_eq!(world.cancel(&request.name, Duration::from_millis(50)).await, WorkState::Tombstoned);
+    assert_eq!(world.cancel(&request.name, Duration::from_millis(50)).await, TaskState::Tombstoned);
     for pid in log.split_whitespace() {
         assert!(!lives(pid));
     }
-    assert_eq!(world.ensure(request.clone()).await, WorkState::Tombstoned);
-    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, WorkState::Tombstoned);
+    assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
+    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, TaskState::Tombstoned);
     // Nobody is told of it.
     assert!(world.control.requests.lock().unwrap().is_empty());
 }
 
 pub(crate) async fn cancel_with_grace() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("trap 'echo tidying; exit 3' TERM; echo up; while :; do sleep 0.05; done");
     world.ensure(request.clone()).await;
     world.prints(&request.name, "up").await;
-    assert_eq!(world.cancel(&request.name, PATIENCE).await, WorkState::Tombstoned);
+    assert_eq!(world.cancel(&request.name, PATIENCE).await, TaskState::Tombstoned);
     let log = String::from_utf8(world.relay.log(&request.name).unwrap()).unwrap();
     assert!(log.contains("tidying"), "{log}");
 }
 
 pub(crate) async fn cancel_of_the_ended() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("exit 4");
     let result = world.run(request.clone()).await;
-    assert_eq!(world.cancel(&request.name, PATIENCE).await, WorkState::Ended(Box::new(result)));
+    assert_eq!(world.cancel(&request.name, PATIENCE).await, TaskState::Ended(Box::new(result)));
 
     // Whoever comes to a good end when asked to end has done its work.
     let mut request = with_outputs(
@@ -156,7 +156,7 @@ pub(crate) async fn cancel_of_the_ended() {
     world.ensure(request.clone()).await;
     world.prints(&request.name, "up").await;
     match world.cancel(&request.name, PATIENCE).await {
-        WorkState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
+        TaskState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
         other => panic!("{other:?}"),
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::WorkState;
+use ebb_wire::relay::TaskState;
 
-use crate::world::*;
+use crate::fixture::*;
 
 pub(crate) async fn tmp_is_private() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let result = world.run(sh("ls -A /tmp; echo x >/tmp/ebb-test-left; pwd; echo $HOME; ls -A")).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     assert_eq!(result.log.as_deref(), Some("/ebb-unit/home\n/ebb-unit/home\n"));
@@ -17,7 +17,7 @@ pub(crate) async fn tmp_is_private() {
 }
 
 pub(crate) async fn declared_paths_anywhere() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let paths = [
         "/outputs/a",
         "/signadot/plugin/output/b",
@@ -43,7 +43,7 @@ pub(crate) async fn declared_paths_anywhere() {
 }
 
 pub(crate) async fn same_paths_at_once() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let script = "printf %s \"$WHO\" >/tmp/shared; printf %s \"$WHO\" >/out/shared; echo written; \
                   until [ -e /in/go ] || grep -q go /tmp/go 2>/dev/null; do sleep 0.02; n=$((n+1)); \
                   [ $n -gt 20 ] && break; done; cat /tmp/shared /out/shared >/out/seen";
@@ -63,7 +63,7 @@ pub(crate) async fn same_paths_at_once() {
 }
 
 pub(crate) async fn nothing_left_on_the_host() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let root = || -> Vec<_> {
         let mut names: Vec<_> =
             std::fs::read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -83,7 +83,7 @@ pub(crate) async fn nothing_left_on_the_host() {
 
 /// A declared file is private, its neighbours are the machine's.
 pub(crate) async fn machine_files_stay_readable() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = with_outputs(
         sh("grep -q ^root: /etc/passwd && [ ! -e /etc/hostname ] && printf mine >/etc/hostname"),
         &[("name", "/etc/hostname")],
@@ -97,7 +97,7 @@ pub(crate) async fn machine_files_stay_readable() {
 pub(crate) async fn state_is_hidden() {
     let state = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let shown = state.path().display().to_string();
-    let world = World::in_folder(state);
+    let world = PodsFixture::in_folder(state);
     ebb_local::pods::secrets::put(world.state.path(), "s", "k", b"hidden").unwrap();
     let result =
         world.run(with_outputs(sh(&format!("ls -A {shown}; echo x >/out/x")), &[("x", "/out/x")])).await;
@@ -106,7 +106,7 @@ pub(crate) async fn state_is_hidden() {
 }
 
 pub(crate) async fn environment_is_clean() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut request =
         sh("env | cut -d= -f1 | grep -v -e ^PWD -e ^OLDPWD -e ^SHLVL -e ^_ | sort; echo $EBB_UNIT $EXTRA");
     request.work.env = vec![("EBB_UNIT".to_owned(), "create".to_owned())];
@@ -116,7 +116,7 @@ pub(crate) async fn environment_is_clean() {
 }
 
 pub(crate) async fn interpreters() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut attempt = 0;
     for (interpreter, text) in [
         ("/bin/sh", "#!/bin/sh -eu\nprintf ok >/out/x\n"),
@@ -134,7 +134,7 @@ pub(crate) async fn interpreters() {
         let result = world.run(request.clone()).await;
         assert_eq!(output(&result, "x"), "ok", "{interpreter}");
         let again = world.cancel(&request.name, Duration::ZERO).await;
-        assert_eq!(again, WorkState::Ended(Box::new(result)));
+        assert_eq!(again, TaskState::Ended(Box::new(result)));
     }
     assert!(attempt > 0);
 }

@@ -3,19 +3,19 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod ends;
+mod fixture;
 mod isolation;
 mod names;
 mod once;
 mod outputs;
 mod outside;
-mod world;
 
 use libtest_mimic::{Arguments, Trial};
 
 macro_rules! tests {
     ($($module:ident: $($name:ident)*;)*) => {
         vec![$($(Trial::test(concat!(stringify!($module), "::", stringify!($name)), || {
-            world::block_on($module::$name());
+            fixture::block_on($module::$name());
             Ok(())
         }),)*)*]
     };

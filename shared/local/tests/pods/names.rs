@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_flow::ports::{Relay as _, RelayError};
-use ebb_local::pods::ProcessRelay;
+use ebb_flow::ports::{RelayClient as _, RelayError};
+use ebb_local::pods::LocalRelay;
 use ebb_outbound::CallError;
 use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::relay::{Ensure, Script, WorkState};
+use ebb_wire::relay::{EnsureTask, ScriptTask, TaskState};
 
-use crate::world::*;
+use crate::fixture::*;
 
 /// A script that leaves a line in a file of the machine each time it runs.
-fn counted(file: &Path, then: &str) -> Ensure<Script> {
+fn counted(file: &Path, then: &str) -> EnsureTask<ScriptTask> {
     sh(&format!("echo $$ >>{}; {then}", file.display()))
 }
 
@@ -28,17 +28,17 @@ fn runs(file: &Path) -> usize {
 }
 
 pub(crate) async fn ensure_is_idempotent() {
-    let (world, counts) = (World::new(), count());
+    let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "sleep 0.3");
-    assert!(matches!(world.ensure(request.clone()).await, WorkState::Running { .. }));
-    assert!(matches!(world.ensure(request.clone()).await, WorkState::Running { .. }));
+    assert!(matches!(world.ensure(request.clone()).await, TaskState::Running { .. }));
+    assert!(matches!(world.ensure(request.clone()).await, TaskState::Running { .. }));
     let result = world.ended(&request.name).await;
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the first callback", async || (sent() == 1).then_some(())).await;
     // The same name with other words is the same work.
-    let other = Ensure { name: request.name.clone(), ..counted(&file, "exit 9") };
-    assert_eq!(world.ensure(other).await, WorkState::Ended(Box::new(result.clone())));
+    let other = EnsureTask { name: request.name.clone(), ..counted(&file, "exit 9") };
+    assert_eq!(world.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
     eventually("the callback once more", async || (sent() == 2).then_some(())).await;
     assert_eq!(runs(&file), 1);
     let requests = world.control.requests.lock().unwrap();
@@ -50,10 +50,10 @@ pub(crate) async fn ensure_is_idempotent() {
 }
 
 pub(crate) async fn many_at_once() {
-    let (world, counts) = (World::new(), count());
+    let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     // Two relays on one state: memory cannot be what keeps them apart.
-    let second = ProcessRelay::open(world.state.path(), options(world.control.clone())).unwrap();
+    let second = LocalRelay::open(world.state.path(), options(world.control.clone())).unwrap();
     let request = counted(&file, "sleep 0.1");
     let all = (0..20).map(|index| {
         let relay = if index % 2 == 0 { world.relay.clone() } else { second.clone() };
@@ -61,20 +61,20 @@ pub(crate) async fn many_at_once() {
         tokio::spawn(async move { relay.ensure(None, request.into()).await })
     });
     for answer in all.collect::<Vec<_>>() {
-        assert!(matches!(answer.await.unwrap().unwrap(), WorkState::Running { .. } | WorkState::Ended(_)));
+        assert!(matches!(answer.await.unwrap().unwrap(), TaskState::Running { .. } | TaskState::Ended(_)));
     }
     assert_eq!(world.ended(&request.name).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
 
 pub(crate) async fn cancel_before_ensure() {
-    let (world, counts) = (World::new(), count());
+    let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "");
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Unknown);
-    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, WorkState::Tombstoned);
-    assert_eq!(world.ensure(request.clone()).await, WorkState::Tombstoned);
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Tombstoned);
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Unknown);
+    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, TaskState::Tombstoned);
+    assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Tombstoned);
     // The next try is another matter.
     let mut next = request.clone();
     next.name.attempt = 2;
@@ -83,7 +83,7 @@ pub(crate) async fn cancel_before_ensure() {
 }
 
 pub(crate) async fn higher_tries_replace_lower() {
-    let (world, counts) = (World::new(), count());
+    let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let first = counted(&file, "echo up; sleep 1000");
     world.ensure(first.clone()).await;
@@ -93,14 +93,14 @@ pub(crate) async fn higher_tries_replace_lower() {
     assert_eq!(world.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
     let mut second = first.clone();
     second.name.attempt = 2;
-    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), WorkState::Tombstoned);
-    assert_eq!(world.ensure(second).await, WorkState::Tombstoned);
-    assert_eq!(world.ensure(first).await, WorkState::Tombstoned);
+    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(world.ensure(second).await, TaskState::Tombstoned);
+    assert_eq!(world.ensure(first).await, TaskState::Tombstoned);
     assert_eq!(runs(&file), 2);
 }
 
 pub(crate) async fn cancel_races_ensure() {
-    let (world, counts) = (World::new(), count());
+    let (world, counts) = (PodsFixture::new(), count());
     for round in 0..8 {
         let file = counts.path().join(format!("runs-{round}"));
         let mut request = counted(&file, "sleep 1000");
@@ -109,9 +109,9 @@ pub(crate) async fn cancel_races_ensure() {
         let relay = world.relay.clone();
         let ensure = tokio::spawn(async move { relay.ensure(None, request.into()).await.unwrap() });
         let state = world.cancel(&name, Duration::ZERO).await;
-        assert_eq!(state, WorkState::Tombstoned);
+        assert_eq!(state, TaskState::Tombstoned);
         ensure.await.unwrap();
-        assert_eq!(world.relay.get(None, &name).await.unwrap(), WorkState::Tombstoned);
+        assert_eq!(world.relay.get(None, &name).await.unwrap(), TaskState::Tombstoned);
         for pid in fs::read_to_string(&file).unwrap_or_default().lines() {
             assert!(!lives(pid));
         }
@@ -119,7 +119,7 @@ pub(crate) async fn cancel_races_ensure() {
 }
 
 pub(crate) async fn callbacks_until_taken() {
-    let world = World::new();
+    let world = PodsFixture::new();
     *world.control.answers.lock().unwrap() =
         vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Ok(204)];
     let request = sh("");
@@ -139,7 +139,7 @@ pub(crate) async fn callbacks_until_taken() {
 
     // What is taken is not sent again when the state is opened again.
     let control = Arc::new(ControlPlane::default());
-    let again = ProcessRelay::open(world.state.path(), options(control.clone())).unwrap();
+    let again = LocalRelay::open(world.state.path(), options(control.clone())).unwrap();
     let mut request = sh("");
     request.name.attempt = 3;
     again.ensure(None, request.into()).await.unwrap();
@@ -147,12 +147,12 @@ pub(crate) async fn callbacks_until_taken() {
 }
 
 pub(crate) async fn acknowledge_and_prune() {
-    let world = World::new();
+    let world = PodsFixture::new();
     *world.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
     let request = sh("echo kept");
     let result = world.run(request.clone()).await;
     world.relay.acknowledge(None, &request.name).await.unwrap();
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Ended(Box::new(result)));
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Ended(Box::new(result)));
     assert_eq!(world.relay.log(&request.name).unwrap(), b"kept\n");
     assert_eq!(world.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
     // Not before the supervisor has gone too.
@@ -160,12 +160,12 @@ pub(crate) async fn acknowledge_and_prune() {
         (world.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())
     })
     .await;
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), WorkState::Unknown);
+    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Unknown);
     assert_eq!(fs::read_dir(world.state.path().join("pods")).unwrap().count(), 0);
 }
 
 pub(crate) async fn refused() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
         let mut request = sh("");
         request.name.unit = unit.to_owned();

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ebb_local::pods::{Once, run_once};
+use ebb_local::pods::{OneOffScript, run_once};
 use ebb_wire::callback::CallbackStatus;
 
-use crate::world::*;
+use crate::fixture::*;
 
-fn once(request: ebb_wire::relay::Ensure<ebb_wire::relay::Script>) -> Once {
-    Once { script: request.work, timeout: PATIENCE, extra_env: Vec::new(), program: None }
+fn once(request: ebb_wire::relay::EnsureTask<ebb_wire::relay::ScriptTask>) -> OneOffScript {
+    OneOffScript { script: request.work, timeout: PATIENCE, extra_env: Vec::new(), program: None }
 }
 
 pub(crate) async fn streams_and_returns() {

@@ -3,16 +3,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use ebb_flow::ports::Relay as _;
+use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::secrets;
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
 use ebb_wire::limits::OUTPUT;
-use ebb_wire::value::{SecretRef, Value};
+use ebb_wire::value::{SecretRef, UnitValue};
 
-use crate::world::*;
+use crate::fixture::*;
 
 pub(crate) async fn not_files() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for (attempt, (make, expected)) in [
         ("mkdir /out/a", "is a folder, not a file"),
         ("ln -s /etc/passwd /out/a", "is a symbolic link, not a file"),
@@ -31,7 +31,7 @@ pub(crate) async fn not_files() {
 }
 
 pub(crate) async fn too_large() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for (attempt, (make, expected)) in [
         // Sparse: its size is known without reading it.
         (
@@ -66,7 +66,7 @@ pub(crate) async fn too_large() {
 
 /// The release of a life deletes the secrets that it made. Secrets of users and of other lives stay.
 pub(crate) async fn released() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let state = world.state.path();
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     for unit in ["aaaa-1-pre-start-0", "aaaa-2-pre-start-0", "aaaab-1-pre-start-0"] {
@@ -85,12 +85,12 @@ pub(crate) async fn released() {
 
 /// Neither the values that come from secrets nor those that become secrets are anywhere else.
 pub(crate) async fn sensitive() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let state = world.state.path();
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     let secret = |name: &str, key: &str| {
         let (name, key) = (name.to_owned(), key.to_owned());
-        Some(Value::Secret(SecretRef { cluster: None, namespace: None, name, key }))
+        Some(UnitValue::Secret(SecretRef { cluster: None, namespace: None, name, key }))
     };
     let mut request = with_outputs(
         sh(
@@ -140,7 +140,7 @@ pub(crate) async fn sensitive() {
 }
 
 pub(crate) async fn inputs_both_ways() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut request = with_outputs(
         sh("printf %s \"$BOTH\" >/out/env; cat /in/deep/both >/out/file; cat /in/bytes >/out/bytes; \
             printf %s \"$NUMBER\" >/out/number; cat /etc/hostname >/out/over"),
@@ -154,8 +154,8 @@ pub(crate) async fn inputs_both_ways() {
     );
     request.work.inputs = vec![
         input("both", Some("BOTH"), Some("/in/deep/both"), text("a 'b' \"c\" $d\n\n")),
-        input("bytes", None, Some("/in/bytes"), Some(Value::Bytes(vec![0, 255, 10]))),
-        input("number", Some("NUMBER"), None, Some(Value::Json(5.into()))),
+        input("bytes", None, Some("/in/bytes"), Some(UnitValue::Bytes(vec![0, 255, 10]))),
+        input("number", Some("NUMBER"), None, Some(UnitValue::Json(5.into()))),
         input("over", None, Some("/etc/hostname"), text("not the machine's")),
     ];
     let result = world.run(request).await;
@@ -168,7 +168,7 @@ pub(crate) async fn inputs_both_ways() {
 }
 
 pub(crate) async fn absent_inputs() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut request = sh("[ -z \"${X+set}\" ] && [ -d /in ] && [ ! -e /in/x ] && [ ! -e /etc/hostname ]");
     request.work.inputs =
         vec![input("x", Some("X"), Some("/in/x"), None), input("y", None, Some("/etc/hostname"), None)];
@@ -177,7 +177,7 @@ pub(crate) async fn absent_inputs() {
 }
 
 pub(crate) async fn unusable_inputs() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for (attempt, (bad, expected)) in [
         (
             input("a", Some("A"), None, text("x\0y")),

@@ -6,22 +6,22 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ebb_flow::ports::Relay as _;
-use ebb_local::pods::ProcessRelay;
-use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_flow::ports::RelayClient as _;
+use ebb_local::pods::LocalRelay;
+use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::WorkState;
+use ebb_wire::relay::TaskState;
 
-use crate::world::*;
+use crate::fixture::*;
 
 const OWN: &str = "--own-a-relay";
 
 /// A control plane that is down.
-struct Down;
+struct OfflineControlPlane;
 
 #[async_trait]
-impl Call for Down {
-    async fn call(&self, _: Request) -> Result<Response, CallError> {
+impl HttpCall for OfflineControlPlane {
+    async fn call(&self, _: HttpRequest) -> Result<HttpResponse, CallError> {
         Err(CallError::Connect("down".to_owned()))
     }
 }
@@ -34,8 +34,9 @@ pub(crate) fn own_if_asked() {
         return;
     }
     block_on(async {
-        let relay = ProcessRelay::open(Path::new(&arguments[2]), options(Arc::new(Down))).unwrap();
-        let requests: Vec<ebb_wire::relay::Ensure<ebb_wire::relay::Script>> =
+        let relay =
+            LocalRelay::open(Path::new(&arguments[2]), options(Arc::new(OfflineControlPlane))).unwrap();
+        let requests: Vec<ebb_wire::relay::EnsureTask<ebb_wire::relay::ScriptTask>> =
             serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {
             relay.ensure(None, request.into()).await.unwrap();
@@ -55,7 +56,7 @@ fn send(signal: &str, pid: &str) {
 
 /// `kill -9` of the supervisor: what the script has left dies, daemons included, and the work is lost.
 pub(crate) async fn supervisor_killed() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
     world.ensure(request.clone()).await;
     let log = world.prints(&request.name, "up").await;
@@ -70,12 +71,12 @@ pub(crate) async fn supervisor_killed() {
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the callback", async || (sent() == 1).then_some(())).await;
     // It may have run: it does not run again.
-    assert!(matches!(world.ensure(request).await, WorkState::Ended(_)));
+    assert!(matches!(world.ensure(request).await, TaskState::Ended(_)));
 }
 
 /// `SIGTERM` to the supervisor, as when a machine stops: the script is asked to end and has time to tidy up.
 pub(crate) async fn supervisor_asked_to_end() {
-    let world = World::new();
+    let world = PodsFixture::new();
     for (code, attempt) in [(3, 1), (0, 2)] {
         let text = format!(
             "trap 'echo tidying; printf made >/out/x; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
@@ -100,7 +101,7 @@ pub(crate) async fn supervisor_asked_to_end() {
 
 /// `kill -9` of the supervisor by the script itself, with a child that has dropped its whole environment.
 pub(crate) async fn children_without_environment_die() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
                       until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $PPID; sleep 1000");
     world.ensure(request.clone()).await;
@@ -114,7 +115,7 @@ pub(crate) async fn children_without_environment_die() {
 
 /// `SIGSTOP` of the supervisor by its script: the deadline is kept all the same.
 pub(crate) async fn stopped_supervisor_at_the_deadline() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
     request.timeout_ms = 300;
     world.ensure(request.clone()).await;
@@ -126,7 +127,7 @@ pub(crate) async fn stopped_supervisor_at_the_deadline() {
 
 /// The same with a cancellation, which does not wait for a grace period that the supervisor cannot give.
 pub(crate) async fn stopped_supervisor_and_a_cancel() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let seen = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let stopped = seen.path().join("stopped");
     let request = sh(&format!("kill -STOP $PPID; echo $$ >{}; sleep 1000", stopped.display()));
@@ -136,7 +137,7 @@ pub(crate) async fn stopped_supervisor_and_a_cancel() {
     })
     .await;
     let grace = std::time::Duration::from_secs(3600);
-    assert_eq!(world.cancel(&request.name, grace).await, WorkState::Tombstoned);
+    assert_eq!(world.cancel(&request.name, grace).await, TaskState::Tombstoned);
     assert!(!lives(&pid), "{pid}");
 }
 
@@ -167,8 +168,8 @@ pub(crate) async fn owner_killed() {
     owner.kill().unwrap();
     owner.wait().unwrap();
 
-    let world = World::in_folder(state);
-    assert!(matches!(world.relay.get(None, &running.name).await.unwrap(), WorkState::Running { .. }));
+    let world = PodsFixture::in_folder(state);
+    assert!(matches!(world.relay.get(None, &running.name).await.unwrap(), TaskState::Running { .. }));
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the early callback", async || (sent() == 1).then_some(())).await;
     fs::write(&open, "").unwrap();
@@ -179,11 +180,11 @@ pub(crate) async fn owner_killed() {
 
 /// A crash between the request on disk and the start of the supervisor; and one before the request.
 pub(crate) async fn crash_before_the_start() {
-    let world = World::new();
+    let world = PodsFixture::new();
     let request = sh("echo ran");
     let result = world.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded);
-    let World { state, relay, .. } = world;
+    let PodsFixture { state, relay, .. } = world;
     drop(relay);
     let folder = state.path().join("pods/run-0/1");
     let asked = fs::read(folder.join("request.json")).unwrap();
@@ -193,10 +194,10 @@ pub(crate) async fn crash_before_the_start() {
     fs::write(folder.join("request.json"), asked).unwrap();
     fs::create_dir(state.path().join("pods/run-0/2")).unwrap();
 
-    let world = World::in_folder(state);
+    let world = PodsFixture::in_folder(state);
     assert_eq!(world.ended(&request.name).await.log.as_deref(), Some("ran\n"));
     let mut second = request.clone();
     second.name.attempt = 2;
-    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), WorkState::Unknown);
+    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), TaskState::Unknown);
     assert_eq!(world.run(second).await.status, CallbackStatus::Succeeded);
 }

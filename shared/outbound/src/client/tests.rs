@@ -12,10 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::guard::Schemes;
+use crate::guard::UrlSchemes;
 
-fn request(method: &str, url: String) -> Request {
-    Request {
+fn request(method: &str, url: String) -> HttpRequest {
+    HttpRequest {
         method: method.to_owned(),
         url,
         headers: Vec::new(),
@@ -24,8 +24,8 @@ fn request(method: &str, url: String) -> Request {
     }
 }
 
-fn local() -> Client {
-    Client::new(Policy::with_loopback()).unwrap()
+fn local() -> HttpClient {
+    HttpClient::new(Policy::with_loopback()).unwrap()
 }
 
 async fn serve(router: Router) -> SocketAddr {
@@ -61,9 +61,9 @@ async fn read_head(stream: &mut TcpStream) -> String {
 }
 
 /// Leads every name to fixed addresses.
-struct Leads(Vec<IpAddr>, AtomicUsize);
+struct StaticResolver(Vec<IpAddr>, AtomicUsize);
 
-impl Leads {
+impl StaticResolver {
     fn to(addresses: &[&str]) -> Arc<Self> {
         Arc::new(Self(
             addresses.iter().map(|address| address.parse().unwrap()).collect(),
@@ -72,7 +72,7 @@ impl Leads {
     }
 }
 
-impl Resolve for Leads {
+impl Resolve for StaticResolver {
     fn resolve(&self, _: Name) -> Resolving {
         self.1.fetch_add(1, Ordering::SeqCst);
         let found: Vec<SocketAddr> = self.0.iter().map(|address| SocketAddr::new(*address, 0)).collect();
@@ -135,8 +135,8 @@ async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
     assert_eq!(of(limits::RESPONSE_BODY).await.unwrap().body.len(), limits::RESPONSE_BODY);
     assert_eq!(of(limits::RESPONSE_BODY + 1).await, Err(CallError::TooLarge(limits::RESPONSE_BODY)));
     assert!(of(0).await.unwrap().body.is_empty());
-    let larger = local().with_limit(limits::ANSWERS_BODY);
-    for (size, fits) in [(limits::ANSWERS_BODY, true), (limits::ANSWERS_BODY + 1, false)] {
+    let larger = local().with_limit(limits::BATCH_RESPONSE_BODY);
+    for (size, fits) in [(limits::BATCH_RESPONSE_BODY, true), (limits::BATCH_RESPONSE_BODY + 1, false)] {
         let answer = larger.call(request("GET", format!("http://{address}/{size}"))).await;
         assert_eq!(answer.is_ok(), fits, "{size}");
     }
@@ -174,7 +174,7 @@ async fn time_ends_a_server_that_says_nothing() {
     .await;
     let timeout = Duration::from_millis(200);
     let started = Instant::now();
-    let result = local().call(Request { timeout, ..request("GET", format!("http://{address}/")) }).await;
+    let result = local().call(HttpRequest { timeout, ..request("GET", format!("http://{address}/")) }).await;
     assert_eq!(result, Err(CallError::Timeout(timeout)));
     assert!(started.elapsed() < Duration::from_secs(2));
 }
@@ -191,7 +191,7 @@ async fn time_ends_a_slow_drip_too() {
     .await;
     let timeout = Duration::from_millis(300);
     let started = Instant::now();
-    let result = local().call(Request { timeout, ..request("POST", format!("http://{address}/")) }).await;
+    let result = local().call(HttpRequest { timeout, ..request("POST", format!("http://{address}/")) }).await;
     assert_eq!(result, Err(CallError::Timeout(timeout)));
     assert!(started.elapsed() < Duration::from_secs(2));
 }
@@ -207,7 +207,7 @@ async fn names_are_judged_by_their_addresses() {
         (vec!["10.0.0.1", "::1"], Err("::1, which is not allowed: loopback")),
         (vec![], Ok("has no address")),
     ] {
-        let client = Client::with_resolver(Policy::public(), Leads::to(&leads_to)).unwrap();
+        let client = HttpClient::with_resolver(Policy::public(), StaticResolver::to(&leads_to)).unwrap();
         let error =
             client.call(request("GET", format!("http://innocent.example:{port}/"))).await.unwrap_err();
         match (&error, expected) {
@@ -223,9 +223,10 @@ async fn the_connection_uses_the_address_that_was_judged() {
     let address = serve(Router::new().route("/", get(|| async { "here" }))).await;
     let url = format!("http://name.example:{}/", address.port());
     // Of several addresses only those that are allowed are tried.
-    let resolver = Leads::to(&["10.255.255.1", "127.0.0.1"]);
+    let resolver = StaticResolver::to(&["10.255.255.1", "127.0.0.1"]);
     let client =
-        Client::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
+        HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>)
+            .unwrap();
     assert_eq!(client.call(request("GET", url)).await.unwrap().body, b"here");
     // One lookup: none between check and connection whose answer could differ.
     assert_eq!(resolver.1.load(Ordering::SeqCst), 1);
@@ -235,7 +236,7 @@ async fn the_connection_uses_the_address_that_was_judged() {
 async fn the_machines_own_resolver_is_judged_as_well() {
     let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
     let url = |name: &str| format!("http://{name}:{}/", address.port());
-    let public = Client::new(Policy::public()).unwrap();
+    let public = HttpClient::new(Policy::public()).unwrap();
     for name in ["localhost", "LOCALHOST", "localhost."] {
         let error = public.call(request("GET", url(name))).await.unwrap_err();
         let refused = matches!(&error, CallError::Refused(text) if text.contains("loopback"));
@@ -251,7 +252,7 @@ async fn the_machines_own_resolver_is_judged_as_well() {
 #[tokio::test]
 async fn literal_addresses_are_refused_before_a_connection() {
     let (address, count) = serve_raw(|_| async {}).await;
-    let public = Client::new(Policy::public()).unwrap();
+    let public = HttpClient::new(Policy::public()).unwrap();
     for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"] {
         let error =
             public.call(request("GET", format!("http://{host}:{}/", address.port()))).await.unwrap_err();
@@ -289,8 +290,8 @@ async fn requests_that_could_be_something_else_are_refused() {
         assert!(!text.contains("secret"), "{text}");
         said.push_str(&format!("{method:?} {name:?}\n  {text}\n"));
     }
-    let strict = Policy { schemes: Schemes::HttpsOnly, ..Policy::with_loopback() };
-    let error = Client::new(strict).unwrap().call(request("GET", url())).await.unwrap_err();
+    let strict = Policy { schemes: UrlSchemes::HttpsOnly, ..Policy::with_loopback() };
+    let error = HttpClient::new(strict).unwrap().call(request("GET", url())).await.unwrap_err();
     said.push_str(&format!("https only\n  {error}\n"));
     insta::assert_snapshot!(said);
     assert_eq!(count.load(Ordering::SeqCst), 0);
@@ -298,9 +299,10 @@ async fn requests_that_could_be_something_else_are_refused() {
 
 #[tokio::test]
 async fn a_connection_that_cannot_be_opened_is_tried_again_for_less_than_a_second() {
-    let resolver = Leads::to(&["127.0.0.1"]);
+    let resolver = StaticResolver::to(&["127.0.0.1"]);
     let client =
-        Client::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
+        HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>)
+            .unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let started = Instant::now();
     let error =

@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use ebb_wire::sign::{Secret, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, verify};
+use ebb_wire::sign::{WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookSecret, verify};
 use proptest::prelude::*;
 
 use super::*;
@@ -9,27 +9,27 @@ use super::*;
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 /// Answers once, and keeps what it was asked.
-struct Answer {
-    answer: Result<Response, CallError>,
-    asked: Mutex<Vec<Request>>,
+struct StubCall {
+    answer: Result<HttpResponse, CallError>,
+    asked: Mutex<Vec<HttpRequest>>,
 }
 
 #[async_trait]
-impl Call for Answer {
-    async fn call(&self, request: Request) -> Result<Response, CallError> {
+impl HttpCall for StubCall {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         self.asked.lock().unwrap().push(request);
         self.answer.clone()
     }
 }
 
-fn secret() -> Secret {
-    Secret::from_bytes(&[7; 32]).unwrap()
+fn secret() -> WebhookSecret {
+    WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
-async fn delivered(answer: Result<Response, CallError>) -> (Delivery, Request) {
-    let call = Answer { answer, asked: Mutex::default() };
+async fn delivered(answer: Result<HttpResponse, CallError>) -> (DeliveryOutcome, HttpRequest) {
+    let call = StubCall { answer, asked: Mutex::default() };
     let id = MessageId::parse("o-1").unwrap();
-    let message = Message {
+    let message = WebhookMessage {
         url: "https://platform.example.org/hooks",
         id: &id,
         content_type: "application/cloudevents+json",
@@ -41,9 +41,9 @@ async fn delivered(answer: Result<Response, CallError>) -> (Delivery, Request) {
     (delivery, asked.remove(0))
 }
 
-fn status(status: u16, headers: &[(&str, &str)]) -> Result<Response, CallError> {
+fn status(status: u16, headers: &[(&str, &str)]) -> Result<HttpResponse, CallError> {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Ok(Response { status, headers, body: Vec::new() })
+    Ok(HttpResponse { status, headers, body: Vec::new() })
 }
 
 #[tokio::test]

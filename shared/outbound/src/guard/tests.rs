@@ -106,7 +106,7 @@ const TABLE: &[(&str, &str)] = &[
 fn verdict(policy: &Policy, url: &str) -> String {
     match policy.check_url(url) {
         Ok(_) => "open".to_owned(),
-        Err(Refusal::Address { range, .. }) => range.to_owned(),
+        Err(PolicyViolation::Address { range, .. }) => range.to_owned(),
         Err(other) => other.to_string(),
     }
 }
@@ -132,7 +132,7 @@ fn local_mode_opens_loopback_and_nothing_else() {
 fn an_allowed_range_opens_exactly_itself() {
     let policy = Policy {
         allow: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/32".parse().unwrap()],
-        schemes: Schemes::HttpsOnly,
+        schemes: UrlSchemes::HttpsOnly,
     };
     for (host, expected) in [
         ("10.1.2.3", "open"),
@@ -188,7 +188,7 @@ fn urls_that_are_refused_before_any_lookup() {
         said.push_str(&format!("{url}\n  {verdict}\n"));
     }
     insta::assert_snapshot!(said);
-    let strict = Policy { schemes: Schemes::HttpsOnly, ..Policy::public() };
+    let strict = Policy { schemes: UrlSchemes::HttpsOnly, ..Policy::public() };
     assert!(strict.check_url("https://example.org/").is_ok());
     let refusal = strict.check_url("http://example.org/").unwrap_err();
     assert_eq!(refusal.to_string(), "the scheme http is not allowed in URLs: use https");

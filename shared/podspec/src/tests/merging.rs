@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::base::{base, yaml};
-use crate::{merge, read};
+use crate::{merge, parse};
 
 #[derive(serde::Deserialize)]
-struct Cases {
+struct MergeCases {
     base: Value,
     patches: BTreeMap<String, Value>,
 }
@@ -17,7 +17,7 @@ struct Cases {
 /// Against `k8s.io/apimachinery`; the base there is nobody's, so what is reserved does not count.
 #[test]
 fn as_the_api_server_merges() {
-    let cases: Cases = yaml(include_str!("../../tests/merges/cases.yaml"));
+    let cases: MergeCases = yaml(include_str!("../../tests/merges/cases.yaml"));
     let expected: BTreeMap<String, Value> =
         serde_json::from_str(include_str!("../../tests/merges/merged.json")).expect("JSON");
     assert_eq!(cases.patches.len(), expected.len());
@@ -60,7 +60,7 @@ fn what_the_go_code_leaves_behind_is_followed() {
 
 /// An overlay, and what is said of it.
 fn said(overlay: &str) -> String {
-    let refused = match read(overlay) {
+    let refused = match parse(overlay) {
         Ok(overlay) => merge(&base(), &overlay).err().unwrap_or_default(),
         Err(refusal) => vec![refusal],
     };
@@ -219,10 +219,10 @@ fn what_is_ours_stays() {
 #[test]
 fn texts_of_overlays() {
     for empty in ["", "  \n", "# nothing", "null", "apiVersion: v1\nkind: PodTemplate"] {
-        assert_eq!(read(empty).expect(empty), json!({}), "{empty:?}");
+        assert_eq!(parse(empty).expect(empty), json!({}), "{empty:?}");
     }
     // Quoted, plain and YAML 1.1's.
-    let read = read("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}")
+    let read = parse("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}")
         .expect("YAML");
     assert_eq!(
         read["spec"],

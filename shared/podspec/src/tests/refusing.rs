@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 
 use super::base::{base, yaml};
-use crate::{Allowed, Level, Refusal, merge, object, read, refusals};
+use crate::{
+    ClusterPolicy, PodSecurityLevel, PodspecViolation, manifest_violations, merge, parse, template_violations,
+};
 
-fn allowed(level: Level) -> Allowed {
-    let mut allowed: Allowed = serde_json::from_value(json!({
+fn allowed(level: PodSecurityLevel) -> ClusterPolicy {
+    let mut allowed: ClusterPolicy = serde_json::from_value(json!({
         "namespaces": {"units": ["deployer"], "other": ["admin"]},
         "kinds": ["ConfigMap", "Secret", "Pod", "PodTemplate", "ReplicationController", "Service", "*.apps", "*.batch", "*.cache.example.org"],
         "clusterKinds": ["Namespace"],
@@ -19,13 +21,13 @@ fn allowed(level: Level) -> Allowed {
     allowed
 }
 
-fn of_overlay(overlay: &str, level: Level) -> Vec<Refusal> {
-    let merged = merge(&base(), &read(overlay).expect(overlay)).expect(overlay);
-    refusals(&merged, &base(), "units", &allowed(level))
+fn of_overlay(overlay: &str, level: PodSecurityLevel) -> Vec<PodspecViolation> {
+    let merged = merge(&base(), &parse(overlay).expect(overlay)).expect(overlay);
+    template_violations(&merged, &base(), "units", &allowed(level))
 }
 
 /// Exactly one refusal, at this path, with reason and advice.
-fn refused(attempts: &[(&str, &str)], refuse: impl Fn(&str) -> Vec<Refusal>) {
+fn refused(attempts: &[(&str, &str)], refuse: impl Fn(&str) -> Vec<PodspecViolation>) {
     let mut wrong = Vec::new();
     for (attempt, path) in attempts {
         let found = refuse(attempt);
@@ -204,7 +206,7 @@ fn attempts_to_get_out_of_a_pod() {
     attempts.extend(of_main.map(|(attempt, path)| (main(attempt), format!("spec.containers[main].{path}"))));
     attempts.extend(of_volume.map(|(attempt, path)| (volume(attempt), format!("spec.volumes[v].{path}"))));
     let attempts: Vec<_> = attempts.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-    refused(&attempts, |overlay| of_overlay(overlay, Level::Baseline));
+    refused(&attempts, |overlay| of_overlay(overlay, PodSecurityLevel::Baseline));
 }
 
 #[test]
@@ -228,7 +230,7 @@ fn what_people_write() {
         "spec: {imagePullSecrets: [{name: registry}], dnsConfig: {searches: [a.b]}, hostAliases: [{ip: 10.0.0.1, hostnames: [db]}], shareProcessNamespace: true, terminationGracePeriodSeconds: 60}",
         "spec: {containers: [{name: main, env: [{name: DSN, valueFrom: {secretKeyRef: {name: ebb-out-own, key: dsn}}}]}]}",
     ] {
-        assert_eq!(of_overlay(overlay, Level::Baseline), [], "{overlay}");
+        assert_eq!(of_overlay(overlay, PodSecurityLevel::Baseline), [], "{overlay}");
     }
 }
 
@@ -240,7 +242,7 @@ fn the_restricted_level() {
         let pod = yaml(&format!(
             "spec: {{securityContext: {pod}, containers: [{{name: main, securityContext: {container}}}]}}"
         ));
-        let found = refusals(&pod, &Value::Null, "units", &allowed(Level::Restricted));
+        let found = template_violations(&pod, &Value::Null, "units", &allowed(PodSecurityLevel::Restricted));
         found
             .into_iter()
             .map(|it| it.path.replace("spec.containers[main].securityContext.", ""))
@@ -264,14 +266,14 @@ fn the_restricted_level() {
     ] {
         assert_eq!(pod(of_pod, of_container), [wanted], "{of_pod} {of_container}");
     }
-    assert_eq!(Allowed::default().level, Level::Restricted);
+    assert_eq!(ClusterPolicy::default().level, PodSecurityLevel::Restricted);
 }
 
 #[test]
 fn namespaces() {
     let of = |namespace, overlay: &str| {
-        let merged = merge(&base(), &read(overlay).unwrap()).unwrap();
-        let found = refusals(&merged, &base(), namespace, &allowed(Level::Baseline));
+        let merged = merge(&base(), &parse(overlay).unwrap()).unwrap();
+        let found = template_violations(&merged, &base(), namespace, &allowed(PodSecurityLevel::Baseline));
         found.into_iter().map(|it| it.path).collect::<Vec<_>>()
     };
     let admin = "spec: {serviceAccountName: admin}";
@@ -283,7 +285,7 @@ fn namespaces() {
 
 #[test]
 fn objects() {
-    let of = |text: &str| object(&yaml(text), &allowed(Level::Baseline));
+    let of = |text: &str| manifest_violations(&yaml(text), &allowed(PodSecurityLevel::Baseline));
     for fine in [
         "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units}, data: {a: b}}",
         "{apiVersion: cache.example.org/v1, kind: Redis, metadata: {name: a, namespace: units, labels: {a: b}}, spec: {hostPath: x}}",
@@ -418,5 +420,5 @@ fn objects() {
         );
         refused(&[(&manifest, &format!("metadata.{field}"))], of);
     }
-    assert_eq!(object(&Value::Null, &Allowed::default()).len(), 1);
+    assert_eq!(manifest_violations(&Value::Null, &ClusterPolicy::default()).len(), 1);
 }

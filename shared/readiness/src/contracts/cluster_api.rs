@@ -7,56 +7,63 @@
 //! failures any more.
 
 use crate::conditions;
-use crate::object::Object;
-use crate::table::{By, Row};
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[ContractRow] = &[
     // Templates and classes are copied from; a class says when its variables are known.
     applied("infrastructure.cluster.x-k8s.io"),
     applied("bootstrap.cluster.x-k8s.io"),
     applied("controlplane.cluster.x-k8s.io"),
-    Row {
+    ContractRow {
         name: "capi-infrastructure",
         group: "infrastructure.cluster.x-k8s.io",
         kinds: &["*"],
-        by: By::Own(|object| latched(object, "provisioned", "status.ready", None)),
+        rule: ContractRule::Own(|object| latched(object, "provisioned", "status.ready", None)),
     },
-    Row {
+    ContractRow {
         name: "capi-bootstrap",
         group: "bootstrap.cluster.x-k8s.io",
         kinds: &["*"],
-        by: By::Own(|object| {
+        rule: ContractRule::Own(|object| {
             latched(object, "dataSecretCreated", "status.ready", Some("status.dataSecretName"))
         }),
     },
-    Row {
+    ContractRow {
         name: "capi-control-plane",
         group: "controlplane.cluster.x-k8s.io",
         kinds: &["*"],
-        by: By::Own(|object| latched(object, "controlPlaneInitialized", "status.initialized", None)),
+        rule: ContractRule::Own(|object| {
+            latched(object, "controlPlaneInitialized", "status.initialized", None)
+        }),
     },
-    Row {
+    ContractRow {
         name: "capi-address-claim",
         group: "ipam.cluster.x-k8s.io",
         kinds: &["IPAddressClaim"],
-        by: By::Own(address),
+        rule: ContractRule::Own(address),
     },
-    Row { name: "applied", group: "ipam.cluster.x-k8s.io", kinds: &["IPAddress"], by: By::Applied },
-    Row {
+    ContractRow {
+        name: "applied",
+        group: "ipam.cluster.x-k8s.io",
+        kinds: &["IPAddress"],
+        rule: ContractRule::Applied,
+    },
+    ContractRow {
         name: "capi",
         group: "cluster.x-k8s.io",
         kinds: &["Cluster", "Machine", "MachineDeployment", "MachinePool", "MachineSet"],
-        by: By::Own(core),
+        rule: ContractRule::Own(core),
     },
 ];
 
-const fn applied(group: &'static str) -> Row {
-    Row { name: "applied", group, kinds: &["*Template"], by: By::Applied }
+const fn applied(group: &'static str) -> ContractRow {
+    ContractRow { name: "applied", group, kinds: &["*Template"], rule: ContractRule::Applied }
 }
 
 /// Ready when `status.initialization.NEW` is true, or in v1beta1 the field `old`; then `also` has to be there.
-fn latched(object: Object<'_>, new: &str, old: &str, also: Option<&str>) -> Verdict {
+fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
     }
@@ -68,39 +75,39 @@ fn latched(object: Object<'_>, new: &str, old: &str, also: Option<&str>) -> Verd
         return not_yet(object, &field);
     }
     match also.filter(|also| object.text(also).is_empty()) {
-        Some(also) => Verdict::pending(format!("`{also}` is not there yet")),
-        None => Verdict::Ready,
+        Some(also) => ObjectReadiness::pending(format!("`{also}` is not there yet")),
+        None => ObjectReadiness::Ready,
     }
 }
 
 /// With what the object's own `Ready` says, if it says something.
-fn not_yet(object: Object<'_>, field: &str) -> Verdict {
+fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
     match object.condition("Ready").filter(|ready| !ready.is("True")) {
-        Some(ready) => Verdict::pending(format!("`{field}` is not true yet; {}", ready.said())),
-        None => Verdict::pending(format!("`{field}` is not true yet")),
+        Some(ready) => ObjectReadiness::pending(format!("`{field}` is not true yet; {}", ready.describe())),
+        None => ObjectReadiness::pending(format!("`{field}` is not true yet")),
     }
 }
 
 /// IPAM: an address was given.
-fn address(object: Object<'_>) -> Verdict {
+fn address(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = paused(object) {
         return verdict;
     }
     if object.text("status.addressRef.name").is_empty() {
         return not_yet(object, "status.addressRef.name");
     }
-    Verdict::Ready
+    ObjectReadiness::Ready
 }
 
 /// The objects of Cluster API itself are live: `Available` of v1beta2 (in `status.v1beta2` where the API is still
 /// v1beta1), else `Ready` and, where there is one, a phase that fits.
-fn core(object: Object<'_>) -> Verdict {
+fn core(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
     }
     let phase = object.text("status.phase");
     if phase == "Failed" {
-        return Verdict::failed("Failed", "`status.phase` is `Failed`");
+        return ObjectReadiness::failed("Failed", "`status.phase` is `Failed`");
     }
     let path = match object.version() == "v1beta2" {
         true => Some("status.conditions"),
@@ -108,31 +115,31 @@ fn core(object: Object<'_>) -> Verdict {
     };
     if let Some(path) = path {
         let missing = conditions::first_missing(object, object.conditions_at(path), &["Available"]);
-        return missing.unwrap_or(Verdict::Ready);
+        return missing.unwrap_or(ObjectReadiness::Ready);
     }
     let wanted = match object.kind() {
         "Cluster" => "Provisioned",
         _ => "Running",
     };
     if !phase.is_empty() && phase != wanted {
-        return Verdict::awaits("status.phase", phase, wanted);
+        return ObjectReadiness::awaits("status.phase", phase, wanted);
     }
     conditions::judge(object, &["Ready"], &[])
 }
 
 /// v1beta1's terminal failure.
-fn ended(object: Object<'_>) -> Option<Verdict> {
+fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let [reason, message] = ["status.failureReason", "status.failureMessage"].map(|field| object.text(field));
     if reason.is_empty() && message.is_empty() {
         return None;
     }
-    Some(Verdict::failed(if reason.is_empty() { "Failed" } else { reason }, message))
+    Some(ObjectReadiness::failed(if reason.is_empty() { "Failed" } else { reason }, message))
 }
 
 /// A paused object is not reconciled: what its status says is of before. The annotation counts with any value.
-fn paused(object: Object<'_>) -> Option<Verdict> {
+fn paused(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let held = object.annotation("cluster.x-k8s.io/paused").is_some()
         || object.says("spec.paused")
         || object.condition("Paused").is_some_and(|paused| paused.is("True"));
-    held.then(|| Verdict::pending("it is paused"))
+    held.then(|| ObjectReadiness::pending("it is paused"))
 }

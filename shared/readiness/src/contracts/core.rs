@@ -2,69 +2,84 @@
 
 use serde_json::Value;
 
-use crate::object::Object;
-use crate::table::{By, Phase, Row};
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule, PhaseField};
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[ContractRow] = &[
     // core/v1 NamespacePhase. One that is ending has a deletionTimestamp and is failed before it comes here.
-    Row {
+    ContractRow {
         name: "namespace",
         group: "",
         kinds: &["Namespace"],
-        by: By::Phase(Phase {
+        rule: ContractRule::Phase(PhaseField {
             path: "status.phase",
             ready: &["Active"],
             failed: &["Terminating"],
             message: "status.message",
         }),
     },
-    Row { name: "claim", group: "", kinds: &["PersistentVolumeClaim"], by: By::Own(claim) },
+    ContractRow {
+        name: "claim",
+        group: "",
+        kinds: &["PersistentVolumeClaim"],
+        rule: ContractRule::Own(claim),
+    },
     // core/v1 PersistentVolumePhase: Available waits for a claim, Bound has one, Failed could not be recycled.
-    Row {
+    ContractRow {
         name: "volume",
         group: "",
         kinds: &["PersistentVolume"],
-        by: By::Phase(Phase {
+        rule: ContractRule::Phase(PhaseField {
             path: "status.phase",
             ready: &["Available", "Bound"],
             failed: &["Failed"],
             message: "status.message",
         }),
     },
-    Row { name: "service", group: "", kinds: &["Service"], by: By::Own(service) },
+    ContractRow { name: "service", group: "", kinds: &["Service"], rule: ContractRule::Own(service) },
     // kube-rs `runtime::wait` `is_ingress_provisioned`. Where the ingress controller publishes no address, the document
     // says so by `ready: ${true}`.
-    Row { name: "ingress", group: "networking.k8s.io", kinds: &["Ingress"], by: By::Own(addressed) },
+    ContractRow {
+        name: "ingress",
+        group: "networking.k8s.io",
+        kinds: &["Ingress"],
+        rule: ContractRule::Own(addressed),
+    },
     // policy/v1 PodDisruptionBudgetStatus: `observedGeneration` is what the disruptions allowed were computed from.
-    Row { name: "budget", group: "policy", kinds: &["PodDisruptionBudget"], by: By::Observed },
+    ContractRow {
+        name: "budget",
+        group: "policy",
+        kinds: &["PodDisruptionBudget"],
+        rule: ContractRule::Observed,
+    },
 ];
 
 /// core/v1 PersistentVolumeClaimPhase. A claim of a class that waits for its first consumer stays pending until a pod
 /// uses it; the claim does not say so, so neither can we: its document says `ready: ${true}` or comes after the pod.
-fn claim(object: Object<'_>) -> Verdict {
+fn claim(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
-        "Bound" => Verdict::Ready,
-        "Lost" => Verdict::failed("Lost", "its volume is gone"),
-        "Pending" => Verdict::pending(
+        "Bound" => ObjectReadiness::Ready,
+        "Lost" => ObjectReadiness::failed("Lost", "its volume is gone"),
+        "Pending" => ObjectReadiness::pending(
             "`status.phase` is `Pending`, `Bound` is awaited (a class that waits for the first consumer binds when a pod uses it)",
         ),
-        other => Verdict::awaits("status.phase", other, "Bound"),
+        other => ObjectReadiness::awaits("status.phase", other, "Bound"),
     }
 }
 
 /// Only a load balancer has something to wait for (core/v1 LoadBalancerStatus); kstatus calls it current before it has
 /// an address.
-fn service(object: Object<'_>) -> Verdict {
-    if object.text("spec.type") == "LoadBalancer" { addressed(object) } else { Verdict::Ready }
+fn service(object: ObjectView<'_>) -> ObjectReadiness {
+    if object.text("spec.type") == "LoadBalancer" { addressed(object) } else { ObjectReadiness::Ready }
 }
 
-fn addressed(object: Object<'_>) -> Verdict {
+fn addressed(object: ObjectView<'_>) -> ObjectReadiness {
     let named =
         |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
     let entries = object.list("status.loadBalancer.ingress");
     if entries.iter().any(|entry| named(entry, "ip") || named(entry, "hostname")) {
-        return Verdict::Ready;
+        return ObjectReadiness::Ready;
     }
-    Verdict::pending("`status.loadBalancer.ingress` has no address yet")
+    ObjectReadiness::pending("`status.loadBalancer.ingress` has no address yet")
 }

@@ -4,51 +4,51 @@
 //! Source: crossplane-runtime `apis/common/v1/condition.go`, crossplane `apis/pkg/v1`, `apis/apiextensions/v1`.
 
 use crate::conditions;
-use crate::object::Object;
-use crate::table::{By, Row};
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[Row] = &[
-    Row {
+pub(crate) const ROWS: &[ContractRow] = &[
+    ContractRow {
         name: "crossplane-package",
         group: "pkg.crossplane.io",
         kinds: &["Configuration", "Function", "Provider"],
-        by: By::Conditions(&["Installed", "Healthy"], &[]),
+        rule: ContractRule::Conditions(&["Installed", "Healthy"], &[]),
     },
-    Row {
+    ContractRow {
         name: "crossplane-definition",
         group: "apiextensions.crossplane.io",
         kinds: &["CompositeResourceDefinition"],
-        by: By::Own(definition),
+        rule: ContractRule::Own(definition),
     },
-    Row {
+    ContractRow {
         name: "applied",
         group: "apiextensions.crossplane.io",
         kinds: &["Composition", "EnvironmentConfig"],
-        by: By::Applied,
+        rule: ContractRule::Applied,
     },
-    Row {
+    ContractRow {
         name: "applied",
         group: "pkg.crossplane.io",
         kinds: &["DeploymentRuntimeConfig", "ImageConfig"],
-        by: By::Applied,
+        rule: ContractRule::Applied,
     },
-    Row {
+    ContractRow {
         name: "applied",
         group: "*.crossplane.io",
         kinds: &["ClusterProviderConfig", "ProviderConfig"],
-        by: By::Applied,
+        rule: ContractRule::Applied,
     },
-    Row {
+    ContractRow {
         name: "applied",
         group: "*.upbound.io",
         kinds: &["ClusterProviderConfig", "ProviderConfig"],
-        by: By::Applied,
+        rule: ContractRule::Applied,
     },
 ];
 
 /// Offered as well where claims are named.
-fn definition(object: Object<'_>) -> Verdict {
+fn definition(object: ObjectView<'_>) -> ObjectReadiness {
     let wanted: &[&str] = match object.at("spec.claimNames") {
         Some(_) => &["Established", "Offered"],
         None => &["Established"],
@@ -58,9 +58,9 @@ fn definition(object: Object<'_>) -> Verdict {
 
 /// `Synced` (the last reconcile went well) **and** `Ready` (it is available). Neither has a final value: `Synced` false
 /// is `ReconcileError`, tried again, or `ReconcilePaused`; `Ready` false is `Creating`, `Deleting` or `Unavailable`.
-pub(crate) fn managed(object: Object<'_>) -> Verdict {
+pub(crate) fn managed(object: ObjectView<'_>) -> ObjectReadiness {
     if object.annotation("crossplane.io/paused") == Some("true") {
-        return Verdict::pending("the annotation `crossplane.io/paused` holds it");
+        return ObjectReadiness::pending("the annotation `crossplane.io/paused` holds it");
     }
     conditions::judge(object, &["Synced", "Ready"], &[])
 }

@@ -1,46 +1,46 @@
 //! What extends the API.
 
-use crate::conditions::End;
-use crate::object::Object;
-use crate::table::{By, Row};
-use crate::verdict::Verdict;
+use crate::conditions::TerminalCondition;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[ContractRow] = &[
     // apiextensions.k8s.io/v1 CustomResourceDefinitionConditionType: served once its names are accepted and it is
     // established; a conflict of names stays until another definition goes.
-    Row {
+    ContractRow {
         name: "definition",
         group: "apiextensions.k8s.io",
         kinds: &["CustomResourceDefinition"],
-        by: By::Conditions(
+        rule: ContractRule::Conditions(
             &["NamesAccepted", "Established"],
-            &[End { kind: "NamesAccepted", status: "False", reasons: &[] }],
+            &[TerminalCondition { kind: "NamesAccepted", status: "False", reasons: &[] }],
         ),
     },
     // apiregistration.k8s.io/v1 APIServiceConditionType.
-    Row {
+    ContractRow {
         name: "available",
         group: "apiregistration.k8s.io",
         kinds: &["APIService"],
-        by: By::Conditions(&["Available"], &[]),
+        rule: ContractRule::Conditions(&["Available"], &[]),
     },
-    Row {
+    ContractRow {
         name: "signing",
         group: "certificates.k8s.io",
         kinds: &["CertificateSigningRequest"],
-        by: By::Own(signing),
+        rule: ContractRule::Own(signing),
     },
 ];
 
 /// certificates.k8s.io/v1: approved by somebody, then signed; `Denied` and `Failed` are final.
-fn signing(object: Object<'_>) -> Verdict {
+fn signing(object: ObjectView<'_>) -> ObjectReadiness {
     for end in ["Denied", "Failed"] {
         if let Some(condition) = object.condition(end).filter(|condition| condition.is("True")) {
-            return Verdict::failed(end, condition.message);
+            return ObjectReadiness::failed(end, condition.message);
         }
     }
     if object.text("status.certificate").is_empty() {
-        return Verdict::pending("`status.certificate` is not there yet");
+        return ObjectReadiness::pending("`status.certificate` is not there yet");
     }
-    Verdict::Ready
+    ObjectReadiness::Ready
 }

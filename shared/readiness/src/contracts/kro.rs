@@ -4,37 +4,41 @@
 //! graph names another group; then they are known by a condition of theirs (see `unknown`).
 
 use crate::conditions;
-use crate::object::Object;
-use crate::table::{By, Row};
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[Row] = &[
-    Row {
+pub(crate) const ROWS: &[ContractRow] = &[
+    ContractRow {
         name: "kro-graph",
         group: "kro.run",
         kinds: &["ResourceGraphDefinition"],
-        by: By::Own(|object| stated(object, "Active")),
+        rule: ContractRule::Own(|object| stated(object, "Active")),
     },
-    Row { name: "kro-instance", group: "kro.run", kinds: &["*"], by: By::Own(instance) },
+    ContractRow { name: "kro-instance", group: "kro.run", kinds: &["*"], rule: ContractRule::Own(instance) },
 ];
 
 /// `ERROR` is tried again, `FAILED` (before 0.5) is not.
-pub(crate) fn instance(object: Object<'_>) -> Verdict {
+pub(crate) fn instance(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("status.state") == "FAILED" {
         let message = object.conditions().find(|condition| condition.is("False")).map(|it| it.message);
-        return Verdict::failed("FAILED", message.unwrap_or_default());
+        return ObjectReadiness::failed("FAILED", message.unwrap_or_default());
     }
     stated(object, "ACTIVE")
 }
 
 /// The state has no generation, so it is believed only beside a `Ready` that is true for this one; versions before 0.3
 /// had the state alone.
-fn stated(object: Object<'_>, wanted: &str) -> Verdict {
+fn stated(object: ObjectView<'_>, wanted: &str) -> ObjectReadiness {
     if object.conditions().next().is_some()
         && let Some(missing) = conditions::first_missing(object, object.conditions(), &["Ready"])
     {
         return missing;
     }
     let state = object.text("status.state");
-    if state == wanted { Verdict::Ready } else { Verdict::awaits("status.state", state, wanted) }
+    if state == wanted {
+        ObjectReadiness::Ready
+    } else {
+        ObjectReadiness::awaits("status.state", state, wanted)
+    }
 }

@@ -3,25 +3,26 @@
 use serde_json::Value;
 
 use crate::conditions;
-use crate::object::Object;
-use crate::table::{By, Row};
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule};
 
 /// Restarts after which a container that is waiting to be restarted is given up: with kubelet's back-off (10 s, doubled
 /// each time) two and a half minutes of trying. kstatus gives up at the first, which a pod that waits for its database
 /// does not survive.
 const CRASHES: i64 = 5;
 
-pub(crate) const ROWS: &[Row] = &[Row { name: "pod", group: "", kinds: &["Pod"], by: By::Own(pod) }];
+pub(crate) const ROWS: &[ContractRow] =
+    &[ContractRow { name: "pod", group: "", kinds: &["Pod"], rule: ContractRule::Own(pod) }];
 
 /// core/v1 PodPhase, PodCondition, ContainerStatus; *Pod Lifecycle* of the Kubernetes documentation.
 ///
 /// `restartPolicy` says what it is for. `Always`: it serves, and is ready when its condition `Ready` is true, which
 /// takes in probes and readiness gates. `OnFailure` and `Never`: it works, and is ready when all containers have ended
 /// well.
-fn pod(object: Object<'_>) -> Verdict {
+fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
-        "Succeeded" => return Verdict::Ready,
+        "Succeeded" => return ObjectReadiness::Ready,
         "Failed" => return failed(object),
         _ => {}
     }
@@ -31,21 +32,21 @@ fn pod(object: Object<'_>) -> Verdict {
     let why = states(object).find_map(waiting).or_else(|| unscheduled(object));
     match object.text("spec.restartPolicy") {
         "OnFailure" | "Never" => match why {
-            Some(why) => Verdict::pending(why),
-            None => Verdict::awaits("status.phase", object.text("status.phase"), "Succeeded"),
+            Some(why) => ObjectReadiness::pending(why),
+            None => ObjectReadiness::awaits("status.phase", object.text("status.phase"), "Succeeded"),
         },
         _ => match conditions::first_missing(object, object.conditions(), &["Ready"]) {
-            None => Verdict::Ready,
-            Some(missing) => why.map_or(missing, Verdict::pending),
+            None => ObjectReadiness::Ready,
+            Some(missing) => why.map_or(missing, ObjectReadiness::pending),
         },
     }
 }
 
 /// The pod's own reason (`Evicted`, `DeadlineExceeded`), else the first container that ended badly.
-fn failed(object: Object<'_>) -> Verdict {
+fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     let reason = object.text("status.reason");
     let ended = states(object).find_map(|container| {
-        let end = container.at("state.terminated").map(Object)?;
+        let end = container.at("state.terminated").map(ObjectView)?;
         let code = end.number("exitCode").filter(|code| *code != 0)?;
         let words = [end.text("reason"), end.text("message")].map(str::trim).join(" ");
         Some((
@@ -54,32 +55,34 @@ fn failed(object: Object<'_>) -> Verdict {
         ))
     });
     match ended {
-        _ if !reason.is_empty() => Verdict::failed(reason, object.text("status.message")),
-        Some((reason, message)) => Verdict::failed(if reason.is_empty() { "Error" } else { reason }, message),
-        None => Verdict::failed("Failed", object.text("status.message")),
+        _ if !reason.is_empty() => ObjectReadiness::failed(reason, object.text("status.message")),
+        Some((reason, message)) => {
+            ObjectReadiness::failed(if reason.is_empty() { "Error" } else { reason }, message)
+        }
+        None => ObjectReadiness::failed("Failed", object.text("status.message")),
     }
 }
 
 /// States from which no waiting leads: an image name that is none, and a container that always crashes.
-fn hopeless(container: Object<'_>) -> Option<Verdict> {
-    let waiting = container.at("state.waiting").map(Object)?;
+fn hopeless(container: ObjectView<'_>) -> Option<ObjectReadiness> {
+    let waiting = container.at("state.waiting").map(ObjectView)?;
     let crashes = container.count("restartCount");
     match waiting.text("reason") {
-        "InvalidImageName" => Some(Verdict::failed("InvalidImageName", waiting.text("message"))),
+        "InvalidImageName" => Some(ObjectReadiness::failed("InvalidImageName", waiting.text("message"))),
         "CrashLoopBackOff" if crashes >= CRASHES => {
-            let last = container.at("lastState.terminated").map(Object);
+            let last = container.at("lastState.terminated").map(ObjectView);
             let code = last.and_then(|last| last.number("exitCode"));
             let code = code.map_or_else(String::new, |code| format!(", last with {code}"));
             let message = format!("container `{}` ended {crashes} times{code}", container.text("name"));
-            Some(Verdict::failed("CrashLoopBackOff", message))
+            Some(ObjectReadiness::failed("CrashLoopBackOff", message))
         }
         _ => None,
     }
 }
 
 /// What a container waits for, in words. An image that cannot be pulled is not hopeless: registries come back.
-fn waiting(container: Object<'_>) -> Option<String> {
-    let waiting = container.at("state.waiting").map(Object)?;
+fn waiting(container: ObjectView<'_>) -> Option<String> {
+    let waiting = container.at("state.waiting").map(ObjectView)?;
     let reason = waiting.text("reason");
     if ["", "ContainerCreating", "PodInitializing"].contains(&reason) {
         return None;
@@ -91,12 +94,12 @@ fn waiting(container: Object<'_>) -> Option<String> {
 }
 
 /// kstatus fails it after 15 seconds; a node may still come.
-fn unscheduled(object: Object<'_>) -> Option<String> {
+fn unscheduled(object: ObjectView<'_>) -> Option<String> {
     let scheduled = object.condition("PodScheduled").filter(|condition| condition.is("False"))?;
-    Some(format!("the condition {}", scheduled.said()))
+    Some(format!("the condition {}", scheduled.describe()))
 }
 
-fn states(object: Object<'_>) -> impl Iterator<Item = Object<'_>> {
+fn states(object: ObjectView<'_>) -> impl Iterator<Item = ObjectView<'_>> {
     let lists = ["status.initContainerStatuses", "status.containerStatuses"];
-    lists.into_iter().flat_map(move |list| object.list(list).iter()).map(|state: &Value| Object(state))
+    lists.into_iter().flat_map(move |list| object.list(list).iter()).map(|state: &Value| ObjectView(state))
 }

@@ -4,13 +4,13 @@
 //! nothing that the object itself is for (`CronJob`: it waits for its time; `HorizontalPodAutoscaler`: for metrics;
 //! `ResourceQuota`: it holds before it is counted).
 
-use crate::table::{By, Row};
+use crate::table::{ContractRow, ContractRule};
 
-const fn applied(group: &'static str, kinds: &'static [&'static str]) -> Row {
-    Row { name: "applied", group, kinds, by: By::Applied }
+const fn applied(group: &'static str, kinds: &'static [&'static str]) -> ContractRow {
+    ContractRow { name: "applied", group, kinds, rule: ContractRule::Applied }
 }
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[ContractRow] = &[
     applied(
         "",
         &[

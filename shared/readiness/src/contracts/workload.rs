@@ -4,24 +4,50 @@
 //! (`k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go`), to which availability is added where it has none. All
 //! of these write `observedGeneration`, so its absence is pending: a new object has replica counts of nobody.
 
-use crate::conditions::{End, ended};
+use crate::conditions::{TerminalCondition, ended};
 use crate::generation::unobserved;
-use crate::object::Object;
-use crate::table::{By, Row};
-use crate::verdict::Verdict;
+use crate::object::ObjectView;
+use crate::object_readiness::ObjectReadiness;
+use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[Row] = &[
-    Row { name: "deployment", group: "apps", kinds: &["Deployment"], by: By::Own(deployment) },
-    Row { name: "statefulset", group: "apps", kinds: &["StatefulSet"], by: By::Own(stateful_set) },
-    Row { name: "daemonset", group: "apps", kinds: &["DaemonSet"], by: By::Own(daemon_set) },
-    Row { name: "replicaset", group: "apps", kinds: &["ReplicaSet"], by: By::Own(replica_set) },
-    Row { name: "replicaset", group: "", kinds: &["ReplicationController"], by: By::Own(replica_set) },
+pub(crate) const ROWS: &[ContractRow] = &[
+    ContractRow {
+        name: "deployment",
+        group: "apps",
+        kinds: &["Deployment"],
+        rule: ContractRule::Own(deployment),
+    },
+    ContractRow {
+        name: "statefulset",
+        group: "apps",
+        kinds: &["StatefulSet"],
+        rule: ContractRule::Own(stateful_set),
+    },
+    ContractRow {
+        name: "daemonset",
+        group: "apps",
+        kinds: &["DaemonSet"],
+        rule: ContractRule::Own(daemon_set),
+    },
+    ContractRow {
+        name: "replicaset",
+        group: "apps",
+        kinds: &["ReplicaSet"],
+        rule: ContractRule::Own(replica_set),
+    },
+    ContractRow {
+        name: "replicaset",
+        group: "",
+        kinds: &["ReplicationController"],
+        rule: ContractRule::Own(replica_set),
+    },
 ];
 
 /// Not finished within `spec.progressDeadlineSeconds`.
-const TOO_SLOW: End = End { kind: "Progressing", status: "False", reasons: &["ProgressDeadlineExceeded"] };
+const TOO_SLOW: TerminalCondition =
+    TerminalCondition { kind: "Progressing", status: "False", reasons: &["ProgressDeadlineExceeded"] };
 
-fn deployment(object: Object<'_>) -> Verdict {
+fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object).or_else(|| ended(object, &[TOO_SLOW])) {
         return verdict;
     }
@@ -36,13 +62,13 @@ fn deployment(object: Object<'_>) -> Verdict {
         at_least("readyReplicas", object.count("status.readyReplicas"), wanted)
             .or_else(|| at_least("availableReplicas", object.count("status.availableReplicas"), wanted))
     };
-    let Some(missing) = missing else { return Verdict::Ready };
+    let Some(missing) = missing else { return ObjectReadiness::Ready };
     pending(object, missing)
 }
 
 /// With `OnDelete` nobody replaces pods of an older revision, and with a partition those below it stay: neither is
 /// waited for.
-fn stateful_set(object: Object<'_>) -> Verdict {
+fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
@@ -52,18 +78,18 @@ fn stateful_set(object: Object<'_>) -> Verdict {
         .or_else(|| at_least("readyReplicas", object.count("status.readyReplicas"), wanted))
         .or_else(|| available(object, wanted))
         .or_else(|| (!on_delete).then(|| rolled(object, wanted)).flatten());
-    missing.map_or(Verdict::Ready, Verdict::pending)
+    missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
 }
 
 /// `availableReplicas` is only written since Kubernetes 1.22; it tells more than readiness only with `minReadySeconds`.
-fn available(object: Object<'_>, wanted: i64) -> Option<String> {
+fn available(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     if object.count("spec.minReadySeconds") <= 0 {
         return None;
     }
     at_least("availableReplicas", object.count("status.availableReplicas"), wanted)
 }
 
-fn rolled(object: Object<'_>, wanted: i64) -> Option<String> {
+fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     let partition = object.count("spec.updateStrategy.rollingUpdate.partition");
     let updated = object.count("status.updatedReplicas");
     if partition > 0 {
@@ -75,12 +101,12 @@ fn rolled(object: Object<'_>, wanted: i64) -> Option<String> {
 }
 
 /// The counts are always written, so one that is missing was not counted.
-fn daemon_set(object: Object<'_>) -> Verdict {
+fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
     let Some(wanted) = object.number("status.desiredNumberScheduled") else {
-        return Verdict::pending("`status.desiredNumberScheduled` is not there yet");
+        return ObjectReadiness::pending("`status.desiredNumberScheduled` is not there yet");
     };
     let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
     let updated = object.count("status.updatedNumberScheduled");
@@ -89,10 +115,10 @@ fn daemon_set(object: Object<'_>) -> Verdict {
         .flatten()
         .or_else(|| at_least("numberReady", object.count("status.numberReady"), wanted))
         .or_else(|| at_least("numberAvailable", object.count("status.numberAvailable"), wanted));
-    missing.map_or(Verdict::Ready, Verdict::pending)
+    missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
 }
 
-fn replica_set(object: Object<'_>) -> Verdict {
+fn replica_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
@@ -102,19 +128,19 @@ fn replica_set(object: Object<'_>) -> Verdict {
         .into_iter()
         .find_map(|field| at_least(field, object.count(&format!("status.{field}")), wanted))
         .or_else(|| (all > wanted).then(|| format!("`status.replicas` is {all}, {wanted} are awaited")));
-    let Some(missing) = missing else { return Verdict::Ready };
+    let Some(missing) = missing else { return ObjectReadiness::Ready };
     pending(object, missing)
 }
 
 /// With what holds it up: a quota that refuses pods, a pause.
-fn pending(object: Object<'_>, missing: String) -> Verdict {
+fn pending(object: ObjectView<'_>, missing: String) -> ObjectReadiness {
     if let Some(refused) = object.condition("ReplicaFailure").filter(|condition| condition.is("True")) {
-        return Verdict::pending(format!("{missing}; the condition {}", refused.said()));
+        return ObjectReadiness::pending(format!("{missing}; the condition {}", refused.describe()));
     }
     if object.says("spec.paused") {
-        return Verdict::pending(format!("{missing}; it is paused"));
+        return ObjectReadiness::pending(format!("{missing}; it is paused"));
     }
-    Verdict::pending(missing)
+    ObjectReadiness::pending(missing)
 }
 
 fn at_least(field: &str, now: i64, wanted: i64) -> Option<String> {

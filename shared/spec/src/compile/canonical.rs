@@ -35,10 +35,10 @@ impl Plan {
     /// [`PlanError`] if it is no plan, or one of another format version.
     pub fn from_json(json: &str) -> Result<Self, PlanError> {
         #[derive(serde::Deserialize)]
-        struct Version {
+        struct PlanVersion {
             v: u32,
         }
-        let version: Version = serde_json::from_str(json)?;
+        let version: PlanVersion = serde_json::from_str(json)?;
         if version.v != PLAN_VERSION {
             return Err(PlanError::Version { found: version.v });
         }

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use super::reader::{Report, Use};
-use super::sandbox::Instance;
-use super::unit::Unit;
-use super::wires::Wires;
+use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::reads::ResourceReads;
+use super::sandbox::BoundResource;
+use super::unit::CompiledUnit;
 use crate::diagnostic::Diagnostic;
-use crate::expr::{Scope, Source, Usage};
-use crate::model::{ParamKind, Plugin, UnitDoc, WorkDoc};
-use crate::plan::{Plan, Template, UnitAt, cluster_name};
+use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
+use crate::model::{ActionDoc, ParamKind, PluginDoc, UnitDoc};
+use crate::plan::{Plan, Template, UnitRef, cluster_name};
 
 /// The cluster that a unit names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cluster {
+pub(super) enum UnitCluster {
     Named(String),
     /// The one that this param gives.
     Param(String),
@@ -21,21 +21,24 @@ pub(super) enum Cluster {
 
 /// The cluster that a unit names; reports what cannot be one.
 pub(super) fn named<'a>(
-    report: &mut Report,
-    plugin: &Plugin,
+    report: &mut DiagnosticCollector,
+    plugin: &PluginDoc,
     doc: &'a UnitDoc,
-    uses: &mut Vec<Use<'a>>,
-) -> Option<Cluster> {
+    uses: &mut Vec<ExpressionRead<'a>>,
+) -> Option<UnitCluster> {
     let text = doc.cluster.as_ref()?;
-    if let WorkDoc::Webhook { .. } = doc.work {
+    if let ActionDoc::Webhook { .. } = doc.action {
         let message = format!("`{}` is a webhook, which goes to its URL", doc.name.value);
         report.push(report.error("cluster", text.at, message).help("leave `cluster` out"));
         return None;
     }
     let template = report.text(&text.value, text.at, Scope::Plugin, uses);
     match (template, uses.as_slice()) {
-        (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(Cluster::Named(name)),
-        (Template::Text(_), [Use { source: Source::Param(name), usage: Usage::Whole, .. }]) => {
+        (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(UnitCluster::Named(name)),
+        (
+            Template::Text(_),
+            [ExpressionRead { source: ReferenceSource::Param(name), usage: ReferenceUsage::Whole, .. }],
+        ) => {
             let declared = plugin.params.iter().find(|(declared, _)| declared.value == *name);
             if let Some((declared, param)) = declared
                 && param.kind != ParamKind::String
@@ -48,7 +51,7 @@ pub(super) fn named<'a>(
                         .help("make it a `string`"),
                 );
             }
-            Some(Cluster::Param(name.clone()))
+            Some(UnitCluster::Param(name.clone()))
         }
         _ => {
             let message = format!("the cluster of `{}` is a name, or one param", doc.name.value);
@@ -60,10 +63,10 @@ pub(super) fn named<'a>(
 }
 
 /// The cluster that a unit of a resource names, as far as it is one; `None`: the target's.
-pub(super) fn known(instance: &Instance<'_>, unit: &Unit<'_>) -> Option<String> {
+pub(super) fn known(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<String> {
     match unit.cluster.as_ref()? {
-        Cluster::Named(name) => Some(name.clone()),
-        Cluster::Param(name) => match &instance.given.get(name.as_str())?.value {
+        UnitCluster::Named(name) => Some(name.clone()),
+        UnitCluster::Param(name) => match &instance.params.get(name.as_str())?.value {
             Template::Literal(Value::String(name)) => Some(name.clone()),
             _ => None,
         },
@@ -71,12 +74,16 @@ pub(super) fn known(instance: &Instance<'_>, unit: &Unit<'_>) -> Option<String> 
 }
 
 /// The cluster that a unit of a resource names; `None`: the target's.
-pub(super) fn of(report: &mut Report, instance: &Instance<'_>, unit: &Unit<'_>) -> Option<String> {
+pub(super) fn of(
+    report: &mut DiagnosticCollector,
+    instance: &BoundResource<'_>,
+    unit: &CompiledUnit<'_>,
+) -> Option<String> {
     let name = match unit.cluster.as_ref()? {
-        Cluster::Named(name) => return Some(name.clone()),
-        Cluster::Param(name) => name,
+        UnitCluster::Named(name) => return Some(name.clone()),
+        UnitCluster::Param(name) => name,
     };
-    let given = instance.given.get(name.as_str())?;
+    let given = instance.params.get(name.as_str())?;
     match &given.value {
         Template::Literal(Value::String(name)) => Some(name.clone()).filter(|name| !name.is_empty()),
         _ => {
@@ -90,16 +97,22 @@ pub(super) fn of(report: &mut Report, instance: &Instance<'_>, unit: &Unit<'_>) 
 }
 
 /// Refuses units that would use a sensitive value in another cluster than the one that holds it.
-pub(super) fn check(report: &mut Report, plan: &Plan, instances: &[Instance<'_>], wires: &Wires<'_>) {
+pub(super) fn check(
+    report: &mut DiagnosticCollector,
+    plan: &Plan,
+    instances: &[BoundResource<'_>],
+    wires: &ResourceReads<'_>,
+) {
     for (number, instance) in instances.iter().enumerate() {
-        for (unit, &at) in instance.checked.units.iter().zip(&instance.places) {
+        for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
             let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
-            let foreign = unit.uses.iter().filter(|(_, found)| found.usage != Usage::Presence).find_map(
-                |(_, found)| {
-                    let holders = holders(plan, instance, number, wires, &found.source);
-                    holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
-                },
-            );
+            let foreign =
+                unit.uses.iter().filter(|(_, found)| found.usage != ReferenceUsage::Presence).find_map(
+                    |(_, found)| {
+                        let holders = holders(plan, instance, number, wires, &found.source);
+                        holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
+                    },
+                );
             let Some((found, holder)) = foreign else { continue };
             let source = &instance.checked.plugin.source;
             let message = format!(
@@ -116,21 +129,23 @@ pub(super) fn check(report: &mut Report, plan: &Plan, instances: &[Instance<'_>]
 /// The clusters that hold what a unit reads, as far as it is sensitive.
 fn holders<'p>(
     plan: &'p Plan,
-    instance: &Instance<'_>,
+    instance: &BoundResource<'_>,
     number: usize,
-    wires: &Wires<'_>,
-    source: &Source,
+    wires: &ResourceReads<'_>,
+    source: &ReferenceSource,
 ) -> Vec<&'p str> {
-    let holder = |at: UnitAt, output: &str| {
+    let holder = |at: UnitRef, output: &str| {
         let unit = plan.unit(at)?;
         unit.outputs.get(output)?.sensitive.then(|| cluster_name(plan.cluster(unit)))
     };
     match source {
-        Source::Output { unit, output } => {
+        ReferenceSource::Output { unit, output } => {
             instance.at(unit).and_then(|at| holder(at, output)).into_iter().collect()
         }
-        Source::Param(name) => {
-            let Some((&name, given)) = instance.given.get_key_value(name.as_str()) else { return Vec::new() };
+        ReferenceSource::Param(name) => {
+            let Some((&name, given)) = instance.params.get_key_value(name.as_str()) else {
+                return Vec::new();
+            };
             if let Template::Secret { .. } = given.value {
                 // A document's own Secret lies where its target is.
                 return vec![cluster_name(plan.target.cluster.as_deref())];

@@ -1,6 +1,6 @@
 //! What holds where a document says nothing, and the limits of what it can say.
 
-use crate::plan::Moment;
+use crate::plan::HookName;
 
 /// Milliseconds that one try of a webhook or an object may take.
 pub const TIMEOUT_MS: u64 = 5 * 60 * 1000;
@@ -46,21 +46,21 @@ pub const RETRY_CLASSES: [&str; 14] = [
 ];
 
 /// The name of an event in documents.
-pub fn event_name(moment: Moment) -> &'static str {
+pub fn hook_name(moment: HookName) -> &'static str {
     match moment {
-        Moment::BeforeReady => "preStart",
-        Moment::AfterReady => "postStart",
-        Moment::BeforeStop => "preStop",
-        Moment::AfterStop => "postStop",
+        HookName::BeforeReady => "preStart",
+        HookName::AfterReady => "postStart",
+        HookName::BeforeStop => "preStop",
+        HookName::AfterStop => "postStop",
     }
 }
 
 /// Tries in all.
-pub(super) fn attempts(moment: Moment) -> u32 {
-    if moment == Moment::AfterStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
+pub(super) fn attempts(moment: HookName) -> u32 {
+    if moment == HookName::AfterStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
 }
 
 /// The bound of every wait.
-pub(super) fn max_backoff(moment: Moment) -> u64 {
-    if moment == Moment::AfterStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
+pub(super) fn max_backoff(moment: HookName) -> u64 {
+    if moment == HookName::AfterStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
 }

@@ -2,22 +2,22 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{EventPlan, Plan, UnitPlan, Work};
+use crate::plan::{Action, HookPlan, Plan, UnitPlan};
 
 /// One unit waits for another one of the same event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Edge {
-    pub event: String,
+pub struct DependencyEdge {
+    pub hook: String,
     /// The key of the unit that comes first.
     pub from: String,
     /// The key of the unit that waits.
     pub to: String,
-    pub why: Why,
+    pub reason: EdgeReason,
 }
 
 /// Why one unit waits for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum EdgeReason {
     Reads(String),
     /// Its `after` says so.
     After,
@@ -27,11 +27,11 @@ pub enum Why {
 
 /// Every edge of every event, in the order of the events and of the waiting units. A unit that reads two outputs of
 /// another gives two edges.
-pub fn edges(plan: &Plan) -> Vec<Edge> {
-    plan.events.iter().flat_map(event_edges).collect()
+pub fn edges(plan: &Plan) -> Vec<DependencyEdge> {
+    plan.events.iter().flat_map(hook_edges).collect()
 }
 
-fn event_edges(event: &EventPlan) -> Vec<Edge> {
+fn hook_edges(event: &HookPlan) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
     for unit in &event.units {
         let mut outputs: HashMap<u32, Vec<&str>> = HashMap::new();
@@ -40,15 +40,19 @@ fn event_edges(event: &EventPlan) -> Vec<Edge> {
         }
         for &dependency in &unit.dependencies {
             let Some(first) = event.units.get(dependency as usize) else { continue };
-            let edge =
-                |why| Edge { event: event.event.clone(), from: first.key.clone(), to: unit.key.clone(), why };
+            let edge = |why| DependencyEdge {
+                hook: event.event.clone(),
+                from: first.key.clone(),
+                to: unit.key.clone(),
+                reason: why,
+            };
             match outputs.get(&dependency) {
                 Some(outputs) => {
-                    edges.extend(outputs.iter().map(|output| edge(Why::Reads((*output).to_owned()))))
+                    edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))
                 }
                 // `after` names units of the same plugin; teardown order is made across resources and for removals.
-                None if is_written(first, unit) => edges.push(edge(Why::After)),
-                None => edges.push(edge(Why::TeardownOrder)),
+                None if is_written(first, unit) => edges.push(edge(EdgeReason::After)),
+                None => edges.push(edge(EdgeReason::TeardownOrder)),
             }
         }
     }
@@ -56,7 +60,7 @@ fn event_edges(event: &EventPlan) -> Vec<Edge> {
 }
 
 fn is_written(first: &UnitPlan, unit: &UnitPlan) -> bool {
-    let removal = [first, unit].iter().any(|unit| unit.work == Work::Removal);
+    let removal = [first, unit].iter().any(|unit| unit.work == Action::Removal);
     !removal && resource(&first.key) == resource(&unit.key)
 }
 

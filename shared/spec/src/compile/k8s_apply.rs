@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
-use super::Bound;
-use super::reader::Report;
+use super::BoundPlugin;
+use super::collector::DiagnosticCollector;
 use crate::load;
-use crate::load::yaml::{self, Node, Value};
+use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
-    At, Dialect, EventDoc, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText, Text, Tree, UnitDoc,
-    WorkDoc,
+    ActionDoc, At, Dialect, HookDoc, LineColumn, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
+    TemplateText, TemplateTree, UnitDoc,
 };
-use crate::plan::Moment;
-use crate::template::{self, Piece};
+use crate::plan::HookName;
+use crate::template::{self, TemplatePiece};
 
 const NAME: &str = "k8s-apply";
 const IMAGE: &str = "signadot/k8s-apply";
@@ -39,11 +39,15 @@ fn bare() -> Version {
 }
 
 /// What such resources are bound to, by the resource's name.
-pub(super) struct BuiltIn(BTreeMap<String, (Plugin, Version, String)>);
+pub(super) struct BuiltIn(BTreeMap<String, (PluginDoc, Version, String)>);
 
 impl BuiltIn {
     /// Makes a plugin of each such resource; what is wrong with its params goes into the report.
-    pub(super) fn of(report: &mut Report, sandbox: &Sandbox, plugins: &BTreeMap<String, Bound<'_>>) -> Self {
+    pub(super) fn of(
+        report: &mut DiagnosticCollector,
+        sandbox: &SandboxDoc,
+        plugins: &BTreeMap<String, BoundPlugin<'_>>,
+    ) -> Self {
         let mut made = BTreeMap::new();
         for resource in &sandbox.resources {
             let published = plugins.get(&resource.name.value);
@@ -65,16 +69,19 @@ impl BuiltIn {
     }
 
     /// The plugins with these in their places.
-    pub(super) fn among<'a>(&'a self, plugins: &BTreeMap<String, Bound<'a>>) -> BTreeMap<String, Bound<'a>> {
+    pub(super) fn among<'a>(
+        &'a self,
+        plugins: &BTreeMap<String, BoundPlugin<'a>>,
+    ) -> BTreeMap<String, BoundPlugin<'a>> {
         let mut all = plugins.clone();
         all.extend(self.0.iter().map(|(name, (plugin, version, digest))| {
-            (name.clone(), Bound { plugin, version, digest: digest.as_str() })
+            (name.clone(), BoundPlugin { plugin, version, digest: digest.as_str() })
         }));
         all
     }
 }
 
-fn is_signadots(plugin: &Plugin) -> bool {
+fn is_signadots(plugin: &PluginDoc) -> bool {
     let image = |text: &str| {
         let text = text.strip_prefix("docker.io/").unwrap_or(text);
         text.strip_prefix(IMAGE).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))
@@ -85,7 +92,7 @@ fn is_signadots(plugin: &Plugin) -> bool {
 }
 
 /// The plugin of one resource; without units if its params are wrong.
-fn plugin(report: &mut Report, sandbox: &Sandbox, resource: &ResourceDoc) -> Plugin {
+fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &ResourceDoc) -> PluginDoc {
     let given = |name: &str| resource.params.iter().find(|(given, _)| given.value == name);
     let ready = given(READY).and_then(|(_, value)| ready(report, value));
     let data = match given(DATA) {
@@ -100,12 +107,12 @@ fn plugin(report: &mut Report, sandbox: &Sandbox, resource: &ResourceDoc) -> Plu
     let mut events = Vec::new();
     if let Some((name, data)) = &data {
         events.extend(manifests(report, data).map(|manifests| {
-            let unit = unit(name.at, At { value: Tree::List(manifests), at: data.at }, ready);
+            let unit = unit(name.at, At { value: TemplateTree::List(manifests), at: data.at }, ready);
             let event = At { value: "preStart".to_owned(), at: name.at };
-            EventDoc { name: event, moment: Moment::BeforeReady, units: vec![unit] }
+            HookDoc { name: event, hook: HookName::BeforeReady, units: vec![unit] }
         }));
     }
-    Plugin {
+    PluginDoc {
         source: sandbox.source.clone(),
         dialect: Dialect::Signadot,
         name: resource.plugin.clone(),
@@ -114,15 +121,15 @@ fn plugin(report: &mut Report, sandbox: &Sandbox, resource: &ResourceDoc) -> Plu
         expanded: data.map(|(_, data)| data.value).unwrap_or_default(),
         params: Vec::new(),
         runners: Vec::new(),
-        events,
+        hooks: events,
         outputs: Vec::new(),
     }
 }
 
-fn unit(at: Pos, manifest: At<Tree>, ready: Option<At<Text>>) -> UnitDoc {
+fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<TemplateText>>) -> UnitDoc {
     UnitDoc {
         name: At { value: UNIT.to_owned(), at },
-        work: WorkDoc::Object { manifest, ready, fail: None },
+        action: ActionDoc::Object { manifest, ready, fail: None },
         cluster: None,
         when: None,
         after: Vec::new(),
@@ -136,15 +143,15 @@ fn unit(at: Pos, manifest: At<Tree>, ready: Option<At<Text>>) -> UnitDoc {
 }
 
 /// The text of a param, which is taken as it is.
-fn text(report: &mut Report, name: &At<String>, value: &At<ParamValue>) -> Option<String> {
+fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamValue>) -> Option<String> {
     let refused = |message: &str, help: &str| {
         let message = format!("`{}` {message}", name.value);
         report.error("param-value", value.at, message).help(help)
     };
     let wrong = match &value.value {
-        ParamValue::Tree(Tree::Text(Text::Literal(text))) => return Some(text.clone()),
-        ParamValue::Tree(Tree::Text(Text::Template(text))) => match template::split(text) {
-            Ok(pieces) if pieces.iter().all(|piece| matches!(piece, Piece::Literal(_))) => {
+        ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text))) => return Some(text.clone()),
+        ParamValue::Tree(TemplateTree::Text(TemplateText::Template(text))) => match template::split(text) {
+            Ok(pieces) if pieces.iter().all(|piece| matches!(piece, TemplatePiece::Literal(_))) => {
                 return Some(text.replace("$${", "${"));
             }
             _ => refused(
@@ -161,9 +168,9 @@ fn text(report: &mut Report, name: &At<String>, value: &At<ParamValue>) -> Optio
     None
 }
 
-fn ready(report: &mut Report, value: &At<ParamValue>) -> Option<At<Text>> {
+fn ready(report: &mut DiagnosticCollector, value: &At<ParamValue>) -> Option<At<TemplateText>> {
     match &value.value {
-        ParamValue::Tree(Tree::Text(text)) => Some(At { value: text.clone(), at: value.at }),
+        ParamValue::Tree(TemplateTree::Text(text)) => Some(At { value: text.clone(), at: value.at }),
         _ => {
             let message = format!("`{READY}` has to be a text with an expression over `object`");
             report.push(report.error("param-value", value.at, message).help("such as `ready: ${true}`"));
@@ -173,9 +180,9 @@ fn ready(report: &mut Report, value: &At<ParamValue>) -> Option<At<Text>> {
 }
 
 /// The manifests in a text. `None`: it has been reported what is wrong with them.
-fn manifests(report: &mut Report, data: &At<String>) -> Option<Vec<At<Tree>>> {
+fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<At<TemplateTree>>> {
     let source = SourceText::new(DATA, data.value.as_str());
-    let lines = Lines::of(&report.source, &source, data.at);
+    let lines = ManifestLines::of(&report.source, &source, data.at);
     let nodes = match yaml::parse(&source) {
         Ok(nodes) => nodes,
         Err(error) => {
@@ -185,7 +192,7 @@ fn manifests(report: &mut Report, data: &At<String>) -> Option<Vec<At<Tree>>> {
             return None;
         }
     };
-    let nodes: Vec<Node> = nodes.into_iter().filter(|node| node.value != Value::Null).collect();
+    let nodes: Vec<YamlNode> = nodes.into_iter().filter(|node| node.value != YamlValue::Null).collect();
     if nodes.is_empty() {
         let wrong = report.error("manifest", data.at, format!("there is no manifest in `{DATA}`"));
         report.push(wrong.help("write what is to be applied, `---` separates manifests"));
@@ -193,7 +200,7 @@ fn manifests(report: &mut Report, data: &At<String>) -> Option<Vec<At<Tree>>> {
     }
     for node in &nodes {
         if let Some(kind) = node.get("kind")
-            && kind.value == Value::String("List".to_owned())
+            && kind.value == YamlValue::String("List".to_owned())
         {
             let wrong = report.error("manifest", lines.place(kind.at), "a `List` is nothing that is applied");
             report.push(wrong.help("write its items one by one, `---` separates them"));
@@ -203,14 +210,14 @@ fn manifests(report: &mut Report, data: &At<String>) -> Option<Vec<At<Tree>>> {
 }
 
 /// Where the lines of a text stand in the document: its line, and how many characters are before it.
-struct Lines {
+struct ManifestLines {
     lines: Vec<Option<(u32, u32)>>,
     /// Where the text begins, for lines that do not stand there as they are.
-    at: Pos,
+    at: LineColumn,
 }
 
-impl Lines {
-    fn of(document: &SourceText, text: &SourceText, at: Pos) -> Self {
+impl ManifestLines {
+    fn of(document: &SourceText, text: &SourceText, at: LineColumn) -> Self {
         // A block begins at its first line that is not empty.
         let empty = text.lines().take_while(|line| line.trim().is_empty()).count();
         let lines = text.lines().zip(0..).map(|(line, number)| {
@@ -231,22 +238,24 @@ impl Lines {
         Self { lines: lines.collect(), at }
     }
 
-    fn place(&self, at: Pos) -> Pos {
+    fn place(&self, at: LineColumn) -> LineColumn {
         match self.lines.get((at.line as usize).saturating_sub(1)) {
-            Some(&Some((line, before))) => Pos { line, column: before.saturating_add(at.column) },
+            Some(&Some((line, before))) => LineColumn { line, column: before.saturating_add(at.column) },
             _ => self.at,
         }
     }
 
     /// The tree with its places in the document; its texts are no templates.
-    fn tree(&self, node: &Node) -> At<Tree> {
+    fn tree(&self, node: &YamlNode) -> At<TemplateTree> {
         let value = match &node.value {
-            Value::String(text) => Tree::Text(Text::Literal(text.clone())),
-            Value::List(items) => Tree::List(items.iter().map(|item| self.tree(item)).collect()),
-            Value::Map(entries) => {
-                Tree::Map(entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect())
+            YamlValue::String(text) => TemplateTree::Text(TemplateText::Literal(text.clone())),
+            YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| self.tree(item)).collect()),
+            YamlValue::Map(entries) => TemplateTree::Map(
+                entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect(),
+            ),
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {
+                TemplateTree::Scalar(node.to_json())
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => Tree::Scalar(node.to_json()),
         };
         At { value, at: self.place(node.at) }
     }

@@ -6,14 +6,15 @@
 mod assemble;
 mod canonical;
 mod clusters;
+mod collector;
 pub mod defaults;
 mod edges;
+mod input_destinations;
 mod k8s_apply;
 mod order;
 mod params;
-mod places;
 mod plugin;
-mod reader;
+mod reads;
 mod removal;
 mod route_group;
 mod sandbox;
@@ -23,21 +24,20 @@ mod teardown;
 mod unit;
 mod version;
 mod webhook;
-mod wires;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::WorkBudget;
-use crate::model::{Plugin, Sandbox};
+use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::Plan;
+use collector::DiagnosticCollector;
 use k8s_apply::BuiltIn;
-use reader::Report;
-use wires::Wires;
+use reads::ResourceReads;
 
 pub use canonical::{PLAN_VERSION, PlanError};
-pub use edges::{Edge, Why, edges};
+pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
 pub use route_group::check_route_group;
@@ -45,8 +45,8 @@ pub use version::resolve_version;
 
 /// The plugin that a resource is bound to.
 #[derive(Clone, Copy, Debug)]
-pub struct Bound<'a> {
-    pub plugin: &'a Plugin,
+pub struct BoundPlugin<'a> {
+    pub plugin: &'a PluginDoc,
     pub version: &'a semver::Version,
     /// `sha256:…` of the document after embedding.
     pub digest: &'a str,
@@ -59,8 +59,8 @@ pub struct Bound<'a> {
 /// Every semantic error of the sandbox and its plugins, in the order of files and places. One of them may be that it
 /// takes more work than [`DEFAULT_STEPS`](crate::expr::DEFAULT_STEPS).
 pub fn plan(
-    sandbox: &Sandbox,
-    plugins: &BTreeMap<String, Bound<'_>>,
+    sandbox: &SandboxDoc,
+    plugins: &BTreeMap<String, BoundPlugin<'_>>,
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     plan_within(sandbox, plugins, &Rc::default())
 }
@@ -70,11 +70,11 @@ pub fn plan(
 /// # Errors
 /// As [`plan`].
 pub fn plan_within(
-    sandbox: &Sandbox,
-    plugins: &BTreeMap<String, Bound<'_>>,
+    sandbox: &SandboxDoc,
+    plugins: &BTreeMap<String, BoundPlugin<'_>>,
     budget: &Rc<WorkBudget>,
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    let mut report = Report::new(&sandbox.source, budget);
+    let mut report = DiagnosticCollector::new(&sandbox.source, budget);
     let mut warnings = Vec::new();
     let built_in = BuiltIn::of(&mut report, sandbox, plugins);
     let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
@@ -87,7 +87,7 @@ pub fn plan_within(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
-    let wires = Wires::new(&mut report, sandbox.name.at, &instances)?;
+    let wires = ResourceReads::new(&mut report, sandbox.name.at, &instances)?;
     let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
     assemble::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
@@ -103,7 +103,7 @@ pub fn plan_within(
 ///
 /// # Errors
 /// Every semantic error, in the order of places.
-pub fn check_plugin(plugin: &Plugin) -> Result<Vec<Diagnostic>, Diagnostics> {
+pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
     check_plugin_within(plugin, &Rc::default())
 }
 
@@ -111,6 +111,9 @@ pub fn check_plugin(plugin: &Plugin) -> Result<Vec<Diagnostic>, Diagnostics> {
 ///
 /// # Errors
 /// As [`check_plugin`].
-pub fn check_plugin_within(plugin: &Plugin, budget: &Rc<WorkBudget>) -> Result<Vec<Diagnostic>, Diagnostics> {
+pub fn check_plugin_within(
+    plugin: &PluginDoc,
+    budget: &Rc<WorkBudget>,
+) -> Result<Vec<Diagnostic>, Diagnostics> {
     plugin::check(plugin, budget).map(|checked| checked.warnings)
 }

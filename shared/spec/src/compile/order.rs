@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::diagnostic::Diagnostic;
-use crate::model::{Pos, SourceText};
+use crate::model::{LineColumn, SourceText};
 
 /// One edge of a cycle, for its reader.
-pub(super) struct Step {
-    pub(super) at: Pos,
+pub(super) struct CycleStep {
+    pub(super) at: LineColumn,
     pub(super) text: String,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn cycle(dependencies: &[Vec<usize>]) -> Option<Vec<usize>> {
 }
 
 /// The error for a cycle of these names, in the document of its steps.
-pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Step]) -> Diagnostic {
+pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[CycleStep]) -> Diagnostic {
     let shown: Vec<String> = match names.len() {
         0..=21 => names.iter().map(|name| format!("`{name}`")).collect(),
         n => {

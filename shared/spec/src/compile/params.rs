@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::reader::Report;
+use super::collector::DiagnosticCollector;
 use crate::expr::{PATTERN_HELP, PatternError, TextPattern, WorkBudget};
-use crate::model::{At, Param, ParamKind};
+use crate::model::{At, ParamDoc, ParamKind};
 
 /// The name of a type in documents.
 pub fn kind_name(kind: ParamKind) -> &'static str {
@@ -19,7 +19,7 @@ pub fn kind_name(kind: ParamKind) -> &'static str {
 }
 
 /// Checks a declaration against itself: bounds, pattern, default.
-pub(super) fn check_declaration(report: &mut Report, name: &At<String>, param: &Param) {
+pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<String>, param: &ParamDoc) {
     let named = &name.value;
     if let (Some(low), Some(high)) = (param.minimum, param.maximum)
         && low > high
@@ -65,7 +65,7 @@ pub(super) fn check_declaration(report: &mut Report, name: &At<String>, param: &
 }
 
 /// Why a value does not fit a param, as the rest of a sentence that begins with what it is.
-pub(super) fn fits(budget: &WorkBudget, param: &Param, value: &Value) -> Result<(), String> {
+pub(super) fn fits(budget: &WorkBudget, param: &ParamDoc, value: &Value) -> Result<(), String> {
     fits_kind(param.kind, value)?;
     if !param.one_of.is_empty() && !param.one_of.contains(value) {
         let allowed: Vec<String> = param.one_of.iter().take(12).map(|v| format!("`{}`", shown(v))).collect();

@@ -5,17 +5,17 @@ use std::rc::Rc;
 
 use ebb_engine::MAX_UNITS;
 
-use super::defaults::event_name;
-use super::order::{self, Step};
+use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::defaults::hook_name;
+use super::order::{self, CycleStep};
 use super::params;
-use super::reader::{Report, Use};
-use super::sensitive::{self, Role, Sensitivity};
+use super::sensitive::{self, Sensitivity, TextRole};
 use super::shared_keys;
-use super::unit::{self, Unit};
+use super::unit::{self, CompiledUnit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{Scope, Source, Usage, WorkBudget};
-use crate::model::{At, Dialect, Param, Plugin, Pos, WorkDoc};
-use crate::plan::{Moment, Template};
+use crate::expr::{ReferenceSource, ReferenceUsage, Scope, WorkBudget};
+use crate::model::{ActionDoc, At, Dialect, LineColumn, ParamDoc, PluginDoc};
+use crate::plan::{HookName, Template};
 use crate::template;
 
 /// Steps that a unit takes beside its expressions.
@@ -25,27 +25,30 @@ const MAX_WARNINGS: usize = 100;
 
 /// A checked plugin.
 #[derive(Debug)]
-pub(super) struct Checked<'a> {
-    pub(super) plugin: &'a Plugin,
+pub(super) struct CheckedPlugin<'a> {
+    pub(super) plugin: &'a PluginDoc,
     /// All units in the order of the document.
-    pub(super) units: Vec<Unit<'a>>,
+    pub(super) units: Vec<CompiledUnit<'a>>,
     pub(super) by_name: HashMap<&'a str, usize>,
-    pub(super) params: BTreeMap<&'a str, &'a Param>,
-    pub(super) outputs: BTreeMap<&'a str, Public<'a>>,
+    pub(super) params: BTreeMap<&'a str, &'a ParamDoc>,
+    pub(super) outputs: BTreeMap<&'a str, CheckedOutput<'a>>,
     pub(super) warnings: Vec<Diagnostic>,
 }
 
 /// A checked public output.
 #[derive(Debug)]
-pub(super) struct Public<'a> {
+pub(super) struct CheckedOutput<'a> {
     pub(super) value: Template,
     pub(super) sensitivity: Sensitivity,
-    pub(super) uses: Vec<Use<'a>>,
+    pub(super) uses: Vec<ExpressionRead<'a>>,
 }
 
 /// Checks a plugin.
-pub(super) fn check<'a>(plugin: &'a Plugin, budget: &Rc<WorkBudget>) -> Result<Checked<'a>, Diagnostics> {
-    let mut report = Report::new(&plugin.source, budget);
+pub(super) fn check<'a>(
+    plugin: &'a PluginDoc,
+    budget: &Rc<WorkBudget>,
+) -> Result<CheckedPlugin<'a>, Diagnostics> {
+    let mut report = DiagnosticCollector::new(&plugin.source, budget);
     let mut declared = BTreeMap::new();
     for (name, param) in &plugin.params {
         if report.is_full() {
@@ -57,9 +60,9 @@ pub(super) fn check<'a>(plugin: &'a Plugin, budget: &Rc<WorkBudget>) -> Result<C
         }
     }
 
-    let mut units: Vec<Unit<'_>> = Vec::new();
+    let mut units: Vec<CompiledUnit<'_>> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
-    for event in &plugin.events {
+    for event in &plugin.hooks {
         if event.units.len() > MAX_UNITS {
             let message =
                 format!("{} has {} units; the limit is {MAX_UNITS}", event.name.value, event.units.len());
@@ -83,11 +86,17 @@ pub(super) fn check<'a>(plugin: &'a Plugin, budget: &Rc<WorkBudget>) -> Result<C
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
-            units.push(unit::compile(&mut report, plugin, doc, event.moment));
+            units.push(unit::compile(&mut report, plugin, doc, event.hook));
         }
     }
-    let mut checked =
-        Checked { plugin, units, by_name, params: declared, outputs: BTreeMap::new(), warnings: Vec::new() };
+    let mut checked = CheckedPlugin {
+        plugin,
+        units,
+        by_name,
+        params: declared,
+        outputs: BTreeMap::new(),
+        warnings: Vec::new(),
+    };
     checked.check_uses(&mut report);
     checked.name_after_and_undoes(&mut report);
     checked.public_outputs(&mut report);
@@ -101,12 +110,14 @@ pub(super) fn check<'a>(plugin: &'a Plugin, budget: &Rc<WorkBudget>) -> Result<C
     }
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedPlugin<'a> {
     /// The sensitivity of what is read, or why it cannot be.
-    fn sensitivity(&self, source: &Source) -> Sensitivity {
+    fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         Sensitivity::of(match source {
-            Source::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.sensitive),
-            Source::Output { unit, output } => self
+            ReferenceSource::Param(name) => {
+                self.params.get(name.as_str()).is_some_and(|param| param.sensitive)
+            }
+            ReferenceSource::Output { unit, output } => self
                 .by_name
                 .get(unit.as_str())
                 .and_then(|&unit| self.units[unit].plan.outputs.get(output))
@@ -118,12 +129,12 @@ impl<'a> Checked<'a> {
     /// Checks that what a place reads is there and may be read in this event.
     fn check_use(
         &self,
-        report: &mut Report,
-        reader: Option<&Unit<'_>>,
-        found: &Use<'_>,
+        report: &mut DiagnosticCollector,
+        reader: Option<&CompiledUnit<'_>>,
+        found: &ExpressionRead<'_>,
     ) -> Result<(), Diagnostic> {
         match &found.source {
-            Source::Param(name) if !self.params.contains_key(name.as_str()) => {
+            ReferenceSource::Param(name) if !self.params.contains_key(name.as_str()) => {
                 let message = format!("there is no param `{name}`");
                 let diagnostic = report.error_in("unknown-param", &found.spot, message);
                 Err(match self.params.is_empty() {
@@ -131,7 +142,7 @@ impl<'a> Checked<'a> {
                     false => report.suggest(diagnostic, name, self.params.keys().copied()),
                 })
             }
-            Source::Output { unit, output } => {
+            ReferenceSource::Output { unit, output } => {
                 let Some(&producer) = self.by_name.get(unit.as_str()) else {
                     let message = format!("there is no unit `{unit}`");
                     let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
@@ -157,8 +168,8 @@ impl<'a> Checked<'a> {
                     let help = "an output exists only after its unit has run";
                     return Err(report.error_in("cycle", &found.spot, message).help(help));
                 }
-                if producer.moment > reader.moment {
-                    let (early, late) = (event_name(reader.moment), event_name(producer.moment));
+                if producer.hook > reader.hook {
+                    let (early, late) = (hook_name(reader.hook), hook_name(producer.hook));
                     let message = format!(
                         "`{}` in {early} reads `{unit}`, which runs later, in {late}",
                         reader.doc.name.value
@@ -174,7 +185,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    fn check_uses(&mut self, report: &mut Report) {
+    fn check_uses(&mut self, report: &mut DiagnosticCollector) {
         for unit in &self.units {
             for (role, found) in &unit.uses {
                 if report.is_full() {
@@ -190,7 +201,7 @@ impl<'a> Checked<'a> {
             .units
             .iter()
             .map(|unit| {
-                let sensitive = |whole: &Option<Source>| {
+                let sensitive = |whole: &Option<ReferenceSource>| {
                     whole.as_ref().is_some_and(|source| self.sensitivity(source) == Sensitivity::Sensitive)
                 };
                 unit.wholes.iter().map(sensitive).collect()
@@ -203,7 +214,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    fn name_after_and_undoes(&mut self, report: &mut Report) {
+    fn name_after_and_undoes(&mut self, report: &mut DiagnosticCollector) {
         for at in 0..self.units.len() {
             let unit = &self.units[at];
             let mut after = Vec::new();
@@ -214,9 +225,8 @@ impl<'a> Checked<'a> {
                 let Some(first) = self.named(report, name) else { continue };
                 if first == at {
                     report.push(report.error("cycle", name.at, format!("`{}` waits for itself", name.value)));
-                } else if self.units[first].moment != unit.moment {
-                    let message =
-                        format!("`{}` runs in {}", name.value, event_name(self.units[first].moment));
+                } else if self.units[first].hook != unit.hook {
+                    let message = format!("`{}` runs in {}", name.value, hook_name(self.units[first].hook));
                     let help = "`after` is for units of the same event; earlier events are over anyway";
                     report.push(report.error("event-order", name.at, message).help(help));
                 } else {
@@ -228,7 +238,7 @@ impl<'a> Checked<'a> {
                     let mut undoes = Vec::new();
                     for name in names {
                         let Some(undone) = self.named(report, name) else { continue };
-                        if self.units[undone].moment >= unit.moment || unit.moment < Moment::BeforeStop {
+                        if self.units[undone].hook >= unit.hook || unit.hook < HookName::BeforeStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
                             let help = "a unit of preStop or postStop undoes units of earlier events";
                             report.push(report.error("event-order", name.at, message).help(help));
@@ -245,7 +255,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    fn named(&self, report: &mut Report, name: &At<String>) -> Option<usize> {
+    fn named(&self, report: &mut DiagnosticCollector, name: &At<String>) -> Option<usize> {
         let found = self.by_name.get(name.value.as_str()).copied();
         if found.is_none() {
             let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
@@ -258,28 +268,28 @@ impl<'a> Checked<'a> {
 
     /// What a unit without `undoes` takes away: in postStop, the setup units that it reads; nothing else. A Signadot
     /// `delete` step that reads none takes away whatever `create` made, so that it is left out only when nothing began.
-    fn inferred(&self, unit: &Unit<'_>) -> Vec<usize> {
-        if unit.moment != Moment::AfterStop {
+    fn inferred(&self, unit: &CompiledUnit<'_>) -> Vec<usize> {
+        if unit.hook != HookName::AfterStop {
             return Vec::new();
         }
         let mut undoes: Vec<usize> = unit
             .uses
             .iter()
             .filter_map(|(_, found)| match &found.source {
-                Source::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
+                ReferenceSource::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
                 _ => None,
             })
-            .filter(|&read| self.units[read].moment <= Moment::AfterReady)
+            .filter(|&read| self.units[read].hook <= HookName::AfterReady)
             .collect();
         if undoes.is_empty() && self.plugin.dialect == Dialect::Signadot {
-            undoes = (0..self.units.len()).filter(|&n| self.units[n].moment <= Moment::AfterReady).collect();
+            undoes = (0..self.units.len()).filter(|&n| self.units[n].hook <= HookName::AfterReady).collect();
         }
         undoes.sort_unstable();
         undoes.dedup();
         undoes
     }
 
-    fn public_outputs(&mut self, report: &mut Report) {
+    fn public_outputs(&mut self, report: &mut DiagnosticCollector) {
         for (name, text) in &self.plugin.outputs {
             let mut uses = Vec::new();
             let value = report.text(&text.value, text.at, Scope::Plugin, &mut uses);
@@ -294,15 +304,15 @@ impl<'a> Checked<'a> {
                     continue;
                 }
                 let of_source = self.sensitivity(&found.source);
-                sensitive::check(report, Role::Public, found, of_source);
-                if found.usage == Usage::Whole {
+                sensitive::check(report, TextRole::Public, found, of_source);
+                if found.usage == ReferenceUsage::Whole {
                     sensitivity = of_source;
                 }
-                if let Source::Output { unit, .. } = &found.source
+                if let ReferenceSource::Output { unit, .. } = &found.source
                     && let Some(&producer) = self.by_name.get(unit.as_str())
-                    && self.units[producer].moment > Moment::AfterReady
+                    && self.units[producer].hook > HookName::AfterReady
                 {
-                    teardown = Some((found, unit, self.units[producer].moment));
+                    teardown = Some((found, unit, self.units[producer].hook));
                 }
             }
             if let Some((found, unit, moment)) = teardown {
@@ -313,12 +323,12 @@ impl<'a> Checked<'a> {
                 let message = format!(
                     "public output `{}` is made by `{unit}`, which runs in {}",
                     name.value,
-                    event_name(moment)
+                    hook_name(moment)
                 );
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("event-order", &found.spot, message).help(help));
             }
-            if self.outputs.insert(&name.value, Public { value, sensitivity, uses }).is_some() {
+            if self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses }).is_some() {
                 report.push(report.error(
                     "duplicate",
                     name.at,
@@ -329,21 +339,21 @@ impl<'a> Checked<'a> {
     }
 
     /// Cycles among the plugin's own units.
-    fn check_cycles(&self, report: &mut Report) {
+    fn check_cycles(&self, report: &mut DiagnosticCollector) {
         let mut steps = vec![Vec::new(); self.units.len()];
         for (at, unit) in self.units.iter().enumerate() {
             for (_, found) in &unit.uses {
-                if let Source::Output { unit: name, .. } = &found.source
+                if let ReferenceSource::Output { unit: name, .. } = &found.source
                     && let Some(&first) = self.by_name.get(name.as_str())
                     && first != at
-                    && self.units[first].moment == unit.moment
+                    && self.units[first].hook == unit.hook
                 {
                     let pos = found.spot;
-                    steps[at].push((first, Why::Reads(&found.source, pos)));
+                    steps[at].push((first, CycleReason::Reads(&found.source, pos)));
                 }
             }
             for (&first, name) in unit.after.iter().zip(&unit.doc.after) {
-                steps[at].push((first, Why::After(name.at)));
+                steps[at].push((first, CycleReason::After(name.at)));
             }
         }
         let targets: Vec<Vec<usize>> =
@@ -354,16 +364,17 @@ impl<'a> Checked<'a> {
             let (_, why) = steps[from].iter().find(|(target, _)| *target == to)?;
             let from = &self.units[from].doc.name.value;
             Some(match why {
-                Why::Reads(source, spot) => {
-                    Step { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") }
+                CycleReason::Reads(source, spot) => {
+                    CycleStep { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") }
                 }
-                Why::After(at) => {
-                    Step { at: *at, text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value) }
-                }
+                CycleReason::After(at) => CycleStep {
+                    at: *at,
+                    text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value),
+                },
             })
         });
         let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
-        let told: Vec<Step> = told.collect();
+        let told: Vec<CycleStep> = told.collect();
         report.push(order::cycle_error(&report.source, &names, &told));
     }
 
@@ -372,13 +383,13 @@ impl<'a> Checked<'a> {
         let public = self.outputs.values().flat_map(|output| &output.uses);
         for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public)
         {
-            if let Source::Output { unit, output } = &found.source {
+            if let ReferenceSource::Output { unit, output } = &found.source {
                 read.insert((unit, output));
             }
         }
         let undone: HashSet<usize> = self.units.iter().flat_map(|unit| unit.undoes.iter().copied()).collect();
         let mut warnings = Vec::new();
-        let has_teardown = self.units.iter().any(|unit| unit.moment == Moment::AfterStop);
+        let has_teardown = self.units.iter().any(|unit| unit.hook == HookName::AfterStop);
         for (at, unit) in self.units.iter().enumerate() {
             if warnings.len() >= MAX_WARNINGS {
                 break;
@@ -399,7 +410,7 @@ impl<'a> Checked<'a> {
                     );
                 }
             }
-            if let WorkDoc::Pod { script, .. } = &unit.doc.work
+            if let ActionDoc::Pod { script, .. } = &unit.doc.action
                 && self.plugin.dialect == Dialect::Ebb
                 && let Some(offset) = templated(&script.value)
             {
@@ -427,13 +438,13 @@ impl<'a> Checked<'a> {
                     .push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
             }
             // What objects make goes with them.
-            let makes = matches!(unit.doc.work, WorkDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
+            let makes = matches!(unit.doc.action, ActionDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
             // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
             let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
             if makes
                 && !unit.doc.leaves_nothing
                 && !unknown
-                && unit.moment <= Moment::AfterReady
+                && unit.hook <= HookName::AfterReady
                 && !undone.contains(&at)
             {
                 let message = format!("nothing takes away what `{name}` makes");
@@ -458,7 +469,7 @@ fn templated(script: &str) -> Option<usize> {
 }
 
 #[derive(Clone, Copy)]
-enum Why<'a> {
-    Reads(&'a Source, super::reader::Spot<'a>),
-    After(Pos),
+enum CycleReason<'a> {
+    Reads(&'a ReferenceSource, super::collector::TextSpan<'a>),
+    After(LineColumn),
 }

@@ -1,22 +1,22 @@
 //! The units that take objects away: one in postStop for each object that is applied before the target is ready or
 //! after it. No document names them; they undo what they take away as any undo does, and come last.
 
-use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, event_name, max_backoff};
-use crate::plan::{EventPlan, Moment, Plan, Retry, UnitAt, UnitPlan, Work};
+use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, hook_name, max_backoff};
+use crate::plan::{Action, HookName, HookPlan, Plan, RetryPolicy, UnitPlan, UnitRef};
 
 /// What is behind the name of the unit whose objects are removed. No author's name has a full stop.
 const SUFFIX: &str = ".removal";
 
 /// Whether a unit's objects stay until a removal.
-pub(super) fn is_kept(moment: Moment, work: &Work) -> bool {
-    moment <= Moment::AfterReady && matches!(work, Work::Object(_))
+pub(super) fn is_kept(moment: HookName, work: &Action) -> bool {
+    moment <= HookName::AfterReady && matches!(work, Action::Object(_))
 }
 
 /// Adds the removals to the plan, without order.
 pub(super) fn add(plan: &mut Plan) {
     let kept = plan.events.iter().flat_map(|event| {
         event.units.iter().zip(0..).filter_map(|(unit, number)| {
-            let at = UnitAt { moment: event.moment, unit: number };
+            let at = UnitRef { moment: event.moment, unit: number };
             is_kept(event.moment, &unit.work).then(|| removal(unit, at))
         })
     });
@@ -24,21 +24,21 @@ pub(super) fn add(plan: &mut Plan) {
     if removals.is_empty() {
         return;
     }
-    let moment = Moment::AfterStop;
+    let moment = HookName::AfterStop;
     match plan.events.iter_mut().find(|event| event.moment == moment) {
         Some(event) => event.units.extend(removals),
         // The last of a life, so the last in the list.
         None => {
-            plan.events.push(EventPlan { event: event_name(moment).to_owned(), moment, units: removals });
+            plan.events.push(HookPlan { event: hook_name(moment).to_owned(), moment, units: removals });
         }
     }
 }
 
-fn removal(unit: &UnitPlan, at: UnitAt) -> UnitPlan {
-    let moment = Moment::AfterStop;
+fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
+    let moment = HookName::AfterStop;
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
-        work: Work::Removal,
+        work: Action::Removal,
         cluster: unit.cluster.clone(),
         dependencies: Vec::new(),
         reads: Vec::new(),
@@ -48,7 +48,7 @@ fn removal(unit: &UnitPlan, at: UnitAt) -> UnitPlan {
         undoes: vec![at],
         // What takes long to come takes long to go.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
-        retry: Retry {
+        retry: RetryPolicy {
             attempts: attempts(moment),
             backoff_ms: BACKOFF_MS,
             max_backoff_ms: max_backoff(moment),

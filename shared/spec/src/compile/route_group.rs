@@ -1,15 +1,15 @@
 //! The fields of a route group that Ebb does not support.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::RouteGroup;
+use crate::model::RouteGroupDoc;
 
 /// Checks that a route group can be a target.
 ///
 /// # Errors
 /// A `ttl` that counts from the end of the last matching sandbox: no platform reports which sandboxes match, so the route
 /// group would end while some do.
-pub fn check_route_group(group: &RouteGroup) -> Result<(), Diagnostics> {
-    let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == RouteGroup::NO_MATCHED_SANDBOXES)
+pub fn check_route_group(group: &RouteGroupDoc) -> Result<(), Diagnostics> {
+    let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == RouteGroupDoc::NO_MATCHED_SANDBOXES)
     else {
         return Ok(());
     };

@@ -5,53 +5,53 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Bound;
+use super::BoundPlugin;
+use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
 use super::params;
-use super::plugin::{self, Checked};
-use super::reader::{Report, Use};
-use super::sensitive::{self, Role, Sensitivity};
+use super::plugin::{self, CheckedPlugin};
+use super::sensitive::{self, Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{Scope, Source, Usage};
+use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{
-    At, Dialect, Param, ParamKind, ParamValue, Plugin, Pos, ResourceDoc, Sandbox, SourceText,
+    At, Dialect, LineColumn, ParamDoc, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
 };
-use crate::plan::{Template, UnitAt};
+use crate::plan::{Template, UnitRef};
 
 /// A resource with its plugin.
 #[derive(Debug)]
-pub(super) struct Instance<'a> {
+pub(super) struct BoundResource<'a> {
     pub(super) name: &'a str,
     pub(super) source: &'a Arc<SourceText>,
-    pub(super) bound: Bound<'a>,
-    pub(super) checked: Arc<Checked<'a>>,
-    pub(super) given: BTreeMap<&'a str, Given<'a>>,
+    pub(super) bound: BoundPlugin<'a>,
+    pub(super) checked: Arc<CheckedPlugin<'a>>,
+    pub(super) params: BTreeMap<&'a str, ParamBinding<'a>>,
     /// The place of each unit of the plugin in the plan.
-    pub(super) places: Vec<UnitAt>,
+    pub(super) unit_refs: Vec<UnitRef>,
 }
 
 /// The value of a param.
 #[derive(Debug)]
-pub(super) struct Given<'a> {
+pub(super) struct ParamBinding<'a> {
     pub(super) value: Template,
-    pub(super) uses: Vec<Use<'a>>,
-    pub(super) at: Pos,
+    pub(super) uses: Vec<ExpressionRead<'a>>,
+    pub(super) at: LineColumn,
 }
 
-impl Instance<'_> {
+impl BoundResource<'_> {
     /// The place of a unit.
-    pub(super) fn at(&self, unit: &str) -> Option<UnitAt> {
-        self.places.get(*self.checked.by_name.get(unit)?).copied()
+    pub(super) fn at(&self, unit: &str) -> Option<UnitRef> {
+        self.unit_refs.get(*self.checked.by_name.get(unit)?).copied()
     }
 }
 
 /// Binds every resource of a sandbox. Without errors, there is one instance for each, in the order of the document.
 pub(super) fn instances<'a>(
-    report: &mut Report,
-    sandbox: &'a Sandbox,
-    plugins: &BTreeMap<String, Bound<'a>>,
+    report: &mut DiagnosticCollector,
+    sandbox: &'a SandboxDoc,
+    plugins: &BTreeMap<String, BoundPlugin<'a>>,
     warnings: &mut Vec<Diagnostic>,
-) -> Vec<Instance<'a>> {
+) -> Vec<BoundResource<'a>> {
     if sandbox.resources.len() > MAX_RESOURCES {
         let message =
             format!("{} resources are more than the limit of {MAX_RESOURCES}", sandbox.resources.len());
@@ -59,8 +59,8 @@ pub(super) fn instances<'a>(
         return Vec::new();
     }
     // Most resources of a large sandbox have the same few plugins.
-    let mut checked: HashMap<*const Plugin, Option<Arc<Checked<'a>>>> = HashMap::new();
-    let mut seen: HashMap<&str, Pos> = HashMap::new();
+    let mut checked: HashMap<*const PluginDoc, Option<Arc<CheckedPlugin<'a>>>> = HashMap::new();
+    let mut seen: HashMap<&str, LineColumn> = HashMap::new();
     let mut instances = Vec::with_capacity(sandbox.resources.len());
     for resource in &sandbox.resources {
         let name = resource.name.value.as_str();
@@ -93,13 +93,13 @@ pub(super) fn instances<'a>(
         });
         let Some(checked) = known.clone() else { continue };
         let given = given(report, sandbox.dialect, resource, &checked);
-        instances.push(Instance {
+        instances.push(BoundResource {
             name,
             source: &sandbox.source,
             bound: *bound,
             checked,
-            given,
-            places: Vec::new(),
+            params: given,
+            unit_refs: Vec::new(),
         });
     }
     instances
@@ -107,11 +107,11 @@ pub(super) fn instances<'a>(
 
 /// The value of each param of a resource.
 fn given<'a>(
-    report: &mut Report,
+    report: &mut DiagnosticCollector,
     dialect: Dialect,
     resource: &'a ResourceDoc,
-    checked: &Checked<'a>,
-) -> BTreeMap<&'a str, Given<'a>> {
+    checked: &CheckedPlugin<'a>,
+) -> BTreeMap<&'a str, ParamBinding<'a>> {
     let mut given = BTreeMap::new();
     for (name, value) in &resource.params {
         let Some((&declared, param)) = checked.params.get_key_value(name.value.as_str()) else {
@@ -124,7 +124,7 @@ fn given<'a>(
             continue;
         };
         if let Some((value, uses)) = param_value(report, dialect, name, param, value) {
-            let duplicate = given.insert(declared, Given { value, uses, at: name.at }).is_some();
+            let duplicate = given.insert(declared, ParamBinding { value, uses, at: name.at }).is_some();
             if duplicate {
                 report.push(report.error("duplicate", name.at, format!("param `{declared}` is given twice")));
             }
@@ -136,7 +136,7 @@ fn given<'a>(
         }
         if let Some(default) = &param.default {
             let value = Template::Literal(default.value.clone());
-            given.insert(name, Given { value, uses: Vec::new(), at: resource.name.at });
+            given.insert(name, ParamBinding { value, uses: Vec::new(), at: resource.name.at });
         } else if !param.optional {
             let message = format!("resource `{}` needs param `{name}`", resource.name.value);
             let kind = params::kind_name(param.kind);
@@ -153,12 +153,12 @@ fn given<'a>(
 }
 
 fn param_value<'a>(
-    report: &mut Report,
+    report: &mut DiagnosticCollector,
     dialect: Dialect,
     name: &At<String>,
-    param: &Param,
+    param: &ParamDoc,
     value: &'a At<ParamValue>,
-) -> Option<(Template, Vec<Use<'a>>)> {
+) -> Option<(Template, Vec<ExpressionRead<'a>>)> {
     let named = &name.value;
     let tree = match &value.value {
         ParamValue::Secret { name, key } => {
@@ -179,7 +179,7 @@ fn param_value<'a>(
         return None;
     }
     if param.sensitive {
-        if !matches!(uses.as_slice(), [one] if one.usage == Usage::Whole) {
+        if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
             let message = format!("param `{named}` is sensitive and cannot be given as it is");
             let help = "give `{secret: NAME, key: KEY}`, or wire an output: `${resources.R.outputs.O}`";
             report.push(report.error("sensitive", value.at, message).help(help));
@@ -215,7 +215,7 @@ fn param_value<'a>(
             Some((Template::Literal(literal), uses))
         }
         Template::Text(text)
-            if !matches!(uses.as_slice(), [one] if one.usage == Usage::Whole)
+            if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole)
                 && param.kind != ParamKind::String
                 && !is_one_expression(&text) =>
         {
@@ -237,7 +237,13 @@ fn is_one_expression(text: &str) -> bool {
 
 /// The value as the param's type reads it. An unquoted `5` or `yes` for a text is that text; Signadot's params are
 /// all texts, so one for a number is that number.
-fn converted(report: &Report, dialect: Dialect, kind: ParamKind, value: Value, at: Pos) -> Value {
+fn converted(
+    report: &DiagnosticCollector,
+    dialect: Dialect,
+    kind: ParamKind,
+    value: Value,
+    at: LineColumn,
+) -> Value {
     match (&value, kind) {
         (Value::Number(_) | Value::Bool(_), ParamKind::String) => {
             let (start, length) = report.source.bytes(at, report.source.word_length(at));
@@ -259,15 +265,15 @@ fn converted(report: &Report, dialect: Dialect, kind: ParamKind, value: Value, a
 
 /// Checks that everything that the sandbox reads of its resources is there, and where sensitive values go.
 pub(super) fn check_uses(
-    report: &mut Report,
-    sandbox: &Sandbox,
-    instances: &[Instance<'_>],
-    env: &[Use<'_>],
+    report: &mut DiagnosticCollector,
+    sandbox: &SandboxDoc,
+    instances: &[BoundResource<'_>],
+    env: &[ExpressionRead<'_>],
 ) {
-    let by_name: HashMap<&str, &Instance<'_>> =
+    let by_name: HashMap<&str, &BoundResource<'_>> =
         instances.iter().map(|instance| (instance.name, instance)).collect();
     for instance in instances {
-        for (name, given) in &instance.given {
+        for (name, given) in &instance.params {
             let param = instance.checked.params[name];
             for found in &given.uses {
                 if report.is_full() {
@@ -276,7 +282,7 @@ pub(super) fn check_uses(
                 let sensitivity = check_use(report, sandbox, &by_name, found);
                 if sensitivity == Some(Sensitivity::Sensitive)
                     && !param.sensitive
-                    && found.usage != Usage::Presence
+                    && found.usage != ReferenceUsage::Presence
                 {
                     let message = format!(
                         "`{}` is sensitive, and param `{name}` of `{}` is not",
@@ -293,7 +299,7 @@ pub(super) fn check_uses(
             return;
         }
         if let Some(sensitivity) = check_use(report, sandbox, &by_name, found) {
-            sensitive::check(report, Role::Public, found, sensitivity);
+            sensitive::check(report, TextRole::Public, found, sensitivity);
         }
     }
     for consumer in &sandbox.consumers {
@@ -301,7 +307,8 @@ pub(super) fn check_uses(
             return;
         }
         if let Err(wrong) = output(sandbox, &by_name, &consumer.resource.value, &consumer.output.value) {
-            let at = if wrong.part == Part::Resource { consumer.resource.at } else { consumer.output.at };
+            let at =
+                if wrong.part == ReferencePart::Resource { consumer.resource.at } else { consumer.output.at };
             let diagnostic = report.error(wrong.code(), at, wrong.message);
             let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
             report.push(report.suggest(diagnostic, &wrong.name, names));
@@ -311,12 +318,14 @@ pub(super) fn check_uses(
 
 /// The sensitivity of what is read; reports what is not there.
 fn check_use(
-    report: &mut Report,
-    sandbox: &Sandbox,
-    by_name: &HashMap<&str, &Instance<'_>>,
-    found: &Use<'_>,
+    report: &mut DiagnosticCollector,
+    sandbox: &SandboxDoc,
+    by_name: &HashMap<&str, &BoundResource<'_>>,
+    found: &ExpressionRead<'_>,
 ) -> Option<Sensitivity> {
-    let Source::Resource { resource, output: name } = &found.source else { return Some(Sensitivity::Open) };
+    let ReferenceSource::Resource { resource, output: name } = &found.source else {
+        return Some(Sensitivity::Open);
+    };
     match output(sandbox, by_name, resource, name) {
         Ok(sensitivity) => Some(sensitivity),
         Err(wrong) => {
@@ -329,38 +338,43 @@ fn check_use(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ReferencePart {
     Resource,
     Output,
 }
 
-struct NotThere {
-    part: Part,
+struct MissingReference {
+    part: ReferencePart,
     name: String,
     message: String,
     names: Vec<String>,
 }
 
-impl NotThere {
+impl MissingReference {
     fn code(&self) -> &'static str {
         match self.part {
-            Part::Resource => "unknown-resource",
-            Part::Output => "unknown-output",
+            ReferencePart::Resource => "unknown-resource",
+            ReferencePart::Output => "unknown-output",
         }
     }
 }
 
 fn output(
-    sandbox: &Sandbox,
-    by_name: &HashMap<&str, &Instance<'_>>,
+    sandbox: &SandboxDoc,
+    by_name: &HashMap<&str, &BoundResource<'_>>,
     resource: &str,
     output: &str,
-) -> Result<Sensitivity, NotThere> {
+) -> Result<Sensitivity, MissingReference> {
     let Some(instance) = by_name.get(resource) else {
         let names: Vec<String> =
             sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
         let message = format!("there is no resource `{resource}`");
-        return Err(NotThere { part: Part::Resource, name: resource.to_owned(), message, names });
+        return Err(MissingReference {
+            part: ReferencePart::Resource,
+            name: resource.to_owned(),
+            message,
+            names,
+        });
     };
     match instance.checked.outputs.get(output) {
         Some(public) => Ok(public.sensitivity),
@@ -368,16 +382,16 @@ fn output(
             let plugin = &instance.checked.plugin.name.value;
             let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
             let names = instance.checked.outputs.keys().map(|name| (*name).to_owned()).collect();
-            Err(NotThere { part: Part::Output, name: output.to_owned(), message, names })
+            Err(MissingReference { part: ReferencePart::Output, name: output.to_owned(), message, names })
         }
     }
 }
 
 /// The environment of the sandbox, and what it uses.
 pub(super) fn env<'a>(
-    report: &mut Report,
-    sandbox: &'a Sandbox,
-) -> (BTreeMap<String, Template>, Vec<Use<'a>>) {
+    report: &mut DiagnosticCollector,
+    sandbox: &'a SandboxDoc,
+) -> (BTreeMap<String, Template>, Vec<ExpressionRead<'a>>) {
     let mut uses = Vec::new();
     let mut env = BTreeMap::new();
     for (name, text) in &sandbox.env {

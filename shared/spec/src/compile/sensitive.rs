@@ -1,11 +1,11 @@
 //! Where a sensitive value may go.
 
-use super::reader::{Report, Use};
-use crate::expr::Usage;
+use super::collector::{DiagnosticCollector, ExpressionRead};
+use crate::expr::ReferenceUsage;
 
 /// What a text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum TextRole {
     PodInput,
     /// A request's URL, header, body or input.
     Webhook,
@@ -18,10 +18,15 @@ pub(super) enum Role {
 }
 
 /// Refuses a use of a sensitive value that could show it, and `secretRef` of what is not sensitive.
-pub(super) fn check(report: &mut Report, role: Role, found: &Use<'_>, sensitivity: Sensitivity) {
+pub(super) fn check(
+    report: &mut DiagnosticCollector,
+    role: TextRole,
+    found: &ExpressionRead<'_>,
+    sensitivity: Sensitivity,
+) {
     let source = &found.source;
     if sensitivity == Sensitivity::Open {
-        if found.usage == Usage::SecretRef {
+        if found.usage == ReferenceUsage::SecretRef {
             let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
             report.push(
                 report
@@ -32,25 +37,25 @@ pub(super) fn check(report: &mut Report, role: Role, found: &Use<'_>, sensitivit
         return;
     }
     let (place, help) = match (role, found.usage) {
-        (_, Usage::Presence)
-        | (Role::PodInput | Role::Public, Usage::Whole)
-        | (Role::PodInput | Role::Manifest, Usage::SecretRef) => return,
-        (Role::PodInput, _) => (
+        (_, ReferenceUsage::Presence)
+        | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole)
+        | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return,
+        (TextRole::PodInput, _) => (
             "be part of a text",
             "hand it on whole, as an input of its own, and put the text together in the script",
         ),
-        (Role::Webhook, _) => (
+        (TextRole::Webhook, _) => (
             "be sent in a webhook",
             "a webhook can only get what is not sensitive; a pod can get this as an input",
         ),
-        (Role::Manifest, _) => {
+        (TextRole::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")
         }
-        (Role::Cluster, _) => {
+        (TextRole::Cluster, _) => {
             ("name a cluster", "write the name, or declare a param for it that is not sensitive")
         }
-        (Role::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
-        (Role::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),
+        (TextRole::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
+        (TextRole::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),
     };
     let message = format!("`{source}` is sensitive and cannot {place}");
     report.push(report.error_in("sensitive", &found.spot, message).help(help));

@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::plugin::Checked;
-use super::reader::Report;
-use super::sandbox::Instance;
-use super::unit::Unit;
+use super::collector::DiagnosticCollector;
+use super::plugin::CheckedPlugin;
+use super::sandbox::BoundResource;
+use super::unit::CompiledUnit;
 use crate::diagnostic::Diagnostic;
-use crate::expr::{self, Scope, Source};
-use crate::model::Sandbox;
-use crate::plan::{Moment, Object, Template, Webhook, Work};
-use crate::template::{self, Piece};
+use crate::expr::{self, ReferenceSource, Scope};
+use crate::model::SandboxDoc;
+use crate::plan::{Action, HookName, ObjectAction, Template, WebhookAction};
+use crate::template::{self, TemplatePiece};
 
 const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the resources of a sandbox";
 /// Variables of a script that differ between the resources of a target.
@@ -24,30 +24,30 @@ const OWN_VARIABLES: [&str; 4] = ["EBB_KEY", "EBB_IDEMPOTENCY_KEY", "EBB_RESOURC
 
 /// The things that a unit makes, as far as they are known before the target exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Identity {
+struct UnitIdentity {
     noun: String,
     parts: Vec<String>,
 }
 
 /// Refuses a sandbox in which two resources make the same thing.
 pub(super) fn check(
-    report: &mut Report,
-    sandbox: &Sandbox,
-    instances: &[Instance<'_>],
+    report: &mut DiagnosticCollector,
+    sandbox: &SandboxDoc,
+    instances: &[BoundResource<'_>],
     warnings: &mut Vec<Diagnostic>,
 ) {
     let mut bound: BTreeMap<&str, usize> = BTreeMap::new();
     for instance in instances {
         *bound.entry(instance.bound.digest).or_default() += 1;
     }
-    let mut made: BTreeMap<Identity, (usize, &str)> = BTreeMap::new();
+    let mut made: BTreeMap<UnitIdentity, (usize, &str)> = BTreeMap::new();
     for (number, instance) in instances.iter().enumerate() {
         let twice = bound.get(instance.bound.digest).is_some_and(|count| *count > 1);
-        for unit in instance.checked.units.iter().filter(|unit| unit.moment <= Moment::AfterReady) {
+        for unit in instance.checked.units.iter().filter(|unit| unit.hook <= HookName::AfterReady) {
             if report.is_full() {
                 return;
             }
-            let script = matches!(unit.plan.work, Work::Pod(_));
+            let script = matches!(unit.plan.work, Action::Pod(_));
             for identity in identities(report, instance, unit, twice) {
                 let noun = identity.noun.clone();
                 let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
@@ -76,21 +76,31 @@ pub(super) fn check(
     }
 }
 
-fn identities(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, twice: bool) -> Vec<Identity> {
+fn identities(
+    report: &DiagnosticCollector,
+    instance: &BoundResource<'_>,
+    unit: &CompiledUnit<'_>,
+    twice: bool,
+) -> Vec<UnitIdentity> {
     match &unit.plan.work {
-        Work::Object(object) => objects(report, instance, unit, object),
-        Work::Webhook(webhook) if twice => request(report, instance, unit, webhook).into_iter().collect(),
-        Work::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
+        Action::Object(object) => objects(report, instance, unit, object),
+        Action::Webhook(webhook) if twice => request(report, instance, unit, webhook).into_iter().collect(),
+        Action::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
             script(report, instance, unit).into_iter().collect()
         }
-        Work::Webhook(_) | Work::Pod(_) | Work::Removal => Vec::new(),
+        Action::Webhook(_) | Action::Pod(_) | Action::Removal => Vec::new(),
     }
 }
 
 /// The objects of a unit whose names are known.
-fn objects(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, object: &Object) -> Vec<Identity> {
+fn objects(
+    report: &DiagnosticCollector,
+    instance: &BoundResource<'_>,
+    unit: &CompiledUnit<'_>,
+    object: &ObjectAction,
+) -> Vec<UnitIdentity> {
     let known = |value: &Value| match value {
-        Value::String(text) => Fixed::of(report, Some(instance), text).map(|fixed| fixed.text),
+        Value::String(text) => StaticText::of(report, Some(instance), text).map(|fixed| fixed.text),
         _ => None,
     };
     let cluster = super::clusters::known(instance, unit).unwrap_or_default();
@@ -106,12 +116,12 @@ fn objects(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, object: &O
             let noun = format!("would both make the {kind} `{name}`");
             let group =
                 manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
-            Some(Identity { noun, parts: vec![group.to_owned(), namespace, cluster.clone()] })
+            Some(UnitIdentity { noun, parts: vec![group.to_owned(), namespace, cluster.clone()] })
         })
         .collect()
 }
 
-fn manifests(object: &Object) -> &[Value] {
+fn manifests(object: &ObjectAction) -> &[Value] {
     match &object.manifest {
         Value::Array(manifests) => manifests,
         one => std::slice::from_ref(one),
@@ -119,57 +129,71 @@ fn manifests(object: &Object) -> &[Value] {
 }
 
 /// A request that names the target, if all of it is known.
-fn request(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>, webhook: &Webhook) -> Option<Identity> {
-    let mut all = Fixed::default();
+fn request(
+    report: &DiagnosticCollector,
+    instance: &BoundResource<'_>,
+    unit: &CompiledUnit<'_>,
+    webhook: &WebhookAction,
+) -> Option<UnitIdentity> {
+    let mut all = StaticText::default();
     all.template(report, instance, &webhook.url)?;
     webhook.headers.values().try_for_each(|value| all.template(report, instance, value))?;
     webhook.body.iter().try_for_each(|body| all.tree(report, instance, body))?;
     unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
     let noun = "would send the same request, with the same key".to_owned();
     let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
-    all.names_target.then_some(Identity { noun, parts })
+    all.names_target.then_some(UnitIdentity { noun, parts })
 }
 
 /// The inputs of a script that names the target, if all of them are known.
-fn script(report: &Report, instance: &Instance<'_>, unit: &Unit<'_>) -> Option<Identity> {
-    let mut all = Fixed::default();
+fn script(
+    report: &DiagnosticCollector,
+    instance: &BoundResource<'_>,
+    unit: &CompiledUnit<'_>,
+) -> Option<UnitIdentity> {
+    let mut all = StaticText::default();
     unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
     let noun = "run the same script with the same key".to_owned();
     let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
-    all.names_target.then_some(Identity { noun, parts })
+    all.names_target.then_some(UnitIdentity { noun, parts })
 }
 
 /// A text without what is computed from outputs: references to the target stay as they are written.
 #[derive(Clone, Debug, Default)]
-struct Fixed {
+struct StaticText {
     text: String,
     names_target: bool,
 }
 
-impl Fixed {
+impl StaticText {
     /// The text as it is in a resource. Without a resource, params count as known.
-    fn of(report: &Report, instance: Option<&Instance<'_>>, text: &str) -> Option<Self> {
+    fn of(report: &DiagnosticCollector, instance: Option<&BoundResource<'_>>, text: &str) -> Option<Self> {
         let mut fixed = Self::default();
         for piece in template::split(text).ok()? {
             match piece {
-                Piece::Literal(text) => fixed.text.push_str(&text),
-                Piece::Expression { text, .. } => fixed.expression(report, instance, &text)?,
+                TemplatePiece::Literal(text) => fixed.text.push_str(&text),
+                TemplatePiece::Expression { text, .. } => fixed.expression(report, instance, &text)?,
             }
         }
         Some(fixed)
     }
 
-    fn expression(&mut self, report: &Report, instance: Option<&Instance<'_>>, text: &str) -> Option<()> {
+    fn expression(
+        &mut self,
+        report: &DiagnosticCollector,
+        instance: Option<&BoundResource<'_>>,
+        text: &str,
+    ) -> Option<()> {
         let parsed = expr::parse_within(text, Scope::Plugin, &report.budget).ok()?;
         let mut params = BTreeSet::new();
         for reference in &parsed.references {
             match &reference.source {
-                Source::Target(field) => {
+                ReferenceSource::Target(field) => {
                     self.names_target |= ["key", "name", "uid"].contains(&field.as_str());
                 }
-                Source::Param(name) => {
+                ReferenceSource::Param(name) => {
                     let Some(instance) = instance else { continue };
-                    match instance.given.get(name.as_str()).map(|given| &given.value) {
+                    match instance.params.get(name.as_str()).map(|given| &given.value) {
                         Some(Template::Literal(value)) => params.insert((name.clone(), value.to_string())),
                         Some(_) => return None,
                         None => params.insert((name.clone(), String::new())),
@@ -187,7 +211,12 @@ impl Fixed {
         Some(())
     }
 
-    fn template(&mut self, report: &Report, instance: &Instance<'_>, template: &Template) -> Option<()> {
+    fn template(
+        &mut self,
+        report: &DiagnosticCollector,
+        instance: &BoundResource<'_>,
+        template: &Template,
+    ) -> Option<()> {
         match template {
             Template::Literal(value) => self.push(&value.to_string()),
             Template::Secret { name, key } => self.push(&format!("{name}/{key}")),
@@ -197,7 +226,12 @@ impl Fixed {
         Some(())
     }
 
-    fn tree(&mut self, report: &Report, instance: &Instance<'_>, tree: &Value) -> Option<()> {
+    fn tree(
+        &mut self,
+        report: &DiagnosticCollector,
+        instance: &BoundResource<'_>,
+        tree: &Value,
+    ) -> Option<()> {
         match tree {
             Value::String(text) => self.add(Self::of(report, Some(instance), text)?),
             Value::Array(items) => items.iter().try_for_each(|item| self.tree(report, instance, item))?,
@@ -225,23 +259,24 @@ impl Fixed {
 }
 
 /// Warns of the names in a plugin that two of its resources in one sandbox would share.
-pub(super) fn warn(report: &Report, checked: &Checked<'_>) -> Vec<Diagnostic> {
+pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
-    for unit in checked.units.iter().filter(|unit| unit.moment <= Moment::AfterReady) {
+    for unit in checked.units.iter().filter(|unit| unit.hook <= HookName::AfterReady) {
         let what = match &unit.plan.work {
-            Work::Object(object) => manifests(object).iter().find_map(|manifest| {
+            Action::Object(object) => manifests(object).iter().find_map(|manifest| {
                 let name = manifest["metadata"]["name"].as_str()?;
-                let shared = Fixed::of(report, None, name).is_some_and(|fixed| fixed.names_target);
+                let shared = StaticText::of(report, None, name).is_some_and(|fixed| fixed.names_target);
                 shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))
             }),
-            Work::Webhook(_) => {
-                let keyed = |source: &Source| matches!(source, Source::Target(field) if field == "key");
-                let own = |source: &Source| matches!(source, Source::Own(_));
-                let reads =
-                    |of: &dyn Fn(&Source) -> bool| unit.uses.iter().any(|(_, found)| of(&found.source));
+            Action::Webhook(_) => {
+                let keyed = |source: &ReferenceSource| matches!(source, ReferenceSource::Target(field) if field == "key");
+                let own = |source: &ReferenceSource| matches!(source, ReferenceSource::OwnResource(_));
+                let reads = |of: &dyn Fn(&ReferenceSource) -> bool| {
+                    unit.uses.iter().any(|(_, found)| of(&found.source))
+                };
                 (reads(&keyed) && !reads(&own)).then(|| "the same `${target.key}`".to_owned())
             }
-            Work::Pod(_) | Work::Removal => None,
+            Action::Pod(_) | Action::Removal => None,
         };
         if let Some(what) = what {
             let name = &unit.doc.name;

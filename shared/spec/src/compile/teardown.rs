@@ -10,46 +10,49 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::order;
-use crate::plan::{Moment, UnitAt};
+use crate::plan::{HookName, UnitRef};
 
 /// What is known of a unit of postStop.
-pub(super) struct Undoing<'a> {
+pub(super) struct TeardownUnit<'a> {
     pub(super) resource: &'a str,
     /// Setup units that it takes away.
-    pub(super) undoes: &'a [UnitAt],
+    pub(super) undoes: &'a [UnitRef],
     /// Setup units that it takes away or reads.
-    pub(super) touches: Vec<UnitAt>,
+    pub(super) touches: Vec<UnitRef>,
     /// What it waits for in postStop.
     pub(super) dependencies: &'a [u32],
-    pub(super) order: Order,
+    pub(super) order: OrderSource,
 }
 
 /// Who orders a unit among those of its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum OrderSource {
     /// Its author: `after`.
-    OfAuthor,
-    Ours,
+    Author,
+    Compiler,
 }
 
 /// Pairs `(x, y)`: x has to wait for y as well. `users` has, for each setup unit, the setup units that wait for it or
 /// read it.
-pub(super) fn edges(units: &[Undoing<'_>], users: &HashMap<UnitAt, Vec<UnitAt>>) -> Vec<(usize, usize)> {
-    let mut touched_by: HashMap<UnitAt, Vec<usize>> = HashMap::new();
+pub(super) fn edges(
+    units: &[TeardownUnit<'_>],
+    users: &HashMap<UnitRef, Vec<UnitRef>>,
+) -> Vec<(usize, usize)> {
+    let mut touched_by: HashMap<UnitRef, Vec<usize>> = HashMap::new();
     for (y, unit) in units.iter().enumerate() {
         unit.touches
             .iter()
-            .filter(|at| at.moment <= Moment::AfterReady)
+            .filter(|at| at.moment <= HookName::AfterReady)
             .for_each(|&at| touched_by.entry(at).or_default().push(y));
     }
     let mut wanted: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (x, unit) in units.iter().enumerate() {
-        let others = |at: UnitAt| {
+        let others = |at: UnitRef| {
             let touching = touched_by.get(&at).map_or(&[][..], Vec::as_slice).iter().copied();
             touching.filter(move |&y| y != x && is_ours(unit, &units[y]))
         };
-        let mut seen: HashSet<UnitAt> = unit.undoes.iter().copied().collect();
-        let mut open: VecDeque<UnitAt> = unit.undoes.iter().copied().collect();
+        let mut seen: HashSet<UnitRef> = unit.undoes.iter().copied().collect();
+        let mut open: VecDeque<UnitRef> = unit.undoes.iter().copied().collect();
         while let Some(at) = open.pop_front() {
             for &user in users.get(&at).map_or(&[][..], Vec::as_slice) {
                 if !seen.insert(user) {
@@ -59,7 +62,7 @@ pub(super) fn edges(units: &[Undoing<'_>], users: &HashMap<UnitAt, Vec<UnitAt>>)
                 open.push_back(user);
             }
         }
-        if unit.order == Order::Ours {
+        if unit.order == OrderSource::Compiler {
             wanted.extend(unit.undoes.iter().flat_map(|&at| others(at)).map(|y| (x, y)));
         }
     }
@@ -69,14 +72,16 @@ pub(super) fn edges(units: &[Undoing<'_>], users: &HashMap<UnitAt, Vec<UnitAt>>)
 }
 
 /// Whether it is ours to say that `x` waits for `y`.
-fn is_ours(x: &Undoing<'_>, y: &Undoing<'_>) -> bool {
+fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
     // Who still reads an object is not made to wait until it is gone.
     let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
-    x.resource != y.resource || x.order == Order::Ours || (y.order == Order::Ours && !needs())
+    x.resource != y.resource
+        || x.order == OrderSource::Compiler
+        || (y.order == OrderSource::Compiler && !needs())
 }
 
 /// The edges that close no cycle with the explicit ones, nor with each other.
-fn without_cycles(units: &[Undoing<'_>], wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+fn without_cycles(units: &[TeardownUnit<'_>], wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     let mut graph: Vec<Vec<usize>> =
         units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
     let explicit = graph.clone();

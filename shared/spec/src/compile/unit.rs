@@ -2,29 +2,34 @@
 
 use std::collections::HashMap;
 
-use super::clusters::{self, Cluster};
+use super::clusters::{self, UnitCluster};
+use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS,
     attempts, max_backoff,
 };
-use super::places;
-use super::reader::{Report, Use};
-use super::sensitive::Role;
+use super::input_destinations;
+use super::sensitive::TextRole;
 use super::webhook;
-use crate::expr::{self, Scope, Usage};
-use crate::model::{At, OutputFromDoc, Plugin, Pos, Text, Tree, UnitDoc, WorkDoc};
-use crate::plan::{Input, Moment, Object, Output, OutputFrom, Pod, Retry, Source, UnitPlan, Webhook, Work};
+use crate::expr::{self, ReferenceUsage, Scope};
+use crate::model::{
+    ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, TemplateText, TemplateTree, UnitDoc,
+};
+use crate::plan::{
+    Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy,
+    SourceLocation, UnitPlan, WebhookAction,
+};
 
 /// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
 #[derive(Clone, Debug)]
-pub(super) struct Unit<'a> {
+pub(super) struct CompiledUnit<'a> {
     pub(super) doc: &'a UnitDoc,
-    pub(super) moment: Moment,
+    pub(super) hook: HookName,
     pub(super) plan: UnitPlan,
-    pub(super) cluster: Option<Cluster>,
-    pub(super) uses: Vec<(Role, Use<'a>)>,
+    pub(super) cluster: Option<UnitCluster>,
+    pub(super) uses: Vec<(TextRole, ExpressionRead<'a>)>,
     /// For each input, the one value that it is, if it is one.
-    pub(super) wholes: Vec<Option<expr::Source>>,
+    pub(super) wholes: Vec<Option<expr::ReferenceSource>>,
     /// Units of the same plugin, by position.
     pub(super) after: Vec<usize>,
     /// Units of the same plugin, by position.
@@ -33,49 +38,50 @@ pub(super) struct Unit<'a> {
 
 /// Compiles one unit and reports what is wrong with it.
 pub(super) fn compile<'a>(
-    report: &mut Report,
-    plugin: &'a Plugin,
+    report: &mut DiagnosticCollector,
+    plugin: &'a PluginDoc,
     doc: &'a UnitDoc,
-    moment: Moment,
-) -> Unit<'a> {
+    moment: HookName,
+) -> CompiledUnit<'a> {
     let mut uses = Vec::new();
-    let mut collect =
-        |role: Role, found: Vec<Use<'a>>| uses.extend(found.into_iter().map(|found| (role, found)));
+    let mut collect = |role: TextRole, found: Vec<ExpressionRead<'a>>| {
+        uses.extend(found.into_iter().map(|found| (role, found)))
+    };
     limits(report, doc);
 
     let mut found = Vec::new();
     let when =
         doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
-    collect(Role::When, std::mem::take(&mut found));
+    collect(TextRole::When, std::mem::take(&mut found));
 
     let cluster = clusters::named(report, plugin, doc, &mut found);
-    collect(Role::Cluster, std::mem::take(&mut found));
+    collect(TextRole::Cluster, std::mem::take(&mut found));
 
-    let (work, role) = match &doc.work {
-        WorkDoc::Pod { runner, script } => {
-            places::check_inputs(report, &doc.inputs);
-            (Work::Pod(pod(report, plugin, doc, runner.as_ref(), script)), Role::PodInput)
+    let (work, role) = match &doc.action {
+        ActionDoc::Pod { runner, script } => {
+            input_destinations::check_inputs(report, &doc.inputs);
+            (Action::Pod(pod(report, plugin, doc, runner.as_ref(), script)), TextRole::PodInput)
         }
-        WorkDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe } => {
+        ActionDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe } => {
             let method = webhook::method(report, method.as_ref());
             let url = webhook::url(report, url, &mut found);
             let headers = webhook::headers(report, headers, &mut found);
             let body = body.as_ref().map(|body| report.strings(body, Scope::Plugin, &mut found));
             let describe = describe.as_ref().map(|url| webhook::url(report, url, &mut found));
-            collect(Role::Webhook, std::mem::take(&mut found));
+            collect(TextRole::Webhook, std::mem::take(&mut found));
             if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
                 let message = "this webhook has a body, so its inputs go nowhere";
                 let help = "put the values into `body`; without `body`, the inputs are sent as an object";
                 report.push(report.error("input", first.name.at, message).help(help));
             }
             let (acts_within_ms, posts_once) = (*acts_within_ms, !idempotent);
-            let webhook = Webhook { method, url, headers, body, acts_within_ms, posts_once, describe };
-            (Work::Webhook(webhook), Role::Webhook)
+            let webhook = WebhookAction { method, url, headers, body, acts_within_ms, posts_once, describe };
+            (Action::Webhook(webhook), TextRole::Webhook)
         }
-        WorkDoc::Object { manifest, ready, fail } => {
+        ActionDoc::Object { manifest, ready, fail } => {
             let tree = report.strings(manifest, Scope::Plugin, &mut found);
             match &manifest.value {
-                Tree::List(manifests) => {
+                TemplateTree::List(manifests) => {
                     if manifests.is_empty() {
                         report.push(report.error("manifest", manifest.at, "there is no manifest"));
                     }
@@ -83,8 +89,8 @@ pub(super) fn compile<'a>(
                 }
                 _ => check_manifest(report, manifest),
             }
-            collect(Role::Manifest, std::mem::take(&mut found));
-            let mut judge = |what: &str, text: &'a Option<At<Text>>| {
+            collect(TextRole::Manifest, std::mem::take(&mut found));
+            let mut judge = |what: &str, text: &'a Option<At<TemplateText>>| {
                 text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
             };
             let (ready, fail) = (judge("`ready`", ready), judge("`fail`", fail));
@@ -92,10 +98,10 @@ pub(super) fn compile<'a>(
                 let help = "put the value into the manifest: `${…}`";
                 report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
             }
-            (Work::Object(Object { manifest: tree, ready, fail }), Role::Manifest)
+            (Action::Object(ObjectAction { manifest: tree, ready, fail }), TextRole::Manifest)
         }
     };
-    if role != Role::PodInput {
+    if role != TextRole::PodInput {
         for door in doc.inputs.iter().filter_map(|input| input.env.as_ref().or(input.path.as_ref())) {
             report.push(report.error("input", door.at, "only an input of a pod has `env` or `path`"));
         }
@@ -107,20 +113,21 @@ pub(super) fn compile<'a>(
     for input in &doc.inputs {
         let value = report.tree(&input.value, Scope::Plugin, &mut found);
         wholes.push(match found.as_slice() {
-            [one] if one.usage == Usage::Whole => Some(one.source.clone()),
+            [one] if one.usage == ReferenceUsage::Whole => Some(one.source.clone()),
             _ => None,
         });
         collect(role, std::mem::take(&mut found));
-        let (env, path) = if role == Role::PodInput { places::of_input(input) } else { (None, None) };
+        let (env, path) =
+            if role == TextRole::PodInput { input_destinations::of_input(input) } else { (None, None) };
         let name = input.name.value.clone();
-        inputs.push(Input { name, value, env, path, optional: input.optional, sensitive: false });
+        inputs.push(InputPlan { name, value, env, path, optional: input.optional, sensitive: false });
     }
 
     unique(report, "output", doc.outputs.iter().map(|output| &output.name));
     let outputs = doc.outputs.iter().filter_map(|output| {
-        let from = match (&output.from, &doc.work) {
-            (OutputFromDoc::File(path), WorkDoc::Pod { .. }) => {
-                places::check_path(report, path);
+        let from = match (&output.from, &doc.action) {
+            (OutputFromDoc::File(path), ActionDoc::Pod { .. }) => {
+                input_destinations::check_path(report, path);
                 OutputFrom::File(path.value.clone())
             }
             (OutputFromDoc::File(path), _) => {
@@ -128,14 +135,14 @@ pub(super) fn compile<'a>(
                 report.push(report.error("output", path.at, "only a pod has files").help(help));
                 return None;
             }
-            (OutputFromDoc::Value(text), WorkDoc::Pod { .. }) => {
+            (OutputFromDoc::Value(text), ActionDoc::Pod { .. }) => {
                 let help = format!("let the script write a file and name it: `{}: {{file: /out/{}}}`", output.name.value, output.name.value);
                 report.push(report.error("output", text.at, "an output of a pod is a file").help(help));
                 return None;
             }
             (OutputFromDoc::Secret { name, key }, _) => {
                 let what = format!("the Secret's name of output `{}`", output.name.value);
-                let (Text::Literal(text) | Text::Template(text)) = &name.value;
+                let (TemplateText::Literal(text) | TemplateText::Template(text)) = &name.value;
                 let expression = match text.contains("${") {
                     true => report.expression(&what, name, Scope::Objects, &mut Vec::new())?,
                     // A name that is written literally, as the text that it is in CEL.
@@ -144,24 +151,24 @@ pub(super) fn compile<'a>(
                 OutputFrom::Secret { name: expression, key: key.value.clone() }
             }
             (OutputFromDoc::Value(text), work) => {
-                let scope = if matches!(work, WorkDoc::Webhook { .. }) { Scope::Response } else { Scope::Objects };
+                let scope = if matches!(work, ActionDoc::Webhook { .. }) { Scope::Response } else { Scope::Objects };
                 let what = format!("output `{}`", output.name.value);
                 OutputFrom::Expression(report.expression(&what, text, scope, &mut Vec::new())?)
             }
         };
-        if output.sensitive && matches!(doc.work, WorkDoc::Webhook { .. }) {
+        if output.sensitive && matches!(doc.action, ActionDoc::Webhook { .. }) {
             let message = format!("output `{}` comes through the table, so it cannot be sensitive", output.name.value);
             let help = "let the receiver put it into a Secret and answer with its name, or make it in a pod";
             report.push(report.error("sensitive", output.name.at, message).help(help));
         }
-        let made = Output { from, sensitive: output.sensitive, description: output.description.clone() };
+        let made = OutputPlan { from, sensitive: output.sensitive, description: output.description.clone() };
         Some((output.name.value.clone(), made))
     });
     let outputs = outputs.collect();
 
     let place = report.source.author(doc.name.at);
-    let source = Source { file: report.source.name.clone(), line: place.line, column: place.column };
-    let default = if matches!(work, Work::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
+    let source = SourceLocation { file: report.source.name.clone(), line: place.line, column: place.column };
+    let default = if matches!(work, Action::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
     let plan = UnitPlan {
         key: doc.name.value.clone(),
         work,
@@ -176,10 +183,10 @@ pub(super) fn compile<'a>(
         retry: retry(report, doc, moment),
         source,
     };
-    Unit { doc, moment, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
+    CompiledUnit { doc, hook: moment, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
 }
 
-fn limits(report: &mut Report, doc: &UnitDoc) {
+fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     let at = doc.name.at;
     for (count, what) in [(doc.inputs.len(), "inputs"), (doc.outputs.len(), "outputs")] {
         if count > MAX_INPUTS {
@@ -196,14 +203,19 @@ fn limits(report: &mut Report, doc: &UnitDoc) {
         );
         report.push(report.error("limit", at, message));
     }
-    if let WorkDoc::Webhook { acts_within_ms, describe, .. } = &doc.work {
+    if let ActionDoc::Webhook { acts_within_ms, describe, .. } = &doc.action {
         acts_within(report, doc, *acts_within_ms, describe.as_ref().map(|url| url.at));
     }
 }
 
 /// Checks `actsWithin` of a webhook. A 404 of the `describe` URL is final only after `actsWithin`, and the unit ends at its
 /// timeout.
-fn acts_within(report: &mut Report, doc: &UnitDoc, acts_within_ms: Option<u64>, describe: Option<Pos>) {
+fn acts_within(
+    report: &mut DiagnosticCollector,
+    doc: &UnitDoc,
+    acts_within_ms: Option<u64>,
+    describe: Option<LineColumn>,
+) {
     let name = &doc.name.value;
     if let Some(acts) = acts_within_ms
         && acts > MAX_TIMEOUT_MS
@@ -222,8 +234,8 @@ fn acts_within(report: &mut Report, doc: &UnitDoc, acts_within_ms: Option<u64>, 
     }
 }
 
-fn unique<'a>(report: &mut Report, what: &str, names: impl Iterator<Item = &'a At<String>>) {
-    let mut seen: HashMap<&str, Pos> = HashMap::new();
+fn unique<'a>(report: &mut DiagnosticCollector, what: &str, names: impl Iterator<Item = &'a At<String>>) {
+    let mut seen: HashMap<&str, LineColumn> = HashMap::new();
     for name in names {
         if let Some(first) = seen.insert(&name.value, name.at) {
             let message = format!("{what} `{}` is there twice", name.value);
@@ -233,12 +245,12 @@ fn unique<'a>(report: &mut Report, what: &str, names: impl Iterator<Item = &'a A
 }
 
 fn pod(
-    report: &mut Report,
-    plugin: &Plugin,
+    report: &mut DiagnosticCollector,
+    plugin: &PluginDoc,
     doc: &UnitDoc,
     runner: Option<&At<String>>,
     script: &At<String>,
-) -> Pod {
+) -> PodAction {
     let names = || plugin.runners.iter().map(|(name, _)| name.value.as_str());
     let named =
         |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
@@ -275,7 +287,7 @@ fn pod(
         }
     };
     let text = |value: &Option<At<String>>| value.as_ref().map(|value| value.value.clone());
-    Pod {
+    PodAction {
         image: found.map(|runner| runner.image.value.clone()).unwrap_or_default(),
         namespace: found.and_then(|runner| text(&runner.namespace)),
         pod_template: found.and_then(|runner| text(&runner.pod_template)),
@@ -283,7 +295,7 @@ fn pod(
     }
 }
 
-fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
+fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, moment: HookName) -> RetryPolicy {
     let given = doc.retry.clone().unwrap_or_default();
     let tries = given.attempts.unwrap_or_else(|| attempts(moment));
     let backoff_ms = given.backoff_ms.unwrap_or(BACKOFF_MS);
@@ -317,12 +329,12 @@ fn retry(report: &mut Report, doc: &UnitDoc, moment: Moment) -> Retry {
         }
     }
     let on = given.on.into_iter().map(|class| class.value).collect();
-    Retry { attempts: tries, backoff_ms, max_backoff_ms, on }
+    RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on }
 }
 
 /// A manifest names its kind literally, and its namespace is not for inputs to choose.
-fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
-    let Tree::Map(entries) = &manifest.value else {
+fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>) {
+    let TemplateTree::Map(entries) = &manifest.value else {
         report.push(report.error(
             "manifest",
             manifest.at,
@@ -330,13 +342,13 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
         ));
         return;
     };
-    let get = |entries: &[(String, At<Tree>)], key: &str| {
+    let get = |entries: &[(String, At<TemplateTree>)], key: &str| {
         entries.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
     };
     for key in ["apiVersion", "kind"] {
         let literal = match get(entries, key).map(|value| (value.at, value.value)) {
-            Some((_, Tree::Text(Text::Literal(_)))) => true,
-            Some((at, Tree::Text(Text::Template(text)))) => {
+            Some((_, TemplateTree::Text(TemplateText::Literal(_)))) => true,
+            Some((at, TemplateTree::Text(TemplateText::Template(text)))) => {
                 if text.contains("${") {
                     report.push(
                         report
@@ -353,7 +365,7 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
         }
     }
     let metadata = match get(entries, "metadata").map(|value| value.value) {
-        Some(Tree::Map(metadata)) => metadata,
+        Some(TemplateTree::Map(metadata)) => metadata,
         _ => Vec::new(),
     };
     if get(&metadata, "name").is_none() {
@@ -366,8 +378,12 @@ fn check_manifest(report: &mut Report, manifest: &At<Tree>) {
     if let Some(namespace) = get(&metadata, "namespace") {
         let mut used = Vec::new();
         // What is wrong with the text itself is reported with the rest of the manifest.
-        Report::new(&report.source, &report.budget).strings(&namespace, Scope::Plugin, &mut used);
-        if used.iter().any(|found| !matches!(found.source, expr::Source::Target(_))) {
+        DiagnosticCollector::new(&report.source, &report.budget).strings(
+            &namespace,
+            Scope::Plugin,
+            &mut used,
+        );
+        if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
             report.push(
                 report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help),

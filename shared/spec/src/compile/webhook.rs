@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::{Report, Use};
+use super::collector::{DiagnosticCollector, ExpressionRead};
 use crate::expr::Scope;
-use crate::model::{At, Text};
+use crate::model::{At, TemplateText};
 use crate::plan::Template;
-use crate::template::{self, Piece};
+use crate::template::{self, TemplatePiece};
 
 const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
 /// The method; `POST` if none is named.
-pub(super) fn method(report: &mut Report, method: Option<&At<String>>) -> String {
+pub(super) fn method(report: &mut DiagnosticCollector, method: Option<&At<String>>) -> String {
     let Some(written) = method else { return "POST".to_owned() };
     let upper = written.value.to_ascii_uppercase();
     if !METHODS.contains(&upper.as_str()) {
@@ -24,25 +24,31 @@ pub(super) fn method(report: &mut Report, method: Option<&At<String>>) -> String
 }
 
 /// The URL: absolute, http or https, with a literal host and no password.
-pub(super) fn url<'a>(report: &mut Report, url: &'a At<Text>, uses: &mut Vec<Use<'a>>) -> Template {
+pub(super) fn url<'a>(
+    report: &mut DiagnosticCollector,
+    url: &'a At<TemplateText>,
+    uses: &mut Vec<ExpressionRead<'a>>,
+) -> Template {
     let made = report.text(&url.value, url.at, Scope::Plugin, uses);
-    let (Text::Literal(text) | Text::Template(text)) = &url.value;
+    let (TemplateText::Literal(text) | TemplateText::Template(text)) = &url.value;
     let pieces = match &url.value {
-        Text::Literal(text) => vec![Piece::Literal(text.clone())],
+        TemplateText::Literal(text) => vec![TemplatePiece::Literal(text.clone())],
         // What is wrong with the pieces has been reported.
-        Text::Template(text) => template::split(text).unwrap_or_default(),
+        TemplateText::Template(text) => template::split(text).unwrap_or_default(),
     };
     let Some(first) = pieces.first() else { return made };
     let head = match first {
-        Piece::Literal(literal) => literal.as_str(),
-        Piece::Expression { .. } => "",
+        TemplatePiece::Literal(literal) => literal.as_str(),
+        TemplatePiece::Expression { .. } => "",
     };
     let rest = head.strip_prefix("https://").or_else(|| head.strip_prefix("http://"));
     let Some(rest) = rest else {
         let message = "a webhook's URL begins with `https://` or `http://`";
         let help = match first {
-            Piece::Expression { .. } => "scheme and host are literal; only path and query can have `${…}`",
-            Piece::Literal(_) => "such as `https://billing.example.org/tenants`",
+            TemplatePiece::Expression { .. } => {
+                "scheme and host are literal; only path and query can have `${…}`"
+            }
+            TemplatePiece::Literal(_) => "such as `https://billing.example.org/tenants`",
         };
         report.push(report.error("url", url.at, message).help(help));
         return made;
@@ -55,8 +61,8 @@ pub(super) fn url<'a>(report: &mut Report, url: &'a At<Text>, uses: &mut Vec<Use
     let sample: String = pieces
         .iter()
         .map(|piece| match piece {
-            Piece::Literal(literal) => literal.as_str(),
-            Piece::Expression { .. } => "x",
+            TemplatePiece::Literal(literal) => literal.as_str(),
+            TemplatePiece::Expression { .. } => "x",
         })
         .collect();
     match url::Url::parse(&sample) {
@@ -74,9 +80,9 @@ pub(super) fn url<'a>(report: &mut Report, url: &'a At<Text>, uses: &mut Vec<Use
 
 /// The headers.
 pub(super) fn headers<'a>(
-    report: &mut Report,
-    headers: &'a [(At<String>, At<Text>)],
-    uses: &mut Vec<Use<'a>>,
+    report: &mut DiagnosticCollector,
+    headers: &'a [(At<String>, At<TemplateText>)],
+    uses: &mut Vec<ExpressionRead<'a>>,
 ) -> BTreeMap<String, Template> {
     let mut made = BTreeMap::new();
     for (name, value) in headers {

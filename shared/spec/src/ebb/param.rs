@@ -1,8 +1,8 @@
 //! Declared parameters.
 
-use crate::load::reader::{Map, Reader};
-use crate::load::yaml::{Node, Value};
-use crate::model::{At, Param, ParamKind};
+use crate::load::reader::{DocumentReader, MapReader};
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{At, ParamDoc, ParamKind};
 
 pub(crate) const KEYS: [&str; 11] = [
     "type",
@@ -26,7 +26,7 @@ const KINDS: [(&str, ParamKind); 6] = [
     ("array", ParamKind::Array),
 ];
 
-pub(super) fn param(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<Param> {
+pub(super) fn param(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<ParamDoc> {
     let map = reader.map(node, path, &KEYS)?;
     let kind = kind(reader, &map)?;
     let description = reader.optional_string(&map, "description").map(|text| text.value);
@@ -74,7 +74,7 @@ pub(super) fn param(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<
         );
         reader.note(wrong.help("take the default out: the sandbox gives it as `{secret: NAME, key: KEY}` or wires an output to it"));
     }
-    Some(Param {
+    Some(ParamDoc {
         kind,
         default,
         optional,
@@ -89,7 +89,7 @@ pub(super) fn param(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<
     })
 }
 
-fn kind(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<ParamKind> {
+fn kind(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<ParamKind> {
     let text = reader.required_string(map, "type")?;
     let found = KINDS.iter().find(|(name, _)| *name == text.value).map(|(_, kind)| *kind);
     if found.is_none() {
@@ -99,16 +99,16 @@ fn kind(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<ParamKind> {
     found
 }
 
-fn fits(reader: &mut Reader<'_>, node: &Node, kind: ParamKind, path: &str) -> bool {
+fn fits(reader: &mut DocumentReader<'_>, node: &YamlNode, kind: ParamKind, path: &str) -> bool {
     let (fits, wanted) = match kind {
-        ParamKind::String => (matches!(node.value, Value::String(_)), "a string"),
+        ParamKind::String => (matches!(node.value, YamlValue::String(_)), "a string"),
         ParamKind::Integer => {
-            (matches!(&node.value, Value::Number(n) if n.is_i64() || n.is_u64()), "a whole number")
+            (matches!(&node.value, YamlValue::Number(n) if n.is_i64() || n.is_u64()), "a whole number")
         }
-        ParamKind::Number => (matches!(node.value, Value::Number(_)), "a number"),
-        ParamKind::Boolean => (matches!(node.value, Value::Bool(_)), "a boolean"),
-        ParamKind::Object => (matches!(node.value, Value::Map(_)), "a mapping"),
-        ParamKind::Array => (matches!(node.value, Value::List(_)), "a list"),
+        ParamKind::Number => (matches!(node.value, YamlValue::Number(_)), "a number"),
+        ParamKind::Boolean => (matches!(node.value, YamlValue::Bool(_)), "a boolean"),
+        ParamKind::Object => (matches!(node.value, YamlValue::Map(_)), "a mapping"),
+        ParamKind::Array => (matches!(node.value, YamlValue::List(_)), "a list"),
     };
     if !fits {
         reader.wrong_type(node, path, wanted);
@@ -117,8 +117,8 @@ fn fits(reader: &mut Reader<'_>, node: &Node, kind: ParamKind, path: &str) -> bo
 }
 
 fn one_of(
-    reader: &mut Reader<'_>,
-    map: &Map<'_>,
+    reader: &mut DocumentReader<'_>,
+    map: &MapReader<'_>,
     kind: ParamKind,
     default: Option<&At<serde_json::Value>>,
 ) -> Vec<serde_json::Value> {
@@ -132,7 +132,7 @@ fn one_of(
     for (n, item) in items.iter().enumerate() {
         fits(reader, item, kind, &format!("{path}[{n}]"));
     }
-    let values: Vec<_> = items.iter().map(Node::to_json).collect();
+    let values: Vec<_> = items.iter().map(YamlNode::to_json).collect();
     if let Some(default) = default.filter(|default| !values.contains(&default.value)) {
         let wrong = reader.wrong(
             "contradiction",
@@ -147,13 +147,13 @@ fn one_of(
     values
 }
 
-fn number(reader: &mut Reader<'_>, map: &Map<'_>, key: &str, kind: ParamKind) -> Option<f64> {
+fn number(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, key: &str, kind: ParamKind) -> Option<f64> {
     let node = map.get(key)?;
     if !matches!(kind, ParamKind::Integer | ParamKind::Number) {
         useless(reader, node.at, key, "integer` or `number");
     }
     match &node.value {
-        Value::Number(number) => number.as_f64(),
+        YamlValue::Number(number) => number.as_f64(),
         _ => {
             reader.wrong_type(node, &map.below(key), "a number");
             None
@@ -161,7 +161,7 @@ fn number(reader: &mut Reader<'_>, map: &Map<'_>, key: &str, kind: ParamKind) ->
     }
 }
 
-fn length(reader: &mut Reader<'_>, map: &Map<'_>, key: &str, kind: ParamKind) -> Option<u64> {
+fn length(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, key: &str, kind: ParamKind) -> Option<u64> {
     let node = map.get(key)?;
     if kind != ParamKind::String {
         useless(reader, node.at, key, "string");
@@ -169,12 +169,12 @@ fn length(reader: &mut Reader<'_>, map: &Map<'_>, key: &str, kind: ParamKind) ->
     reader.integer(map, key, 0, u64::from(u32::MAX))
 }
 
-fn useless(reader: &mut Reader<'_>, at: crate::model::Pos, key: &str, kinds: &str) {
+fn useless(reader: &mut DocumentReader<'_>, at: crate::model::LineColumn, key: &str, kinds: &str) {
     let wrong = reader.wrong("contradiction", at, format!("`{key}` says nothing of this type"));
     reader.note(wrong.help(format!("it goes with the type `{kinds}`")));
 }
 
-fn contradiction(reader: &mut Reader<'_>, map: &Map<'_>, least: &str, most: &str) {
+fn contradiction(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, least: &str, most: &str) {
     let Some(node) = map.get(least) else { return };
     let wrong = reader.wrong("contradiction", node.at, format!("`{least}` is greater than `{most}`"));
     reader.note(wrong.help("swap them"));

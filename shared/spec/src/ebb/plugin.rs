@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::inner;
-use crate::load::names::Shape;
-use crate::load::reader::{Map, Reader};
-use crate::load::yaml::Node;
-use crate::model::{At, Dialect, EventDoc, Param, Plugin, Pos, Runner, Text};
-use crate::plan::Moment;
+use crate::load::names::NameSyntax;
+use crate::load::reader::{DocumentReader, MapReader};
+use crate::load::yaml::YamlNode;
+use crate::model::{At, Dialect, HookDoc, LineColumn, ParamDoc, PluginDoc, RunnerDoc, TemplateText};
+use crate::plan::HookName;
 
 pub(crate) const KEYS: [&str; 12] = [
     "apiVersion",
@@ -25,15 +25,19 @@ pub(crate) const KEYS: [&str; 12] = [
 ];
 pub(crate) const RUNNER: [&str; 3] = ["image", "namespace", "podTemplate"];
 pub(crate) const DEFAULTS: [&str; 2] = ["timeout", "retry"];
-const EVENTS: [(&str, Moment); 4] = [
-    ("preStart", Moment::BeforeReady),
-    ("postStart", Moment::AfterReady),
-    ("preStop", Moment::BeforeStop),
-    ("postStop", Moment::AfterStop),
+const HOOKS: [(&str, HookName); 4] = [
+    ("preStart", HookName::BeforeReady),
+    ("postStart", HookName::AfterReady),
+    ("preStop", HookName::BeforeStop),
+    ("postStop", HookName::AfterStop),
 ];
 
 /// Reads a plugin. `None`: so much is wrong that there is none.
-pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String) -> Option<Plugin> {
+pub(crate) fn plugin(
+    reader: &mut DocumentReader<'_>,
+    document: &YamlNode,
+    expanded: String,
+) -> Option<PluginDoc> {
     let map = reader.map(document, "", &KEYS)?;
     let name = reader.required_string(&map, "name").and_then(|name| reader.definition(&name));
     let description = reader.optional_string(&map, "description").map(|text| text.value);
@@ -41,11 +45,11 @@ pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String)
     let runners = runners(reader, &map);
     let defaults = defaults(reader, &map);
     let mut events = Vec::new();
-    let mut seen: BTreeMap<String, Pos> = BTreeMap::new();
-    for (event, moment) in EVENTS {
+    let mut seen: BTreeMap<String, LineColumn> = BTreeMap::new();
+    for (event, moment) in HOOKS {
         let Some((key, node)) = map.entry(event) else { continue };
         let mut units = Vec::new();
-        for (name, node) in reader.named(node, event, "the unit's name", Shape::Ours) {
+        for (name, node) in reader.named(node, event, "the unit's name", NameSyntax::Ours) {
             if let Some(first) = seen.insert(name.value.clone(), name.at) {
                 let wrong = reader
                     .wrong("duplicate-unit", name.at, format!("there are two units `{}`", name.value))
@@ -56,11 +60,11 @@ pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String)
             let path = inner(event, &name);
             units.extend(super::unit::unit(reader, name, node, &path, &defaults));
         }
-        events.push(EventDoc { name: super::named(key), moment, units });
+        events.push(HookDoc { name: super::named(key), hook: moment, units });
     }
     let outputs = outputs(reader, &map);
     let (name, version) = name?;
-    Some(Plugin {
+    Some(PluginDoc {
         source: reader.source.clone(),
         dialect: Dialect::Ebb,
         name,
@@ -69,15 +73,15 @@ pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String)
         expanded,
         params,
         runners,
-        events,
+        hooks: events,
         outputs,
     })
 }
 
-fn params(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, Param)> {
+fn params(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Vec<(At<String>, ParamDoc)> {
     let Some(node) = map.get("params") else { return Vec::new() };
     let mut params = Vec::new();
-    for (name, node) in reader.named(node, "params", "the param's name", Shape::Ours) {
+    for (name, node) in reader.named(node, "params", "the param's name", NameSyntax::Ours) {
         if let Some(param) = super::param::param(reader, node, &inner("params", &name)) {
             params.push((name, param));
         }
@@ -85,17 +89,17 @@ fn params(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, Param)> {
     params
 }
 
-fn runners(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, Runner)> {
+fn runners(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Vec<(At<String>, RunnerDoc)> {
     let Some(node) = map.get("runners") else { return Vec::new() };
     let mut runners = Vec::new();
-    for (name, node) in reader.named(node, "runners", "the runner's name", Shape::Ours) {
+    for (name, node) in reader.named(node, "runners", "the runner's name", NameSyntax::Ours) {
         let path = inner("runners", &name);
         let Some(map) = reader.map(node, &path, &RUNNER) else { continue };
         let image = reader.required_string(&map, "image");
         let namespace = reader.optional_string(&map, "namespace");
         let pod_template = reader.optional_string(&map, "podTemplate");
         let Some(image) = image else { continue };
-        let runner = Runner { image, namespace, pod_template };
+        let runner = RunnerDoc { image, namespace, pod_template };
         if let Some(template) = map.get("podTemplate") {
             reader.check_pod_template(template, &map.below("podTemplate"), &runner);
         }
@@ -104,15 +108,15 @@ fn runners(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, Runner)> 
     runners
 }
 
-fn defaults(reader: &mut Reader<'_>, map: &Map<'_>) -> super::unit::Limits {
+fn defaults(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> super::unit::UnitLimits {
     let found = map.get("defaults").and_then(|node| reader.map(node, "defaults", &DEFAULTS));
-    found.map_or_else(super::unit::Limits::default, |map| super::unit::limits(reader, &map))
+    found.map_or_else(super::unit::UnitLimits::default, |map| super::unit::limits(reader, &map))
 }
 
-fn outputs(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, At<Text>)> {
+fn outputs(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Vec<(At<String>, At<TemplateText>)> {
     let Some(node) = map.get("outputs") else { return Vec::new() };
     let mut outputs = Vec::new();
-    for (name, node) in reader.named(node, "outputs", "the output's name", Shape::Ours) {
+    for (name, node) in reader.named(node, "outputs", "the output's name", NameSyntax::Ours) {
         if let Some(text) = reader.text(node, &inner("outputs", &name)) {
             outputs.push((name, text));
         }

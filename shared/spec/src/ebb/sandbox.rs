@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::inner;
-use crate::load::names::{MAX_NAME, Shape};
-use crate::load::reader::{Map, Reader, below};
-use crate::load::yaml::{Node, Value};
-use crate::model::{At, Dialect, ParamValue, ResourceDoc, Sandbox, Text};
+use crate::load::names::{MAX_NAME, NameSyntax};
+use crate::load::reader::{DocumentReader, MapReader, below};
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{At, Dialect, ParamValue, ResourceDoc, SandboxDoc, TemplateText};
 
 pub(crate) const KEYS: [&str; 10] = [
     "apiVersion",
@@ -23,11 +23,15 @@ pub(crate) const KEYS: [&str; 10] = [
 pub(crate) const RESOURCE: [&str; 2] = ["plugin", "params"];
 
 /// Reads a sandbox. `None`: so much is wrong that there is none.
-pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String) -> Option<Sandbox> {
+pub(crate) fn sandbox(
+    reader: &mut DocumentReader<'_>,
+    document: &YamlNode,
+    expanded: String,
+) -> Option<SandboxDoc> {
     let map = reader.map(document, "", &KEYS)?;
     let name = reader.required_string(&map, "name");
     if let Some(name) = &name {
-        reader.check_name(name, "the sandbox's name", Shape::Signadot, MAX_NAME);
+        reader.check_name(name, "the sandbox's name", NameSyntax::Signadot, MAX_NAME);
     }
     reader.optional_string(&map, "description");
     let cluster = reader.optional_string(&map, "cluster").map(|text| text.value);
@@ -43,13 +47,13 @@ pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String
     }
     let mut resources = Vec::new();
     if let Some(node) = map.get("resources") {
-        for (name, node) in reader.named(node, "resources", "the resource's name", Shape::Ours) {
+        for (name, node) in reader.named(node, "resources", "the resource's name", NameSyntax::Ours) {
             let path = inner("resources", &name);
             resources.extend(resource(reader, name, node, &path));
         }
     }
     let env = env(reader, &map);
-    Some(Sandbox {
+    Some(SandboxDoc {
         source: reader.source.clone(),
         dialect: Dialect::Ebb,
         name: name?,
@@ -64,10 +68,10 @@ pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String
     })
 }
 
-fn env(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, At<Text>)> {
+fn env(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Vec<(At<String>, At<TemplateText>)> {
     let Some(node) = map.get("env") else { return Vec::new() };
     let mut env = Vec::new();
-    for (name, node) in reader.named(node, "env", "the environment variable", Shape::Environment) {
+    for (name, node) in reader.named(node, "env", "the environment variable", NameSyntax::Environment) {
         if let Some(text) = reader.text(node, &inner("env", &name)) {
             env.push((name, text));
         }
@@ -75,7 +79,12 @@ fn env(reader: &mut Reader<'_>, map: &Map<'_>) -> Vec<(At<String>, At<Text>)> {
     env
 }
 
-fn resource(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> Option<ResourceDoc> {
+fn resource(
+    reader: &mut DocumentReader<'_>,
+    name: At<String>,
+    node: &YamlNode,
+    path: &str,
+) -> Option<ResourceDoc> {
     let map = reader.map(node, path, &RESOURCE)?;
     let mut params = Vec::new();
     if let Some(node) = map.get("params") {
@@ -90,10 +99,10 @@ fn resource(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) 
 }
 
 /// A mapping of nothing but the texts `secret` and `key` names a secret; all else is a value.
-fn given(node: &Node) -> ParamValue {
-    if let Value::Map(entries) = &node.value
+fn given(node: &YamlNode) -> ParamValue {
+    if let YamlValue::Map(entries) = &node.value
         && let [_, _] = entries.as_slice()
-        && let (Some(Value::String(name)), Some(Value::String(key))) =
+        && let (Some(YamlValue::String(name)), Some(YamlValue::String(key))) =
             (node.get("secret").map(|n| &n.value), node.get("key").map(|n| &n.value))
     {
         return ParamValue::Secret { name: name.clone(), key: key.clone() };

@@ -2,10 +2,10 @@
 
 use super::inner;
 use crate::compile::defaults::{MAX_ATTEMPTS, RETRY_CLASSES};
-use crate::load::names::Shape;
-use crate::load::reader::{Map, Reader};
-use crate::load::yaml::{Node, Value};
-use crate::model::{At, InputDoc, OutputDoc, OutputFromDoc, Pos, RetryDoc, UnitDoc, WorkDoc};
+use crate::load::names::NameSyntax;
+use crate::load::reader::{DocumentReader, MapReader};
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{ActionDoc, At, InputDoc, LineColumn, OutputDoc, OutputFromDoc, RetryDoc, UnitDoc};
 
 pub(crate) const KEYS: [&str; 12] = [
     "pod", "webhook", "object", "cluster", "when", "after", "undoes", "cleanup", "timeout", "retry",
@@ -27,17 +27,17 @@ const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
 
 /// `timeout` and `retry` of a unit, or of `defaults`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct UnitLimits {
     timeout_ms: Option<u64>,
     retry: Option<RetryDoc>,
 }
 
 pub(super) fn unit(
-    reader: &mut Reader<'_>,
+    reader: &mut DocumentReader<'_>,
     name: At<String>,
-    node: &Node,
+    node: &YamlNode,
     path: &str,
-    defaults: &Limits,
+    defaults: &UnitLimits,
 ) -> Option<UnitDoc> {
     let map = reader.map(node, path, &KEYS)?;
     let cluster = map.get("cluster").and_then(|node| reader.text(node, &map.below("cluster")));
@@ -56,7 +56,7 @@ pub(super) fn unit(
     };
     Some(UnitDoc {
         name,
-        work: work?,
+        action: work?,
         cluster,
         when,
         after,
@@ -70,7 +70,7 @@ pub(super) fn unit(
 }
 
 /// Returns whether the unit declares that nothing has to be undone.
-fn cleanup(reader: &mut Reader<'_>, map: &Map<'_>) -> bool {
+fn cleanup(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> bool {
     let Some(text) = reader.optional_string(map, "cleanup") else { return false };
     let known = CLEANUP.contains(&text.value.as_str());
     if !known {
@@ -81,7 +81,7 @@ fn cleanup(reader: &mut Reader<'_>, map: &Map<'_>) -> bool {
 }
 
 /// The one kind that the unit has.
-fn kind(reader: &mut Reader<'_>, map: &Map<'_>, name: &At<String>) -> Option<&'static str> {
+fn kind(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, name: &At<String>) -> Option<&'static str> {
     let given: Vec<_> =
         KINDS.into_iter().filter_map(|kind| map.entry(kind).map(|(key, _)| (kind, key.at))).collect();
     match given.as_slice() {
@@ -106,13 +106,13 @@ fn kind(reader: &mut Reader<'_>, map: &Map<'_>, name: &At<String>) -> Option<&'s
     }
 }
 
-pub(super) fn limits(reader: &mut Reader<'_>, map: &Map<'_>) -> Limits {
+pub(super) fn limits(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> UnitLimits {
     let timeout_ms = map.get("timeout").and_then(|node| reader.duration(node, &map.below("timeout")));
     let retry = map.get("retry").and_then(|node| retry(reader, node, &map.below("retry")));
-    Limits { timeout_ms, retry }
+    UnitLimits { timeout_ms, retry }
 }
 
-fn retry(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<RetryDoc> {
+fn retry(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<RetryDoc> {
     let map = reader.map(node, path, &RETRY)?;
     let attempts =
         reader.integer(&map, "attempts", 1, u64::from(MAX_ATTEMPTS)).and_then(|n| u32::try_from(n).ok());
@@ -134,10 +134,10 @@ fn retry(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<RetryDoc> {
     Some(RetryDoc { attempts, backoff_ms, max_backoff_ms, on })
 }
 
-fn class(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<At<String>> {
+fn class(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<At<String>> {
     let text = match &node.value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
+        YamlValue::String(text) => text.clone(),
+        YamlValue::Number(number) => number.to_string(),
         _ => {
             reader.wrong_type(node, path, "a failure class");
             return None;
@@ -164,15 +164,15 @@ fn merged(own: Option<RetryDoc>, defaults: Option<&RetryDoc>) -> Option<RetryDoc
     })
 }
 
-fn pod(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
+fn pod(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<ActionDoc> {
     let pod = reader.map(map.get("pod")?, &map.below("pod"), &POD)?;
     let runner = reader.optional_string(&pod, "runner");
     let script = reader.required_string(&pod, "script")?;
     reader.check_script(&script);
-    Some(WorkDoc::Pod { runner, script })
+    Some(ActionDoc::Pod { runner, script })
 }
 
-fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
+fn webhook(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<ActionDoc> {
     let webhook = reader.map(map.get("webhook")?, &map.below("webhook"), &WEBHOOK)?;
     let method = reader.optional_string(&webhook, "method");
     if let Some(method) = &method
@@ -199,7 +199,7 @@ fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
     }
     let body = webhook.get("body").map(super::tree);
     let url = reader.required_string(&webhook, "url")?;
-    let url = At { value: crate::model::Text::Template(url.value), at: url.at };
+    let url = At { value: crate::model::TemplateText::Template(url.value), at: url.at };
     let acts_within_ms =
         webhook.get("actsWithin").and_then(|node| reader.duration(node, &webhook.below("actsWithin")));
     let idempotent = match webhook.get("idempotent") {
@@ -211,29 +211,32 @@ fn webhook(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
         let wrong = reader.wrong("contradiction", describe.at, "`describe` needs `idempotent: false`");
         reader.note(wrong.help("a request that is idempotent is sent again instead"));
     }
-    Some(WorkDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe })
+    Some(ActionDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe })
 }
 
 /// The URL that tells what a request with an unknown outcome has made.
-fn describe(reader: &mut Reader<'_>, webhook: &Map<'_>) -> Option<At<crate::model::Text>> {
+fn describe(
+    reader: &mut DocumentReader<'_>,
+    webhook: &MapReader<'_>,
+) -> Option<At<crate::model::TemplateText>> {
     let describe = reader.map(webhook.get("describe")?, &webhook.below("describe"), &DESCRIBE)?;
     let url = reader.required_string(&describe, "url")?;
-    Some(At { value: crate::model::Text::Template(url.value), at: url.at })
+    Some(At { value: crate::model::TemplateText::Template(url.value), at: url.at })
 }
 
-fn object(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
+fn object(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<ActionDoc> {
     let object = reader.map(map.get("object")?, &map.below("object"), &OBJECT)?;
     let ready = object.get("ready").and_then(|node| reader.text(node, &object.below("ready")));
     let fail = object.get("fail").and_then(|node| reader.text(node, &object.below("fail")));
     let node = reader.required(&object, "manifest")?;
     let path = object.below("manifest");
-    if let Value::String(_) = node.value {
+    if let YamlValue::String(_) = node.value {
         let wrong = reader.wrong("wrong-type", node.at, format!("`{path}` is a string, a mapping is wanted"));
         reader.note(wrong.help("write it as YAML here, or embed it with `@{embed[yaml]: FILE}`"));
         return None;
     }
     let manifests = match &node.value {
-        Value::List(items) => items.as_slice(),
+        YamlValue::List(items) => items.as_slice(),
         _ => std::slice::from_ref(node),
     };
     for manifest in manifests {
@@ -242,14 +245,14 @@ fn object(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<WorkDoc> {
             reader.required_string(&manifest, key);
         }
     }
-    Some(WorkDoc::Object { manifest: super::tree(node), ready, fail })
+    Some(ActionDoc::Object { manifest: super::tree(node), ready, fail })
 }
 
-fn inputs(reader: &mut Reader<'_>, map: &Map<'_>, kind: Option<&str>) -> Vec<InputDoc> {
+fn inputs(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, kind: Option<&str>) -> Vec<InputDoc> {
     let Some(node) = map.get("inputs") else { return Vec::new() };
     let path = map.below("inputs");
     let mut inputs: Vec<InputDoc> = Vec::new();
-    for (name, node) in reader.named(node, &path, "the input's name", Shape::Ours) {
+    for (name, node) in reader.named(node, &path, "the input's name", NameSyntax::Ours) {
         let path = inner(&path, &name);
         let Some(input) = input(reader, name, node, &path) else { continue };
         if kind.is_some_and(|kind| kind != "pod") {
@@ -291,7 +294,7 @@ fn variable(input: &InputDoc) -> Option<At<String>> {
 }
 
 /// Where two inputs would be written to the same place.
-fn clash(new: &InputDoc, old: &InputDoc) -> Option<(Pos, Pos, String)> {
+fn clash(new: &InputDoc, old: &InputDoc) -> Option<(LineColumn, LineColumn, String)> {
     let same = |new: Option<At<String>>, old: Option<At<String>>, what: &str| match (new, old) {
         (Some(new), Some(old)) if new.value == old.value => {
             Some((new.at, old.at, format!("two inputs go to the {what} `{}`", new.value)))
@@ -302,11 +305,11 @@ fn clash(new: &InputDoc, old: &InputDoc) -> Option<(Pos, Pos, String)> {
         .or_else(|| same(new.path.clone(), old.path.clone(), "file"))
 }
 
-fn input(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> Option<InputDoc> {
+fn input(reader: &mut DocumentReader<'_>, name: At<String>, node: &YamlNode, path: &str) -> Option<InputDoc> {
     let plain = |value| InputDoc { name: name.clone(), value, env: None, path: None, optional: false };
     match &node.value {
-        Value::Map(_) => {}
-        Value::List(_) => {
+        YamlValue::Map(_) => {}
+        YamlValue::List(_) => {
             reader.wrong_type(node, path, "a value, or a mapping with `value`");
             return None;
         }
@@ -315,7 +318,7 @@ fn input(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> 
     let map = reader.map(node, path, &INPUT)?;
     let env = reader.optional_string(&map, "env");
     if let Some(env) = &env {
-        reader.check_name(env, "the environment variable", Shape::Environment, 255);
+        reader.check_name(env, "the environment variable", NameSyntax::Environment, 255);
     }
     let file = reader.optional_string(&map, "path");
     if let Some(file) = &file {
@@ -325,17 +328,17 @@ fn input(reader: &mut Reader<'_>, name: At<String>, node: &Node, path: &str) -> 
     Some(InputDoc { env, path: file, ..plain(value) })
 }
 
-fn outputs(reader: &mut Reader<'_>, map: &Map<'_>, kind: Option<&str>) -> Vec<OutputDoc> {
+fn outputs(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, kind: Option<&str>) -> Vec<OutputDoc> {
     let Some(node) = map.get("outputs") else { return Vec::new() };
     let path = map.below("outputs");
-    let named = reader.named(node, &path, "the output's name", Shape::Ours);
+    let named = reader.named(node, &path, "the output's name", NameSyntax::Ours);
     named.into_iter().filter_map(|(name, node)| output(reader, name, node, &path, kind)).collect()
 }
 
 fn output(
-    reader: &mut Reader<'_>,
+    reader: &mut DocumentReader<'_>,
     name: At<String>,
-    node: &Node,
+    node: &YamlNode,
     path: &str,
     kind: Option<&str>,
 ) -> Option<OutputDoc> {
@@ -400,7 +403,7 @@ fn output(
     Some(OutputDoc { name, from, sensitive: sensitive?, description })
 }
 
-fn secret(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<OutputFromDoc> {
+fn secret(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<OutputFromDoc> {
     let map = reader.map(node, path, &SECRET)?;
     let (name, key) = (reader.required(&map, "name"), reader.required_string(&map, "key"));
     Some(OutputFromDoc::Secret { name: reader.text(name?, &map.below("name"))?, key: key? })

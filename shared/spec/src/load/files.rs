@@ -32,7 +32,7 @@ pub enum FileError {
 }
 
 /// Reads embedded files; paths are as the document has them, relative to it.
-pub trait Files {
+pub trait FileSource {
     /// The bytes of a file.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ pub trait Files {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFiles;
 
-impl Files for NoFiles {
+impl FileSource for NoFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
         Err(FileError::NoFiles(path.to_owned()))
     }
@@ -52,11 +52,11 @@ impl Files for NoFiles {
 
 /// The files at and below a directory, which no path and no link leaves.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct FolderFiles {
     root: PathBuf,
 }
 
-impl Folder {
+impl FolderFiles {
     /// The directory that a document is in; for one from standard input, the working directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -67,7 +67,7 @@ impl Folder {
     clippy::disallowed_methods,
     reason = "the one place of this crate that reads files, for those who ask for it"
 )]
-impl Files for Folder {
+impl FileSource for FolderFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
         let unreadable =
             |e: std::io::Error| FileError::Unreadable { path: path.to_owned(), reason: e.to_string() };

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::load::yaml::{self, Node, Value};
-use crate::model::{Pos, SourceText};
+use crate::load::yaml::{self, YamlNode, YamlValue};
+use crate::model::{LineColumn, SourceText};
 
 /// The beginning of the first line.
 const HEADER: &str = "# ebb:lines ";
@@ -30,10 +30,10 @@ impl LineRun {
     }
 
     /// Where a place at or after its first line stands in the author's file.
-    pub(crate) fn place(self, at: Pos) -> Pos {
+    pub(crate) fn place(self, at: LineColumn) -> LineColumn {
         let line = self.author.saturating_add(at.line.saturating_sub(self.own));
         let column = u32::try_from((i64::from(at.column) + self.shift).max(1)).unwrap_or(u32::MAX);
-        Pos { line, column }
+        LineColumn { line, column }
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn body(text: &str) -> &str {
 }
 
 /// A document as it was written again, with that line in front.
-pub(crate) fn mapped(source: &Arc<SourceText>, node: &Node, text: String) -> String {
+pub(crate) fn mapped(source: &Arc<SourceText>, node: &YamlNode, text: String) -> String {
     let below = SourceText::new("stored", format!("#\n{text}"));
     let Some(again) = yaml::parse(&below).ok().and_then(|mut documents| documents.pop()) else { return text };
     let mut places = BTreeMap::new();
@@ -68,7 +68,7 @@ pub(crate) fn mapped(source: &Arc<SourceText>, node: &Node, text: String) -> Str
     let mut runs: Vec<LineRun> = Vec::new();
     for (own, (column, author)) in places {
         let shift = i64::from(author.column) - i64::from(column);
-        let known = runs.last().map(|run| run.place(Pos { line: own, column }));
+        let known = runs.last().map(|run| run.place(LineColumn { line: own, column }));
         if known != Some(author) && runs.len() < MAX_RUNS {
             runs.push(LineRun { own, author: author.line, shift });
         }
@@ -81,15 +81,20 @@ pub(crate) fn mapped(source: &Arc<SourceText>, node: &Node, text: String) -> Str
 }
 
 /// Notes the author's place of the first thing in each line.
-fn pair(source: &SourceText, author: &Node, own: &Node, places: &mut BTreeMap<u32, (u32, Pos)>) {
+fn pair(
+    source: &SourceText,
+    author: &YamlNode,
+    own: &YamlNode,
+    places: &mut BTreeMap<u32, (u32, LineColumn)>,
+) {
     match (&author.value, &own.value) {
-        (Value::Map(first), Value::Map(second)) => {
+        (YamlValue::Map(first), YamlValue::Map(second)) => {
             for ((key, value), (own_key, own_value)) in first.iter().zip(second) {
                 places.entry(own_key.at.line).or_insert((own_key.at.column, source.author(key.at)));
                 pair(source, value, own_value, places);
             }
         }
-        (Value::List(first), Value::List(second)) => {
+        (YamlValue::List(first), YamlValue::List(second)) => {
             for (item, own_item) in first.iter().zip(second) {
                 pair(source, item, own_item, places);
             }

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::reader::Reader;
-use crate::load::yaml::Node;
-use crate::model::{Dialect, Plugin, RouteGroup, Sandbox, SourceText};
-use crate::signadot::Shaped;
-use crate::templating::Expansion;
+use crate::directives::DirectiveExpansion;
+use crate::load::reader::DocumentReader;
+use crate::load::yaml::YamlNode;
+use crate::model::{Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
+use crate::signadot::SignadotKind;
 use crate::{ebb, signadot};
 
-pub use files::{FileError, Files, Folder, MAX_FILE, NoFiles};
-pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, Reference, ReferenceError, version};
-pub use vars::{VarError, Vars};
+pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
+pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
+pub use vars::{DocumentVars, VarError};
 pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 
 pub(crate) use lines::LineRun;
@@ -31,15 +31,15 @@ pub(crate) mod yaml;
 /// A document of any kind; its shape or its `kind` tells which.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
-    Plugin(Plugin),
-    Sandbox(Sandbox),
+    Plugin(PluginDoc),
+    Sandbox(SandboxDoc),
     /// Signadot's route group: a target without resources.
-    RouteGroup(RouteGroup),
+    RouteGroup(RouteGroupDoc),
 }
 
 /// The documents of one text, and what looks wrong but is none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct LoadedDocuments {
     /// In the order of the text.
     pub documents: Vec<Document>,
     /// Warnings only.
@@ -64,7 +64,7 @@ impl Document {
         }
     }
 
-    fn at(&self) -> crate::model::Pos {
+    fn at(&self) -> crate::model::LineColumn {
         match self {
             Self::Plugin(plugin) => plugin.name.at,
             Self::Sandbox(sandbox) => sandbox.name.at,
@@ -80,9 +80,9 @@ impl Document {
 pub fn documents(
     source_name: &str,
     text: &str,
-    files: &dyn Files,
-    vars: &Vars,
-) -> Result<Loaded, Diagnostics> {
+    files: &dyn FileSource,
+    vars: &DocumentVars,
+) -> Result<LoadedDocuments, Diagnostics> {
     let source = SourceText::new(source_name, text.strip_prefix('\u{feff}').unwrap_or(text));
     let nodes = yaml::parse(&source)?;
     if nodes.is_empty() {
@@ -94,7 +94,7 @@ pub fn documents(
     // With nothing to expand, what is stored is what was written: comments stay, and places do not move.
     let as_written = (nodes.len() == 1 && !source.text.contains("@{")).then(|| source.text.clone());
     for mut node in nodes {
-        let refused = Expansion::new(&source, files, vars, &mut found).expand(&mut node);
+        let refused = DirectiveExpansion::new(&source, files, vars, &mut found).expand(&mut node);
         let mut own = Diagnostics::new();
         documents.extend(read(&source, &node, as_written.as_deref(), &mut own));
         found.extend(own.into_iter().filter(|diagnostic| {
@@ -105,41 +105,43 @@ pub fn documents(
         }));
     }
     let (documents, warnings) = found.or(documents)?;
-    Ok(Loaded { documents, warnings })
+    Ok(LoadedDocuments { documents, warnings })
 }
 
 /// Reads one document whose strings are expanded. Its text is `as_written`, or is written anew.
 fn read(
     source: &Arc<SourceText>,
-    node: &Node,
+    node: &YamlNode,
     as_written: Option<&str>,
     found: &mut Diagnostics,
 ) -> Option<Document> {
-    let text_of = |reader: &mut Reader<'_>, node: &Node| match as_written {
+    let text_of = |reader: &mut DocumentReader<'_>, node: &YamlNode| match as_written {
         Some(text) => text.to_owned(),
         None => written(reader, node),
     };
     let shape = signadot::shape(node);
     let ours = shape.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
-    let mut reader = Reader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
+    let mut reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
     let document = match shape {
-        Some(Shaped::Alpha) => {
+        Some(SignadotKind::Alpha) => {
             reader.alpha(node);
             None
         }
         Some(shape) => {
             let text = text_of(&mut reader, &signadot::kept(node));
             match shape {
-                Shaped::Plugin => signadot::plugin(&mut reader, node, text).map(Document::Plugin),
-                Shaped::Sandbox => signadot::sandbox(&mut reader, node, text).map(Document::Sandbox),
+                SignadotKind::Plugin => signadot::plugin(&mut reader, node, text).map(Document::Plugin),
+                SignadotKind::Sandbox => signadot::sandbox(&mut reader, node, text).map(Document::Sandbox),
                 _ => signadot::route_group(&mut reader, node, text).map(Document::RouteGroup),
             }
         }
         None if ours => {
             let text = text_of(&mut reader, node);
             match reader.kind(node) {
-                Some(ebb::Kind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
-                Some(ebb::Kind::Sandbox) => ebb::sandbox(&mut reader, node, text).map(Document::Sandbox),
+                Some(ebb::DocumentKind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
+                Some(ebb::DocumentKind::Sandbox) => {
+                    ebb::sandbox(&mut reader, node, text).map(Document::Sandbox)
+                }
                 None => None,
             }
         }
@@ -153,7 +155,7 @@ fn read(
 }
 
 /// The document as YAML that reads as the same again.
-fn written(reader: &mut Reader<'_>, node: &Node) -> String {
+fn written(reader: &mut DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node) {
         Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
@@ -165,9 +167,9 @@ fn written(reader: &mut Reader<'_>, node: &Node) -> String {
     }
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Says what makes a document one that is read.
-    fn nothing_known(&mut self, node: &Node) {
+    fn nothing_known(&mut self, node: &YamlNode) {
         if self.entries(node, "").is_none() {
             return;
         }
@@ -191,8 +193,8 @@ impl Reader<'_> {
 pub fn document(
     source_name: &str,
     text: &str,
-    files: &dyn Files,
-    vars: &Vars,
+    files: &dyn FileSource,
+    vars: &DocumentVars,
 ) -> Result<Document, Diagnostics> {
     let mut documents = documents(source_name, text, files, vars)?.documents;
     match (documents.pop(), documents.len()) {
@@ -216,9 +218,9 @@ pub fn document(
 pub fn plugins(
     source_name: &str,
     text: &str,
-    files: &dyn Files,
-    vars: &Vars,
-) -> Result<Vec<Plugin>, Diagnostics> {
+    files: &dyn FileSource,
+    vars: &DocumentVars,
+) -> Result<Vec<PluginDoc>, Diagnostics> {
     let mut found = Diagnostics::new();
     let mut plugins = Vec::new();
     for document in documents(source_name, text, files, vars)?.documents {
@@ -237,9 +239,9 @@ pub fn plugins(
 pub fn sandbox(
     source_name: &str,
     text: &str,
-    files: &dyn Files,
-    vars: &Vars,
-) -> Result<Sandbox, Diagnostics> {
+    files: &dyn FileSource,
+    vars: &DocumentVars,
+) -> Result<SandboxDoc, Diagnostics> {
     match document(source_name, text, files, vars)? {
         Document::Sandbox(sandbox) => Ok(sandbox),
         other => Err(unwanted(&other, "not-a-sandbox", "a sandbox").into()),
@@ -255,18 +257,22 @@ fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic
 ///
 /// # Errors
 /// Syntax; a document without a name; a name whose `@{var}` has no value.
-pub fn names(source_name: &str, text: &str, vars: &Vars) -> Result<Vec<Reference>, Diagnostics> {
+pub fn names(
+    source_name: &str,
+    text: &str,
+    vars: &DocumentVars,
+) -> Result<Vec<PluginReference>, Diagnostics> {
     let source = SourceText::new(source_name, text);
     let mut found = Diagnostics::new();
     let mut names = Vec::new();
     for node in yaml::parse(&source)? {
-        let mut reader = Reader::new(&source, Dialect::Signadot);
+        let mut reader = DocumentReader::new(&source, Dialect::Signadot);
         if let Some(top) = reader.any_map(&node, "")
             && let Some(name) = reader.required(&top, "name")
         {
             let mut name = name.clone();
             let mut expanded = Diagnostics::new();
-            Expansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut name);
+            DirectiveExpansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut name);
             if expanded.is_empty() {
                 let text = reader.string(&name, "name");
                 names.extend(text.and_then(|text| reader.reference(&text)));
@@ -280,7 +286,7 @@ pub fn names(source_name: &str, text: &str, vars: &Vars) -> Result<Vec<Reference
 
 /// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`Plugin::expanded`], without the line that says
 /// where its lines come from.
-pub fn digest(plugin: &Plugin) -> String {
+pub fn digest(plugin: &PluginDoc) -> String {
     use sha2::Digest as _;
     use std::fmt::Write as _;
     let mut text = String::from("sha256:");

@@ -2,8 +2,8 @@
 
 use semver::Version;
 
-use crate::load::reader::Reader;
-use crate::load::yaml::Node;
+use crate::load::reader::DocumentReader;
+use crate::load::yaml::YamlNode;
 use crate::model::At;
 
 /// The most bytes of a plugin's bare name.
@@ -20,7 +20,7 @@ const DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// A plugin as it is referred to: `name`, `name@version` or `name@latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct PluginReference {
     pub name: String,
     /// `None`: the highest.
     pub version: Option<Version>,
@@ -39,7 +39,7 @@ pub enum ReferenceError {
     Version(String),
 }
 
-impl std::str::FromStr for Reference {
+impl std::str::FromStr for PluginReference {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
@@ -47,7 +47,7 @@ impl std::str::FromStr for Reference {
             Some((name, version)) => (name, Some(version)),
             None => (text, None),
         };
-        if !is_name(name, Shape::Signadot) || name.len() > MAX_PLUGIN_NAME {
+        if !is_name(name, NameSyntax::Signadot) || name.len() > MAX_PLUGIN_NAME {
             return Err(ReferenceError::Name(name.to_owned()));
         }
         let version = match version {
@@ -60,7 +60,7 @@ impl std::str::FromStr for Reference {
     }
 }
 
-impl std::fmt::Display for Reference {
+impl std::fmt::Display for PluginReference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.version {
             Some(version) => write!(f, "{}@{version}", self.name),
@@ -84,7 +84,7 @@ pub fn version(text: &str) -> Option<Version> {
 
 /// Which characters a name may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum NameSyntax {
     /// Letters, digits, `-`.
     Signadot,
     /// Letters, digits, `-`, `_`.
@@ -94,25 +94,25 @@ pub(crate) enum Shape {
 }
 
 /// Whether a name has its shape: a letter first, no `-` or `_` last.
-pub(crate) fn is_name(name: &str, shape: Shape) -> bool {
+pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
     let inner = |c: char| match shape {
-        Shape::Signadot => c.is_ascii_alphanumeric() || c == '-',
-        Shape::Ours => c.is_ascii_alphanumeric() || c == '-' || c == '_',
-        Shape::Environment => c.is_ascii_alphanumeric() || c == '_',
+        NameSyntax::Signadot => c.is_ascii_alphanumeric() || c == '-',
+        NameSyntax::Ours => c.is_ascii_alphanumeric() || c == '-' || c == '_',
+        NameSyntax::Environment => c.is_ascii_alphanumeric() || c == '_',
     };
-    let first = |c: char| c.is_ascii_alphabetic() || (shape == Shape::Environment && c == '_');
+    let first = |c: char| c.is_ascii_alphabetic() || (shape == NameSyntax::Environment && c == '_');
     name.starts_with(first)
         && name.chars().all(inner)
-        && (shape == Shape::Environment || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
+        && (shape == NameSyntax::Environment || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 /// A name without what its shape does not allow, as a suggestion.
-fn tidied(name: &str, shape: Shape, most: usize) -> Option<String> {
-    let dash = if shape == Shape::Environment { '_' } else { '-' };
+fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
+    let dash = if shape == NameSyntax::Environment { '_' } else { '-' };
     let text: String = name
         .chars()
         .map(|c| match c {
-            '_' | '-' if shape != Shape::Ours => dash,
+            '_' | '-' if shape != NameSyntax::Ours => dash,
             c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c,
             _ => dash,
         })
@@ -122,18 +122,18 @@ fn tidied(name: &str, shape: Shape, most: usize) -> Option<String> {
     (is_name(&text, shape) && text != name).then_some(text)
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Notes a name that is too long or has the wrong characters.
-    pub(crate) fn check_name(&mut self, name: &At<String>, what: &str, shape: Shape, most: usize) {
+    pub(crate) fn check_name(&mut self, name: &At<String>, what: &str, shape: NameSyntax, most: usize) {
         let length = name.value.chars().count();
         if length > most {
             let wrong = self.wrong("name-too-long", name.at, format!("{what} has {length} characters"));
             self.note(wrong.help(format!("at most {most}")));
         } else if !is_name(&name.value, shape) {
             let rule = match shape {
-                Shape::Signadot => "letters, digits and `-`, a letter first, no `-` last",
-                Shape::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
-                Shape::Environment => "letters, digits and `_`, no digit first",
+                NameSyntax::Signadot => "letters, digits and `-`, a letter first, no `-` last",
+                NameSyntax::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
+                NameSyntax::Environment => "letters, digits and `_`, no digit first",
             };
             let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is no name", name.value));
             self.note(match tidied(&name.value, shape, most) {
@@ -190,8 +190,8 @@ impl Reader<'_> {
     }
 
     /// `name[@version|@latest]` of a plugin that is referred to.
-    pub(crate) fn reference(&mut self, text: &At<String>) -> Option<Reference> {
-        match text.value.parse::<Reference>() {
+    pub(crate) fn reference(&mut self, text: &At<String>) -> Option<PluginReference> {
+        match text.value.parse::<PluginReference>() {
             Ok(reference) => Some(reference),
             Err(ReferenceError::Version(version)) => {
                 let bare = text.value.split('@').next().unwrap_or_default();
@@ -203,7 +203,7 @@ impl Reader<'_> {
                 self.check_name(
                     &At { value: name, at: text.at },
                     "the plugin's name",
-                    Shape::Signadot,
+                    NameSyntax::Signadot,
                     MAX_PLUGIN_NAME,
                 );
                 None
@@ -212,11 +212,11 @@ impl Reader<'_> {
     }
 
     /// A duration with a unit, in milliseconds.
-    pub(crate) fn duration(&mut self, node: &Node, path: &str) -> Option<u64> {
+    pub(crate) fn duration(&mut self, node: &YamlNode, path: &str) -> Option<u64> {
         let example = "a number with its unit: 500ms, 5s, 5m, 2h or 1d";
         let text = match &node.value {
-            crate::load::yaml::Value::String(text) => text.clone(),
-            crate::load::yaml::Value::Number(number) => {
+            crate::load::yaml::YamlValue::String(text) => text.clone(),
+            crate::load::yaml::YamlValue::Number(number) => {
                 let wrong =
                     self.wrong("bad-duration", node.at, format!("`{path}` is {number}, without a unit"));
                 self.note(wrong.help(format!("{number}s if seconds are meant")));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn references_are_read() {
-        let read = |text: &str| text.parse::<Reference>().map(|r| r.to_string());
+        let read = |text: &str| text.parse::<PluginReference>().map(|r| r.to_string());
         assert_eq!(read("a@1.0").as_deref(), Ok("a@1.0.0"));
         assert_eq!(read("a@latest").as_deref(), Ok("a"));
         assert_eq!(read("a").as_deref(), Ok("a"));
@@ -311,11 +311,11 @@ mod tests {
     #[test]
     fn names_have_shapes() {
         for good in ["a", "a1", "a-b", "A-1"] {
-            assert!(is_name(good, Shape::Signadot), "{good}");
+            assert!(is_name(good, NameSyntax::Signadot), "{good}");
         }
         for bad in ["", "1a", "-a", "a-", "a_b", "ä", "a b", "a.b"] {
-            assert!(!is_name(bad, Shape::Signadot), "{bad}");
+            assert!(!is_name(bad, NameSyntax::Signadot), "{bad}");
         }
-        assert!(is_name("_A1", Shape::Environment) && !is_name("1A", Shape::Environment));
+        assert!(is_name("_A1", NameSyntax::Environment) && !is_name("1A", NameSyntax::Environment));
     }
 }

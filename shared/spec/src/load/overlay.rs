@@ -1,9 +1,9 @@
 //! Pod templates: kept as text, read only to refuse what cannot work.
 
 use crate::diagnostic::Diagnostic;
-use crate::load::reader::Reader;
-use crate::load::yaml::{self, Node, Value};
-use crate::model::{At, Pos, Runner, SourceText};
+use crate::load::reader::DocumentReader;
+use crate::load::yaml::{self, YamlNode, YamlValue};
+use crate::model::{At, LineColumn, RunnerDoc, SourceText};
 
 /// Names in a pod that are not the author's, and what they are for.
 const RESERVED: [(&str, &str); 3] = [
@@ -16,23 +16,23 @@ const RESERVED: [(&str, &str); 3] = [
 const OURS: &str = "ebb-";
 
 /// A pod template inside a document.
-struct Template<'r, 'a, 'n> {
-    reader: &'r mut Reader<'a>,
-    outer: &'n Node,
+struct PodTemplateCheck<'r, 'a, 'n> {
+    reader: &'r mut DocumentReader<'a>,
+    outer: &'n YamlNode,
     text: &'n str,
     path: &'n str,
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Notes what a runner's pod template may not have.
-    pub(crate) fn check_pod_template(&mut self, outer: &Node, path: &str, runner: &Runner) {
-        let Value::String(text) = &outer.value else { return };
-        Template { reader: self, outer, text, path }.check(runner);
+    pub(crate) fn check_pod_template(&mut self, outer: &YamlNode, path: &str, runner: &RunnerDoc) {
+        let YamlValue::String(text) = &outer.value else { return };
+        PodTemplateCheck { reader: self, outer, text, path }.check(runner);
     }
 }
 
-impl Template<'_, '_, '_> {
-    fn check(&mut self, runner: &Runner) {
+impl PodTemplateCheck<'_, '_, '_> {
+    fn check(&mut self, runner: &RunnerDoc) {
         let source = SourceText::new(self.path, self.text);
         let tree = match yaml::parse(&source) {
             Ok(mut documents) => match (documents.pop(), documents.len()) {
@@ -40,11 +40,16 @@ impl Template<'_, '_, '_> {
                 (None, _) => return,
                 (Some(_), more) => {
                     let message = format!("one pod template is wanted, here are {}", more + 1);
-                    return self.note("pod-template", Pos { line: 1, column: 1 }, message, "leave one");
+                    return self.note(
+                        "pod-template",
+                        LineColumn { line: 1, column: 1 },
+                        message,
+                        "leave one",
+                    );
                 }
             },
             Err(error) => {
-                let at = error.at.unwrap_or(Pos { line: 1, column: 1 });
+                let at = error.at.unwrap_or(LineColumn { line: 1, column: 1 });
                 let help = error
                     .help
                     .unwrap_or_else(|| "a pod template is YAML with `metadata` and `spec`".to_owned());
@@ -56,7 +61,7 @@ impl Template<'_, '_, '_> {
                 );
             }
         };
-        let Value::Map(entries) = &tree.value else {
+        let YamlValue::Map(entries) = &tree.value else {
             let message = format!("the pod template is {}, a mapping is wanted", tree.value.noun());
             return self.note("pod-template", tree.at, message, "it has `metadata` and `spec`");
         };
@@ -76,8 +81,8 @@ impl Template<'_, '_, '_> {
         }
     }
 
-    fn metadata(&mut self, metadata: &Node, runner: &Runner) {
-        if let Some(name) = metadata.get("name").filter(|name| name.value != Value::Null) {
+    fn metadata(&mut self, metadata: &YamlNode, runner: &RunnerDoc) {
+        if let Some(name) = metadata.get("name").filter(|name| name.value != YamlValue::Null) {
             self.note(
                 "pod-name",
                 name.at,
@@ -86,7 +91,7 @@ impl Template<'_, '_, '_> {
             );
         }
         let (Some(own), Some(node)) = (&runner.namespace, metadata.get("namespace")) else { return };
-        if let Value::String(namespace) = &node.value
+        if let YamlValue::String(namespace) = &node.value
             && *namespace != own.value
         {
             let message = format!("the namespace `{namespace}` conflicts with the runner's `{}`", own.value);
@@ -94,13 +99,13 @@ impl Template<'_, '_, '_> {
         }
     }
 
-    fn spec(&mut self, spec: &Node, runner: &Runner) {
-        if !matches!(spec.value, Value::Map(_) | Value::Null) {
+    fn spec(&mut self, spec: &YamlNode, runner: &RunnerDoc) {
+        if !matches!(spec.value, YamlValue::Map(_) | YamlValue::Null) {
             let message = format!("`spec` is {}, a mapping is wanted", spec.value.noun());
             return self.note("pod-template", spec.at, message, "it is a Kubernetes PodSpec");
         }
         if let Some(policy) = spec.get("restartPolicy")
-            && policy.value != Value::String("Never".to_owned())
+            && policy.value != YamlValue::String("Never".to_owned())
         {
             self.note(
                 "restart-policy",
@@ -110,14 +115,16 @@ impl Template<'_, '_, '_> {
             );
         }
         for (list, reserved) in RESERVED {
-            let Some(node) = spec.get(list).filter(|node| node.value != Value::Null) else { continue };
-            let Value::List(items) = &node.value else {
+            let Some(node) = spec.get(list).filter(|node| node.value != YamlValue::Null) else { continue };
+            let YamlValue::List(items) = &node.value else {
                 let message = format!("`{list}` is {}, a list is wanted", node.value.noun());
                 self.note("pod-template", node.at, message, "it is a list of mappings with `name`");
                 continue;
             };
             for item in items {
-                let Some(Node { value: Value::String(name), at, .. }) = item.get("name") else { continue };
+                let Some(YamlNode { value: YamlValue::String(name), at, .. }) = item.get("name") else {
+                    continue;
+                };
                 if name == reserved || name.starts_with(OURS) {
                     let what = list.trim_end_matches('s');
                     self.note(
@@ -134,26 +141,34 @@ impl Template<'_, '_, '_> {
         }
     }
 
-    fn main(&mut self, container: &Node, runner: &Runner) {
-        let Some(Node { value: Value::String(image), at, .. }) = container.get("image") else { return };
+    fn main(&mut self, container: &YamlNode, runner: &RunnerDoc) {
+        let Some(YamlNode { value: YamlValue::String(image), at, .. }) = container.get("image") else {
+            return;
+        };
         if *image != runner.image.value {
             let message = format!("the image `{image}` conflicts with the runner's `{}`", runner.image.value);
             self.conflict(*at, message, &runner.image, "take it out of the pod template");
         }
     }
 
-    fn conflict(&mut self, at: Pos, message: String, own: &At<String>, help: &str) {
+    fn conflict(&mut self, at: LineColumn, message: String, own: &At<String>, help: &str) {
         let wrong = self.found("pod-template-conflict", at, message).help(help);
         self.reader.note(wrong.related(own.at, "the runner's"));
     }
 
-    fn note(&mut self, code: &'static str, at: Pos, message: impl Into<String>, help: impl Into<String>) {
+    fn note(
+        &mut self,
+        code: &'static str,
+        at: LineColumn,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         let wrong = self.found(code, at, message.into()).help(help);
         self.reader.note(wrong);
     }
 
     /// At the place in the document if the template stands there, else at what embeds it, saying the place in it.
-    fn found(&mut self, code: &'static str, at: Pos, message: String) -> Diagnostic {
+    fn found(&mut self, code: &'static str, at: LineColumn, message: String) -> Diagnostic {
         if self.outer.bytes.is_some() {
             let place = self.reader.inside(self.outer, self.text, at);
             return self.reader.wrong(code, place, message);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::yaml::{Key, Node, Value};
-use crate::model::{At, Dialect, Pos, SourceText};
+use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
+use crate::model::{At, Dialect, LineColumn, SourceText};
 
 /// Reads one document and notes what is wrong with it.
-pub(crate) struct Reader<'a> {
+pub(crate) struct DocumentReader<'a> {
     pub(crate) source: &'a Arc<SourceText>,
     pub(crate) dialect: Dialect,
     pub(crate) found: Diagnostics,
@@ -15,29 +15,29 @@ pub(crate) struct Reader<'a> {
 
 /// A mapping whose keys are known.
 #[derive(Clone, Debug)]
-pub(crate) struct Map<'n> {
-    pub(crate) at: Pos,
+pub(crate) struct MapReader<'n> {
+    pub(crate) at: LineColumn,
     pub(crate) path: String,
-    entries: &'n [(Key, Node)],
+    entries: &'n [(YamlKey, YamlNode)],
     dialect: Dialect,
 }
 
-impl<'n> Map<'n> {
+impl<'n> MapReader<'n> {
     /// The key and value, if they are there. Signadot's reader takes an empty value as an absent one, and a key in
     /// another case as the key.
-    pub(crate) fn entry(&self, name: &str) -> Option<(&'n Key, &'n Node)> {
+    pub(crate) fn entry(&self, name: &str) -> Option<(&'n YamlKey, &'n YamlNode)> {
         let exact = self.entries.iter().find(|(key, _)| key.name == name);
         let found = match self.dialect {
             Dialect::Ebb => exact,
             Dialect::Signadot => exact
                 .or_else(|| self.entries.iter().find(|(key, _)| key.name.eq_ignore_ascii_case(name)))
-                .filter(|(_, node)| node.value != Value::Null),
+                .filter(|(_, node)| node.value != YamlValue::Null),
         };
         found.map(|(key, node)| (key, node))
     }
 
     /// The value of a key.
-    pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'n YamlNode> {
         self.entry(name).map(|(_, node)| node)
     }
 
@@ -52,22 +52,27 @@ pub(crate) fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DocumentReader<'a> {
     pub(crate) fn new(source: &'a Arc<SourceText>, dialect: Dialect) -> Self {
         Self { source, dialect, found: Diagnostics::new() }
     }
 
     /// An error at a place, to be completed and given to [`Self::note`].
-    pub(crate) fn wrong(&self, code: &'static str, at: Pos, message: impl Into<String>) -> Diagnostic {
+    pub(crate) fn wrong(&self, code: &'static str, at: LineColumn, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(code, self.source, at, message)
     }
 
     /// An error that underlines a whole scalar, as far as its line goes.
-    pub(crate) fn wrong_at(&self, code: &'static str, node: &Node, message: impl Into<String>) -> Diagnostic {
+    pub(crate) fn wrong_at(
+        &self,
+        code: &'static str,
+        node: &YamlNode,
+        message: impl Into<String>,
+    ) -> Diagnostic {
         let wrong = self.wrong(code, node.at, message);
         let text = node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length));
         match (&node.value, text) {
-            (Value::List(_) | Value::Map(_), _) | (_, None) => wrong,
+            (YamlValue::List(_) | YamlValue::Map(_), _) | (_, None) => wrong,
             (_, Some(text)) => {
                 let length = text.lines().next().map_or(0, |line| line.trim_end().chars().count());
                 wrong.length(length.max(1))
@@ -93,7 +98,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A mapping that has no other keys than these.
-    pub(crate) fn map<'n>(&mut self, node: &'n Node, path: &str, keys: &[&str]) -> Option<Map<'n>> {
+    pub(crate) fn map<'n>(&mut self, node: &'n YamlNode, path: &str, keys: &[&str]) -> Option<MapReader<'n>> {
         let map = self.any_map(node, path)?;
         for (key, _) in map.entries {
             if keys.contains(&key.name.as_str()) {
@@ -125,15 +130,19 @@ impl<'a> Reader<'a> {
     }
 
     /// A mapping with any keys.
-    pub(crate) fn any_map<'n>(&mut self, node: &'n Node, path: &str) -> Option<Map<'n>> {
+    pub(crate) fn any_map<'n>(&mut self, node: &'n YamlNode, path: &str) -> Option<MapReader<'n>> {
         let entries = self.entries(node, path)?;
-        Some(Map { at: node.at, path: path.to_owned(), entries, dialect: self.dialect })
+        Some(MapReader { at: node.at, path: path.to_owned(), entries, dialect: self.dialect })
     }
 
     /// The entries of a mapping.
-    pub(crate) fn entries<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n [(Key, Node)]> {
+    pub(crate) fn entries<'n>(
+        &mut self,
+        node: &'n YamlNode,
+        path: &str,
+    ) -> Option<&'n [(YamlKey, YamlNode)]> {
         match &node.value {
-            Value::Map(entries) => Some(entries),
+            YamlValue::Map(entries) => Some(entries),
             _ => {
                 self.wrong_type(node, path, "a mapping");
                 None
@@ -142,9 +151,9 @@ impl<'a> Reader<'a> {
     }
 
     /// The items of a list.
-    pub(crate) fn list<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n [Node]> {
+    pub(crate) fn list<'n>(&mut self, node: &'n YamlNode, path: &str) -> Option<&'n [YamlNode]> {
         match &node.value {
-            Value::List(items) => Some(items),
+            YamlValue::List(items) => Some(items),
             _ => {
                 self.wrong_type(node, path, "a list");
                 None
@@ -153,7 +162,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of a key that has to be there.
-    pub(crate) fn required<'n>(&mut self, map: &Map<'n>, key: &str) -> Option<&'n Node> {
+    pub(crate) fn required<'n>(&mut self, map: &MapReader<'n>, key: &str) -> Option<&'n YamlNode> {
         let found = map.get(key);
         if found.is_none() {
             let place =
@@ -165,9 +174,9 @@ impl<'a> Reader<'a> {
     }
 
     /// A string.
-    pub(crate) fn string(&mut self, node: &Node, path: &str) -> Option<At<String>> {
+    pub(crate) fn string(&mut self, node: &YamlNode, path: &str) -> Option<At<String>> {
         match &node.value {
-            Value::String(text) => Some(At { value: text.clone(), at: node.at }),
+            YamlValue::String(text) => Some(At { value: text.clone(), at: node.at }),
             _ => {
                 self.wrong_type(node, path, "a string");
                 None
@@ -176,13 +185,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A string, if the key is there.
-    pub(crate) fn optional_string(&mut self, map: &Map<'_>, key: &str) -> Option<At<String>> {
+    pub(crate) fn optional_string(&mut self, map: &MapReader<'_>, key: &str) -> Option<At<String>> {
         let node = map.get(key)?;
         self.string(node, &map.below(key))
     }
 
     /// A string that has to be there and to have something in it.
-    pub(crate) fn required_string(&mut self, map: &Map<'_>, key: &str) -> Option<At<String>> {
+    pub(crate) fn required_string(&mut self, map: &MapReader<'_>, key: &str) -> Option<At<String>> {
         let node = self.required(map, key)?;
         let text = self.string(node, &map.below(key))?;
         if text.value.is_empty() {
@@ -194,10 +203,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A boolean, if the key is there; `false` if not.
-    pub(crate) fn flag(&mut self, map: &Map<'_>, key: &str) -> Option<bool> {
+    pub(crate) fn flag(&mut self, map: &MapReader<'_>, key: &str) -> Option<bool> {
         let Some(node) = map.get(key) else { return Some(false) };
         match &node.value {
-            Value::Bool(value) => Some(*value),
+            YamlValue::Bool(value) => Some(*value),
             _ => {
                 self.wrong_type(node, &map.below(key), "a boolean");
                 None
@@ -206,11 +215,11 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number between two bounds, if the key is there.
-    pub(crate) fn integer(&mut self, map: &Map<'_>, key: &str, least: u64, most: u64) -> Option<u64> {
+    pub(crate) fn integer(&mut self, map: &MapReader<'_>, key: &str, least: u64, most: u64) -> Option<u64> {
         let node = map.get(key)?;
         let path = map.below(key);
         match &node.value {
-            Value::Number(number) => match number.as_u64().filter(|n| (least..=most).contains(n)) {
+            YamlValue::Number(number) => match number.as_u64().filter(|n| (least..=most).contains(n)) {
                 Some(number) => Some(number),
                 None => {
                     let wrong = self.wrong("out-of-range", node.at, format!("`{path}` is {number}"));
@@ -226,20 +235,20 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes that a value has another type than it should.
-    pub(crate) fn wrong_type(&mut self, node: &Node, path: &str, wanted: &str) {
+    pub(crate) fn wrong_type(&mut self, node: &YamlNode, path: &str, wanted: &str) {
         let path = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
         let message = format!("{path} is {}, {wanted} is wanted", node.value.noun());
         let wrong = self.wrong_at("wrong-type", node, message);
         let help = match &node.value {
-            Value::Bool(_) | Value::Number(_) if wanted == "a string" => {
+            YamlValue::Bool(_) | YamlValue::Number(_) if wanted == "a string" => {
                 let written = self.written(node);
                 Some(format!("quote it: \"{written}\""))
             }
-            Value::String(text) if wanted == "a mapping" && text.is_empty() => None,
-            Value::String(text) if wanted != "a mapping" && wanted != "a list" => {
+            YamlValue::String(text) if wanted == "a mapping" && text.is_empty() => None,
+            YamlValue::String(text) if wanted != "a mapping" && wanted != "a list" => {
                 looks_like(text, wanted).then(|| format!("without quotes: {text}"))
             }
-            Value::Null => Some("give it a value, or take the key out".to_owned()),
+            YamlValue::Null => Some("give it a value, or take the key out".to_owned()),
             _ => None,
         };
         self.note(match help {
@@ -249,7 +258,7 @@ impl<'a> Reader<'a> {
     }
 
     /// How a scalar stands in the document.
-    pub(crate) fn written(&self, node: &Node) -> String {
+    pub(crate) fn written(&self, node: &YamlNode) -> String {
         match node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length)) {
             Some(raw) if !raw.trim().is_empty() => raw.trim().to_owned(),
             _ => node.to_json().to_string(),
@@ -257,7 +266,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Where a line and column (from 1) of a string's value stand in the document.
-    pub(crate) fn inside(&self, node: &Node, value: &str, at: Pos) -> Pos {
+    pub(crate) fn inside(&self, node: &YamlNode, value: &str, at: LineColumn) -> LineColumn {
         if node.bytes.is_none() {
             return node.at;
         }
@@ -271,11 +280,11 @@ impl<'a> Reader<'a> {
         match source.rfind(text) {
             Some(byte) if !text.is_empty() => {
                 let before = u32::try_from(source[..byte].chars().count()).unwrap_or(u32::MAX);
-                Pos { line, column: before.saturating_add(at.column) }
+                LineColumn { line, column: before.saturating_add(at.column) }
             }
             _ => {
                 let blanks = source.chars().take_while(|c| c.is_whitespace()).count();
-                Pos { line, column: u32::try_from(blanks).unwrap_or(u32::MAX).saturating_add(1) }
+                LineColumn { line, column: u32::try_from(blanks).unwrap_or(u32::MAX).saturating_add(1) }
             }
         }
     }

@@ -19,9 +19,9 @@ pub enum VarError {
 
 /// Values for `@{var}`. One that no document uses is no error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Vars(BTreeMap<String, String>);
+pub struct DocumentVars(BTreeMap<String, String>);
 
-impl Vars {
+impl DocumentVars {
     /// None at all.
     pub fn none() -> Self {
         Self::default()

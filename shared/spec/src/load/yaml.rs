@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostic::Diagnostic;
-use crate::model::{Pos, SourceText};
+use crate::model::{LineColumn, SourceText};
 use std::sync::Arc;
 
 /// The most bytes of a document, before and after embedding: 4 MiB.
@@ -19,32 +19,32 @@ pub const MAX_DEPTH: usize = 32;
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) value: Value,
-    pub(crate) at: Pos,
+pub(crate) struct YamlNode {
+    pub(crate) value: YamlValue,
+    pub(crate) at: LineColumn,
     /// The bytes of the source that it was read from. `None`: it does not stand there as it is (embedded, aliased).
     pub(crate) bytes: Option<(usize, usize)>,
 }
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum YamlValue {
     Null,
     Bool(bool),
     Number(serde_json::Number),
     String(String),
-    List(Vec<Node>),
-    Map(Vec<(Key, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 /// A key of a mapping.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Key {
+pub(crate) struct YamlKey {
     pub(crate) name: String,
-    pub(crate) at: Pos,
+    pub(crate) at: LineColumn,
 }
 
-impl Value {
+impl YamlValue {
     /// What it is, for a message.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
@@ -58,11 +58,11 @@ impl Value {
     }
 }
 
-impl Node {
+impl YamlNode {
     /// The value of a key, if it is a mapping that has it.
-    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, name: &str) -> Option<&YamlNode> {
         match &self.value {
-            Value::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
+            YamlValue::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
             _ => None,
         }
     }
@@ -70,19 +70,19 @@ impl Node {
     /// Levels of lists and mappings.
     pub(crate) fn depth(&self) -> usize {
         match &self.value {
-            Value::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
-            Value::Map(entries) => 1 + entries.iter().map(|(_, node)| node.depth()).max().unwrap_or(0),
+            YamlValue::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            YamlValue::Map(entries) => 1 + entries.iter().map(|(_, node)| node.depth()).max().unwrap_or(0),
             _ => 0,
         }
     }
 
     /// Moves it and all below to one place: what was embedded stands where its directive stands.
-    pub(crate) fn moved_to(&mut self, at: Pos) {
+    pub(crate) fn moved_to(&mut self, at: LineColumn) {
         self.at = at;
         self.bytes = None;
         match &mut self.value {
-            Value::List(items) => items.iter_mut().for_each(|item| item.moved_to(at)),
-            Value::Map(entries) => {
+            YamlValue::List(items) => items.iter_mut().for_each(|item| item.moved_to(at)),
+            YamlValue::Map(entries) => {
                 for (key, node) in entries {
                     key.at = at;
                     node.moved_to(at);
@@ -95,12 +95,12 @@ impl Node {
     /// The same value without places.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match &self.value {
-            Value::Null => serde_json::Value::Null,
-            Value::Bool(value) => (*value).into(),
-            Value::Number(value) => value.clone().into(),
-            Value::String(value) => value.clone().into(),
-            Value::List(items) => items.iter().map(Self::to_json).collect(),
-            Value::Map(entries) => serde_json::Value::Object(
+            YamlValue::Null => serde_json::Value::Null,
+            YamlValue::Bool(value) => (*value).into(),
+            YamlValue::Number(value) => value.clone().into(),
+            YamlValue::String(value) => value.clone().into(),
+            YamlValue::List(items) => items.iter().map(Self::to_json).collect(),
+            YamlValue::Map(entries) => serde_json::Value::Object(
                 entries.iter().map(|(key, node)| (key.name.clone(), node.to_json())).collect(),
             ),
         }
@@ -111,7 +111,7 @@ impl Node {
 ///
 /// # Errors
 /// The first error of syntax: YAML's, a duplicate key, a limit.
-pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<Node>, Diagnostic> {
+pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnostic> {
     if source.text.len() > MAX_DOCUMENT {
         return Err(Diagnostic::error(
             "too-large",
@@ -121,7 +121,7 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<Node>, Diagnostic> {
         )
         .help("load large data in a script instead of embedding it"));
     }
-    serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(&source.text, options())
+    serde_saphyr::from_multiple_with_options::<Spanned<RawNode>>(&source.text, options())
         .map(|nodes| nodes.into_iter().map(|spanned| node(source, spanned)).collect())
         .map_err(|error| refusal(source, &error))
 }
@@ -130,8 +130,8 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<Node>, Diagnostic> {
 ///
 /// # Errors
 /// The writer's, in words.
-pub(crate) fn write(node: &Node) -> Result<String, String> {
-    serde_saphyr::to_string(&Written(node)).map_err(|error| error.to_string())
+pub(crate) fn write(node: &YamlNode) -> Result<String, String> {
+    serde_saphyr::to_string(&EscapedNode(node)).map_err(|error| error.to_string())
 }
 
 fn options() -> serde_saphyr::Options {
@@ -234,7 +234,7 @@ fn said(error: &serde_saphyr::Error) -> String {
 }
 
 /// The line above `at` in which the same key stands at the same column.
-fn first_of(source: &SourceText, key: &str, at: Pos) -> Option<Pos> {
+fn first_of(source: &SourceText, key: &str, at: LineColumn) -> Option<LineColumn> {
     (1..at.line).rev().find_map(|line| {
         let text = source.line(line)?;
         let rest = text.get(text.char_indices().nth(at.column as usize - 1)?.0..)?;
@@ -242,23 +242,23 @@ fn first_of(source: &SourceText, key: &str, at: Pos) -> Option<Pos> {
         rest.trim_start_matches(['"', '\''])
             .trim_start()
             .starts_with(':')
-            .then_some(Pos { line, column: at.column })
+            .then_some(LineColumn { line, column: at.column })
     })
 }
 
-fn pos(location: Location) -> Option<Pos> {
+fn pos(location: Location) -> Option<LineColumn> {
     let line = u32::try_from(location.line()).ok().filter(|line| *line > 0)?;
-    Some(Pos { line, column: u32::try_from(location.column()).unwrap_or(u32::MAX).max(1) })
+    Some(LineColumn { line, column: u32::try_from(location.column()).unwrap_or(u32::MAX).max(1) })
 }
 
 /// A node as serde-saphyr gives it.
-enum Raw {
-    Leaf(Value),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+enum RawNode {
+    Leaf(YamlValue),
+    List(Vec<Spanned<RawNode>>),
+    Map(Vec<(Spanned<String>, Spanned<RawNode>)>),
 }
 
-fn node(source: &SourceText, spanned: Spanned<Raw>) -> Node {
+fn node(source: &SourceText, spanned: Spanned<RawNode>) -> YamlNode {
     let at = pos(spanned.referenced).unwrap_or_default();
     let here = spanned.referenced == spanned.defined;
     let span = spanned.defined.span();
@@ -268,95 +268,95 @@ fn node(source: &SourceText, spanned: Spanned<Raw>) -> Node {
     };
     let bytes = written.filter(|_| here);
     let value = match spanned.value {
-        Raw::Leaf(value) => leaf(source, value, written),
-        Raw::List(items) => Value::List(items.into_iter().map(|item| node(source, item)).collect()),
-        Raw::Map(entries) => Value::Map(
+        RawNode::Leaf(value) => leaf(source, value, written),
+        RawNode::List(items) => YamlValue::List(items.into_iter().map(|item| node(source, item)).collect()),
+        RawNode::Map(entries) => YamlValue::Map(
             entries
                 .into_iter()
                 .map(|(key, value)| {
                     (
-                        Key { at: pos(key.referenced).unwrap_or_default(), name: key.value },
+                        YamlKey { at: pos(key.referenced).unwrap_or_default(), name: key.value },
                         node(source, value),
                     )
                 })
                 .collect(),
         ),
     };
-    Node { value, at, bytes }
+    YamlNode { value, at, bytes }
 }
 
 /// `y` and `n` are texts: the readers that people know disagree on them, and a boolean is never meant by them alone.
-fn leaf(source: &SourceText, value: Value, written: Option<(usize, usize)>) -> Value {
+fn leaf(source: &SourceText, value: YamlValue, written: Option<(usize, usize)>) -> YamlValue {
     let raw = written.and_then(|(start, length)| source.text.get(start..start + length)).map(str::trim);
     match (value, raw) {
-        (Value::Bool(_), Some(raw)) if raw.len() == 1 => Value::String(raw.to_owned()),
+        (YamlValue::Bool(_), Some(raw)) if raw.len() == 1 => YamlValue::String(raw.to_owned()),
         (value, _) => value,
     }
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for RawNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AnyVisitor;
 
         impl<'de> Visitor<'de> for AnyVisitor {
-            type Value = Raw;
+            type Value = RawNode;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value")
             }
 
-            fn visit_unit<E: de::Error>(self) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::Null))
+            fn visit_unit<E: de::Error>(self) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::Null))
             }
 
-            fn visit_none<E: de::Error>(self) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::Null))
+            fn visit_none<E: de::Error>(self) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::Null))
             }
 
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawNode, D::Error> {
                 deserializer.deserialize_any(self)
             }
 
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::Bool(value)))
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::Bool(value)))
             }
 
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::Number(value.into())))
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::Number(value.into())))
             }
 
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::Number(value.into())))
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::Number(value.into())))
             }
 
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Raw, E> {
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<RawNode, E> {
                 serde_json::Number::from_f64(value)
-                    .map(|number| Raw::Leaf(Value::Number(number)))
+                    .map(|number| RawNode::Leaf(YamlValue::Number(number)))
                     .ok_or_else(|| E::custom("a number has to be finite"))
             }
 
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::String(value.to_owned())))
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::String(value.to_owned())))
             }
 
-            fn visit_string<E: de::Error>(self, value: String) -> Result<Raw, E> {
-                Ok(Raw::Leaf(Value::String(value)))
+            fn visit_string<E: de::Error>(self, value: String) -> Result<RawNode, E> {
+                Ok(RawNode::Leaf(YamlValue::String(value)))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawNode, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
                     list.push(item);
                 }
-                Ok(Raw::List(list))
+                Ok(RawNode::List(list))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawNode, A::Error> {
                 let mut map = Vec::new();
                 while let Some(key) = entries.next_key()? {
                     map.push((key, entries.next_value()?));
                 }
-                Ok(Raw::Map(map))
+                Ok(RawNode::Map(map))
             }
         }
 
@@ -365,29 +365,29 @@ impl<'de> Deserialize<'de> for Raw {
 }
 
 /// A node as it is written: what looks like a directive is escaped.
-struct Written<'n>(&'n Node);
+struct EscapedNode<'n>(&'n YamlNode);
 
-impl Serialize for Written<'_> {
+impl Serialize for EscapedNode<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0.value {
-            Value::Null => serializer.serialize_unit(),
-            Value::Bool(value) => serializer.serialize_bool(*value),
-            Value::Number(value) => value.serialize(serializer),
-            Value::String(value) => match crate::templating::escaped(value) {
+            YamlValue::Null => serializer.serialize_unit(),
+            YamlValue::Bool(value) => serializer.serialize_bool(*value),
+            YamlValue::Number(value) => value.serialize(serializer),
+            YamlValue::String(value) => match crate::directives::escaped(value) {
                 Some(escaped) => serializer.serialize_str(&escaped),
                 None => serializer.serialize_str(value),
             },
-            Value::List(items) => {
+            YamlValue::List(items) => {
                 let mut list = serializer.serialize_seq(Some(items.len()))?;
                 for item in items {
-                    list.serialize_element(&Written(item))?;
+                    list.serialize_element(&EscapedNode(item))?;
                 }
                 list.end()
             }
-            Value::Map(entries) => {
+            YamlValue::Map(entries) => {
                 let mut map = serializer.serialize_map(Some(entries.len()))?;
                 for (key, node) in entries {
-                    map.serialize_entry(&key.name, &Written(node))?;
+                    map.serialize_entry(&key.name, &EscapedNode(node))?;
                 }
                 map.end()
             }

@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value as Json;
 
 use super::RenderError;
-use crate::expr::convert::Made;
-use crate::expr::{self, Expression, Failure, MAX_COST, Scope, WorkBudget};
-use crate::plan::{OutputFrom, Plan, Template, UnitAt, Work};
-use crate::template::{self, Piece};
+use crate::expr::convert::CelOutput;
+use crate::expr::{self, EvaluationError, Expression, MAX_COST, Scope, WorkBudget};
+use crate::plan::{Action, OutputFrom, Plan, Template, UnitRef};
+use crate::template::{self, TemplatePiece};
 
 /// The expressions of one plan, parsed. Build it once for a plan and share it.
-pub struct Compiled {
-    texts: HashMap<String, Vec<Part>>,
+pub struct CompiledExpressions {
+    texts: HashMap<String, Vec<TextPart>>,
     expressions: HashMap<String, Expression>,
-    units: HashMap<String, UnitAt>,
+    units: HashMap<String, UnitRef>,
 }
 
 /// A part of a text.
-pub(super) enum Part {
+pub(super) enum TextPart {
     Literal(String),
     Expression(Expression),
 }
 
-impl std::fmt::Debug for Compiled {
+impl std::fmt::Debug for CompiledExpressions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Compiled");
         shown
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Compiled {
     }
 }
 
-impl Compiled {
+impl CompiledExpressions {
     /// Parses every expression of the plan.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Compiled {
             for (number, unit) in event.units.iter().enumerate() {
                 let place = &unit.key;
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
-                compiled.units.insert(unit.key.clone(), UnitAt { moment: event.moment, unit: number });
+                compiled.units.insert(unit.key.clone(), UnitRef { moment: event.moment, unit: number });
                 let outputs = unit.outputs.values().filter_map(|output| match &output.from {
                     OutputFrom::Expression(text) | OutputFrom::Secret { name: text, .. } => Some(text),
                     OutputFrom::File(_) => None,
@@ -69,8 +69,8 @@ impl Compiled {
                     compiled.template(&input.value, place, &budget)?;
                 }
                 match &unit.work {
-                    Work::Pod(_) | Work::Removal => {}
-                    Work::Webhook(webhook) => {
+                    Action::Pod(_) | Action::Removal => {}
+                    Action::Webhook(webhook) => {
                         compiled.template(&webhook.url, place, &budget)?;
                         webhook.describe.iter().try_for_each(|url| compiled.template(url, place, &budget))?;
                         webhook
@@ -79,7 +79,7 @@ impl Compiled {
                             .try_for_each(|value| compiled.template(value, place, &budget))?;
                         webhook.body.iter().try_for_each(|body| compiled.tree(body, place, &budget))?;
                     }
-                    Work::Object(object) => {
+                    Action::Object(object) => {
                         compiled.tree(&object.manifest, place, &budget)?;
                         object
                             .ready
@@ -115,11 +115,13 @@ impl Compiled {
             return Ok(());
         }
         let pieces = template::split(text).map_err(|error| wrong(place, error.to_string()))?;
-        let parts: Result<Vec<Part>, RenderError> = pieces
+        let parts: Result<Vec<TextPart>, RenderError> = pieces
             .into_iter()
             .map(|piece| match piece {
-                Piece::Literal(text) => Ok(Part::Literal(text)),
-                Piece::Expression { text, .. } => parse(&text, place, budget).map(Part::Expression),
+                TemplatePiece::Literal(text) => Ok(TextPart::Literal(text)),
+                TemplatePiece::Expression { text, .. } => {
+                    parse(&text, place, budget).map(TextPart::Expression)
+                }
             })
             .collect();
         self.texts.insert(text.to_owned(), parts?);
@@ -134,7 +136,7 @@ impl Compiled {
     }
 
     /// The parts of a text; `None`: it is literal.
-    pub(super) fn parts(&self, text: &str) -> Option<&[Part]> {
+    pub(super) fn parts(&self, text: &str) -> Option<&[TextPart]> {
         self.texts.get(text).map(Vec::as_slice)
     }
 
@@ -143,7 +145,7 @@ impl Compiled {
     }
 
     /// The place of a unit.
-    pub(super) fn unit(&self, key: &str) -> Option<UnitAt> {
+    pub(super) fn unit(&self, key: &str) -> Option<UnitRef> {
         self.units.get(key).copied()
     }
 
@@ -153,11 +155,13 @@ impl Compiled {
         expression: &Expression,
         variables: BTreeMap<&str, expr::Value>,
         place: &str,
-    ) -> Result<Made, RenderError> {
+    ) -> Result<CelOutput, RenderError> {
         let place = || place.to_owned();
         expr::evaluate(expression, variables).map_err(|failure| match failure {
-            Failure::Evaluation(reason) => RenderError::Evaluation { place: place(), reason },
-            Failure::TooCostly(cost) => RenderError::TooCostly { place: place(), cost, limit: MAX_COST },
+            EvaluationError::Evaluation(reason) => RenderError::Evaluation { place: place(), reason },
+            EvaluationError::TooCostly(cost) => {
+                RenderError::TooCostly { place: place(), cost, limit: MAX_COST }
+            }
         })
     }
 }

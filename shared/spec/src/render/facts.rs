@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 /// What is known of a target when its units are rendered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct TargetFacts {
     /// `sandbox`, `namespace`, …
     pub kind: String,
     pub name: String,
@@ -27,7 +27,7 @@ const KEY_NAME: usize = 20;
 /// Characters of a digest in a resource's key.
 const KEY_DIGEST: usize = 16;
 
-impl Facts {
+impl TargetFacts {
     /// The value of `resource.FIELD` for one resource of the target.
     pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
         match field {

@@ -6,38 +6,38 @@
 //! A sensitive value never gets into an expression: it is passed on whole as a [`SecretRef`], or named by
 //! `secretRef(…)`. Errors name inputs, units and outputs; they never contain a value.
 
+mod context;
 mod evaluate;
 mod facts;
 mod outputs;
 mod preview;
 mod unit;
 mod url;
-mod world;
 
 use std::collections::BTreeMap;
 
-use crate::plan::UnitAt;
+use crate::plan::UnitRef;
 
 pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
-pub use evaluate::Compiled;
-pub use facts::Facts;
-pub use outputs::{Response, env, outputs_from_response, resource_outputs};
+pub use evaluate::CompiledExpressions;
+pub use facts::TargetFacts;
+pub use outputs::{WebhookResponse, env, outputs_from_response, resource_outputs};
 pub use preview::preview;
 pub use unit::unit;
 
 /// A value that a unit made or is given.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum RenderValue {
     /// Text (a pod's output that is UTF-8) or any JSON (a webhook's).
     Json(serde_json::Value),
     /// A pod's output that is not UTF-8.
     Bytes(Vec<u8>),
-    Secret(SecretRef),
+    Secret(SecretKeyRef),
 }
 
 /// A key of a Kubernetes Secret: the sensitive value itself stays in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SecretRef {
+pub struct SecretKeyRef {
     /// The cluster that holds it; `None`: the control plane's default.
     pub cluster: Option<String>,
     /// Its namespace; `None`: that of the target.
@@ -48,27 +48,27 @@ pub struct SecretRef {
 
 /// What is known of a unit when another one reads its outputs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Produced {
+pub enum ProducerState {
     /// It succeeded with these outputs, or left them behind before it failed.
-    Outputs(BTreeMap<String, Value>),
+    Outputs(BTreeMap<String, RenderValue>),
     Skipped,
     /// It never started, or failed without outputs.
     Absent,
 }
 
 /// What is known of the units that are read; one that is not listed is [`Produced::Absent`].
-pub type Known = BTreeMap<UnitAt, Produced>;
+pub type KnownOutputs = BTreeMap<UnitRef, ProducerState>;
 
 /// What is to be done with a unit.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rendered {
+pub enum RenderedUnit {
     Skipped(SkipReason),
     /// Run the script of [`Work::Pod`](crate::plan::Work::Pod) with these.
     Pod {
         /// The inputs in the order of the document.
         inputs: Vec<RenderedInput>,
     },
-    Webhook(Request),
+    Webhook(RenderedRequest),
     Object {
         /// The manifests, complete, in the order in which they are applied.
         manifests: Vec<serde_json::Value>,
@@ -110,14 +110,14 @@ pub enum InputValue {
     Text(String),
     /// Bytes that are not UTF-8: for a file only.
     Bytes(Vec<u8>),
-    Secret(SecretRef),
+    Secret(SecretKeyRef),
     /// None.
     Absent,
 }
 
 /// A webhook's request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct RenderedRequest {
     pub method: String,
     /// Absolute; everything that was rendered into it is percent-encoded.
     pub url: String,
@@ -133,7 +133,7 @@ pub struct Request {
 pub enum RenderError {
     /// There is no such unit in the plan.
     #[error("the plan has no unit {0:?}")]
-    NoUnit(UnitAt),
+    NoUnit(UnitRef),
     /// A value that is needed is not there.
     #[error("{place} needs {what}, which has no value")]
     Missing {

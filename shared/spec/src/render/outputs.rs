@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::world::{Found, World, capped};
-use super::{Compiled, Facts, Known, RenderError, Value};
-use crate::expr::convert::{Made, from_json};
+use super::context::{LookupResult, RenderContext, capped};
+use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts};
+use crate::expr::convert::{CelOutput, from_json};
 use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
 
 /// A webhook's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Response {
+pub struct WebhookResponse {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
     /// JSON if it is JSON, else text.
@@ -23,10 +23,10 @@ pub struct Response {
 /// # Errors
 /// [`RenderError::NoOutput`] for the first output, in the order of names, that is not in the answer.
 pub fn outputs_from_response(
-    compiled: &Compiled,
+    compiled: &CompiledExpressions,
     unit: &UnitPlan,
-    response: &Response,
-) -> Result<BTreeMap<String, Value>, RenderError> {
+    response: &WebhookResponse,
+) -> Result<BTreeMap<String, RenderValue>, RenderError> {
     let headers: serde_json::Map<String, Json> =
         response.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let value = serde_json::json!({"status": response.status, "headers": headers, "body": response.body});
@@ -38,15 +38,15 @@ pub fn outputs_from_response(
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
         let expression = compiled.parsed(text, &place)?;
         let made = match compiled.run(expression, BTreeMap::from([("response", value.clone())]), &place) {
-            Ok(Made::Json(json)) => {
+            Ok(CelOutput::Json(json)) => {
                 capped(&place, json.to_string().len())?;
-                Value::Json(json)
+                RenderValue::Json(json)
             }
-            Ok(Made::Bytes(bytes)) => {
+            Ok(CelOutput::Bytes(bytes)) => {
                 capped(&place, bytes.len())?;
-                Value::Bytes(bytes)
+                RenderValue::Bytes(bytes)
             }
-            Ok(Made::Nothing) => return Err(none(format!("`{text}` has no value"))),
+            Ok(CelOutput::Nothing) => return Err(none(format!("`{text}` has no value"))),
             Err(RenderError::Evaluation { reason, .. }) => return Err(none(format!("`{text}`: {reason}"))),
             Err(error) => return Err(error),
         };
@@ -62,13 +62,13 @@ pub fn outputs_from_response(
 /// [`RenderError`] if an expression fails on the values that are there.
 pub fn resource_outputs(
     plan: &Plan,
-    compiled: &Compiled,
-    facts: &Facts,
-    known: &Known,
-) -> Result<BTreeMap<String, BTreeMap<String, Value>>, RenderError> {
+    compiled: &CompiledExpressions,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+) -> Result<BTreeMap<String, BTreeMap<String, RenderValue>>, RenderError> {
     let mut resources = BTreeMap::new();
     for (resource, spec) in &plan.resources {
-        let world = World::outside(plan, compiled, facts, known, resource);
+        let world = RenderContext::outside(plan, compiled, facts, known, resource);
         let mut outputs = BTreeMap::new();
         for (name, public) in &spec.outputs {
             let place = format!("output `{name}` of `{resource}`");
@@ -87,11 +87,11 @@ pub fn resource_outputs(
 /// [`RenderError`] if an expression fails on the values that are there.
 pub fn env(
     plan: &Plan,
-    compiled: &Compiled,
-    facts: &Facts,
-    known: &Known,
-) -> Result<BTreeMap<String, Value>, RenderError> {
-    let world = World::outside(plan, compiled, facts, known, "");
+    compiled: &CompiledExpressions,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    let world = RenderContext::outside(plan, compiled, facts, known, "");
     let mut variables = BTreeMap::new();
     for (name, template) in &plan.env {
         if let Some(value) = value(world, template, &format!("env `{name}`"))? {
@@ -101,10 +101,16 @@ pub fn env(
     Ok(variables)
 }
 
-fn value(world: World<'_>, template: &Template, place: &str) -> Result<Option<Value>, RenderError> {
+fn value(
+    world: RenderContext<'_>,
+    template: &Template,
+    place: &str,
+) -> Result<Option<RenderValue>, RenderError> {
     match world.template(template, place) {
-        Ok(Found::Value(value)) => Ok(Some(value)),
-        Ok(Found::Nothing | Found::Placeholder(_)) | Err(RenderError::Missing { .. }) => Ok(None),
+        Ok(LookupResult::Value(value)) => Ok(Some(value)),
+        Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

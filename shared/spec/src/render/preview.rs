@@ -1,8 +1,8 @@
 //! What a unit would be sent, before anything has run.
 
-use super::world::Unknowns;
-use super::{Compiled, Facts, Known, RenderError, Rendered, unit};
-use crate::plan::{Plan, UnitAt};
+use super::context::PendingOutputs;
+use super::{CompiledExpressions, KnownOutputs, RenderError, RenderedUnit, TargetFacts, unit};
+use crate::plan::{Plan, UnitRef};
 
 /// As [`super::unit()`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed
 /// with it likewise, and what is sensitive as `<sensitive>`. A `when` that nobody can decide yet counts as true.
@@ -11,10 +11,10 @@ use crate::plan::{Plan, UnitAt};
 /// As [`super::unit()`], as far as it does not depend on what is unknown.
 pub fn preview(
     plan: &Plan,
-    compiled: &Compiled,
-    at: UnitAt,
-    facts: &Facts,
-    known: &Known,
-) -> Result<Rendered, RenderError> {
-    unit::render(plan, compiled, at, facts, known, Unknowns::Shown)
+    compiled: &CompiledExpressions,
+    at: UnitRef,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+) -> Result<RenderedUnit, RenderError> {
+    unit::render(plan, compiled, at, facts, known, PendingOutputs::Shown)
 }

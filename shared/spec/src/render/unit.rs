@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::world::{Found, Lenience, Reader, Unknowns, World, capped};
+use super::context::{LookupResult, MissingPolicy, PendingOutputs, RenderContext, ValueReader, capped};
 use super::{
-    Compiled, Facts, InputValue, Known, Produced, RenderError, Rendered, RenderedInput, Request, SkipReason,
-    Value, url,
+    CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedInput,
+    RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
 };
 use crate::expr::convert::json_type;
-use crate::plan::{Input, Plan, Template, UnitAt, UnitPlan, Webhook, Work};
+use crate::plan::{Action, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
 
 /// What is to be done with a unit: skipped, or run with these values.
 ///
@@ -22,110 +22,115 @@ use crate::plan::{Input, Plan, Template, UnitAt, UnitPlan, Webhook, Work};
 /// [`RenderError`]: a value that is needed is missing, has the wrong type, is too large, or is sensitive.
 pub fn unit(
     plan: &Plan,
-    compiled: &Compiled,
-    at: UnitAt,
-    facts: &Facts,
-    known: &Known,
-) -> Result<Rendered, RenderError> {
-    render(plan, compiled, at, facts, known, Unknowns::Missing)
+    compiled: &CompiledExpressions,
+    at: UnitRef,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+) -> Result<RenderedUnit, RenderError> {
+    render(plan, compiled, at, facts, known, PendingOutputs::Missing)
 }
 
 pub(super) fn render(
     plan: &Plan,
-    compiled: &Compiled,
-    at: UnitAt,
-    facts: &Facts,
-    known: &Known,
-    unknowns: Unknowns,
-) -> Result<Rendered, RenderError> {
+    compiled: &CompiledExpressions,
+    at: UnitRef,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+    unknowns: PendingOutputs,
+) -> Result<RenderedUnit, RenderError> {
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
     let skipped =
-        unit.reads.iter().find(|read| !read.optional && known.get(&read.at) == Some(&Produced::Skipped));
+        unit.reads.iter().find(|read| !read.optional && known.get(&read.at) == Some(&ProducerState::Skipped));
     if let Some(read) = skipped {
         let unit = plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
-        return Ok(Rendered::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
+        return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
     }
     let resource = unit.key.split_once('/').map_or(unit.key.as_str(), |(resource, _)| resource);
-    let world = World {
+    let world = RenderContext {
         plan,
         compiled,
         facts,
-        known,
+        outputs: known,
         unknowns,
         resource,
-        reader: Reader::Cluster(plan.cluster(unit)),
+        reader: ValueReader::Cluster(plan.cluster(unit)),
     };
-    let lenience = if unit.undoes.is_empty() { Lenience::Strict } else { Lenience::LeaveOut };
+    let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(world, unit, lenience)? {
-        return Ok(Rendered::Skipped(SkipReason::WhenFalse));
+        return Ok(RenderedUnit::Skipped(SkipReason::WhenFalse));
     }
     match &unit.work {
-        Work::Pod(_) => {
+        Action::Pod(_) => {
             let inputs: Result<Vec<RenderedInput>, RenderError> =
                 unit.inputs.iter().map(|input| pod_input(world, input, lenience)).collect();
-            Ok(Rendered::Pod { inputs: inputs? })
+            Ok(RenderedUnit::Pod { inputs: inputs? })
         }
-        Work::Webhook(webhook) => request(world, unit, webhook, lenience).map(Rendered::Webhook),
-        Work::Object(object) => {
-            let manifest = world.tree(&object.manifest, "manifest", Lenience::Strict)?.unwrap_or_default();
+        Action::Webhook(webhook) => request(world, unit, webhook, lenience).map(RenderedUnit::Webhook),
+        Action::Object(object) => {
+            let manifest =
+                world.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
             let manifests = match manifest {
                 Json::Array(manifests) => manifests,
                 one => vec![one],
             };
-            Ok(Rendered::Object { manifests })
+            Ok(RenderedUnit::Object { manifests })
         }
-        Work::Removal => Ok(Rendered::Removal),
+        Action::Removal => Ok(RenderedUnit::Removal),
     }
 }
 
-fn wanted(world: World<'_>, unit: &UnitPlan, lenience: Lenience) -> Result<bool, RenderError> {
+fn wanted(world: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
     let Some(when) = &unit.when else { return Ok(true) };
     let wrong = |got| RenderError::Type { place: "`when`".to_owned(), wanted: "true or false", got };
     match world.expression(world.compiled.parsed(when, "`when`")?, "`when`") {
-        Ok(Found::Value(Value::Json(Json::Bool(wanted)))) => Ok(wanted),
-        Ok(Found::Value(Value::Json(other))) => Err(wrong(json_type(&other))),
-        Ok(Found::Value(_)) => Err(wrong("bytes or a Secret")),
-        Ok(Found::Nothing) => Ok(false),
-        Ok(Found::Placeholder(_)) => Ok(true),
-        Err(RenderError::Missing { .. }) if lenience == Lenience::LeaveOut => Ok(true),
+        Ok(LookupResult::Value(RenderValue::Json(Json::Bool(wanted)))) => Ok(wanted),
+        Ok(LookupResult::Value(RenderValue::Json(other))) => Err(wrong(json_type(&other))),
+        Ok(LookupResult::Value(_)) => Err(wrong("bytes or a Secret")),
+        Ok(LookupResult::Nothing) => Ok(false),
+        Ok(LookupResult::Placeholder(_)) => Ok(true),
+        Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => Ok(true),
         Err(error) => Err(error),
     }
 }
 
 /// The value of an input, or nothing where that is allowed.
 fn input_value(
-    world: World<'_>,
-    input: &Input,
+    world: RenderContext<'_>,
+    input: &InputPlan,
     place: &str,
-    lenience: Lenience,
-) -> Result<Found, RenderError> {
+    lenience: MissingPolicy,
+) -> Result<LookupResult, RenderError> {
     match world.template(&input.value, place) {
-        Err(RenderError::Missing { .. }) if input.optional || lenience == Lenience::LeaveOut => {
-            Ok(Found::Nothing)
+        Err(RenderError::Missing { .. }) if input.optional || lenience == MissingPolicy::LeaveOut => {
+            Ok(LookupResult::Nothing)
         }
         other => other,
     }
 }
 
-fn pod_input(world: World<'_>, input: &Input, lenience: Lenience) -> Result<RenderedInput, RenderError> {
+fn pod_input(
+    world: RenderContext<'_>,
+    input: &InputPlan,
+    lenience: MissingPolicy,
+) -> Result<RenderedInput, RenderError> {
     let place = format!("input `{}`", input.name);
     let wrong = |wanted, got| Err(RenderError::Type { place: place.clone(), wanted, got });
     let value = match input_value(world, input, &place, lenience)? {
-        Found::Nothing => InputValue::Absent,
-        Found::Placeholder(name) => InputValue::Text(format!("<{name}>")),
-        Found::Value(Value::Secret(secret)) => InputValue::Secret(secret),
-        Found::Value(Value::Bytes(_)) if input.env.is_some() => {
+        LookupResult::Nothing => InputValue::Absent,
+        LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
+        LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
+        LookupResult::Value(RenderValue::Bytes(_)) if input.env.is_some() => {
             return wrong(
                 "text for an environment variable",
                 "bytes that are not UTF-8; give it a `path` alone",
             );
         }
-        Found::Value(Value::Bytes(bytes)) => {
+        LookupResult::Value(RenderValue::Bytes(bytes)) => {
             capped(&place, bytes.len())?;
             InputValue::Bytes(bytes)
         }
-        Found::Value(Value::Json(json)) => {
+        LookupResult::Value(RenderValue::Json(json)) => {
             let text = match json {
                 Json::String(text) => text,
                 other => other.to_string(),
@@ -141,11 +146,11 @@ fn pod_input(world: World<'_>, input: &Input, lenience: Lenience) -> Result<Rend
 }
 
 fn request(
-    world: World<'_>,
+    world: RenderContext<'_>,
     unit: &UnitPlan,
-    webhook: &Webhook,
-    lenience: Lenience,
-) -> Result<Request, RenderError> {
+    webhook: &WebhookAction,
+    lenience: MissingPolicy,
+) -> Result<RenderedRequest, RenderError> {
     let url = url::render(world, &webhook.url)?;
     let describe = webhook.describe.as_ref().map(|url| url::render(world, url)).transpose()?;
     let mut headers = BTreeMap::new();
@@ -163,24 +168,26 @@ fn request(
     if let Some(body) = &body {
         capped("body", body.to_string().len())?;
     }
-    Ok(Request { method: webhook.method.clone(), url, headers, body, describe })
+    Ok(RenderedRequest { method: webhook.method.clone(), url, headers, body, describe })
 }
 
 fn header(
-    world: World<'_>,
+    world: RenderContext<'_>,
     template: &Template,
     place: &str,
-    lenience: Lenience,
+    lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
     let wrong = |got| Err(RenderError::Type { place: place.to_owned(), wanted: "text of one line", got });
     let text = match world.template(template, place) {
-        Ok(Found::Value(Value::Json(Json::String(text)))) => text,
-        Ok(Found::Value(Value::Json(json @ (Json::Number(_) | Json::Bool(_))))) => json.to_string(),
-        Ok(Found::Value(Value::Json(other))) => return wrong(json_type(&other)),
-        Ok(Found::Value(_)) => return wrong("bytes or a Secret"),
-        Ok(Found::Nothing) => return Ok(None),
-        Ok(Found::Placeholder(name)) => format!("<{name}>"),
-        Err(RenderError::Missing { .. }) if lenience == Lenience::LeaveOut => return Ok(None),
+        Ok(LookupResult::Value(RenderValue::Json(Json::String(text)))) => text,
+        Ok(LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_))))) => {
+            json.to_string()
+        }
+        Ok(LookupResult::Value(RenderValue::Json(other))) => return wrong(json_type(&other)),
+        Ok(LookupResult::Value(_)) => return wrong("bytes or a Secret"),
+        Ok(LookupResult::Nothing) => return Ok(None),
+        Ok(LookupResult::Placeholder(name)) => format!("<{name}>"),
+        Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => return Ok(None),
         Err(error) => return Err(error),
     };
     match text.chars().any(|c| c.is_control() && c != '\t') {
@@ -189,20 +196,24 @@ fn header(
     }
 }
 
-fn inputs_as_object(world: World<'_>, inputs: &[Input], lenience: Lenience) -> Result<Json, RenderError> {
+fn inputs_as_object(
+    world: RenderContext<'_>,
+    inputs: &[InputPlan],
+    lenience: MissingPolicy,
+) -> Result<Json, RenderError> {
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);
         let value = match input_value(world, input, &place, lenience)? {
-            Found::Value(Value::Json(json)) => json,
-            Found::Value(Value::Bytes(_)) => {
+            LookupResult::Value(RenderValue::Json(json)) => json,
+            LookupResult::Value(RenderValue::Bytes(_)) => {
                 return Err(RenderError::Type { place, wanted: "text", got: "bytes that are not UTF-8" });
             }
-            Found::Value(Value::Secret(_)) => {
+            LookupResult::Value(RenderValue::Secret(_)) => {
                 return Err(RenderError::Sensitive { place, what: "its value".to_owned() });
             }
-            Found::Nothing => continue,
-            Found::Placeholder(name) => format!("<{name}>").into(),
+            LookupResult::Nothing => continue,
+            LookupResult::Placeholder(name) => format!("<{name}>").into(),
         };
         body.insert(input.name.clone(), value);
     }

@@ -3,15 +3,15 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::RenderError;
-use super::evaluate::Part;
-use super::world::{Unknowns, World, capped};
+use super::context::{PendingOutputs, RenderContext, capped};
+use super::evaluate::TextPart;
 use crate::plan::Template;
 
 /// Everything but what RFC 3986 calls unreserved.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The URL with its expressions percent-encoded.
-pub(super) fn render(world: World<'_>, template: &Template) -> Result<String, RenderError> {
+pub(super) fn render(world: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
     let place = "url";
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),
@@ -22,16 +22,16 @@ pub(super) fn render(world: World<'_>, template: &Template) -> Result<String, Re
     let mut url = String::new();
     for part in parts {
         match part {
-            Part::Literal(text) => url.push_str(text),
-            Part::Expression(expression) => {
+            TextPart::Literal(text) => url.push_str(text),
+            TextPart::Expression(expression) => {
                 let piece = world.piece(expression, place)?;
                 if piece.is_empty() && !url.contains(['?', '#']) {
                     // `DELETE /tenants/` is another request than `DELETE /tenants/ID`.
                     return Err(wrong("text that is not empty", "empty text"));
                 }
                 match world.unknowns {
-                    Unknowns::Missing => url.extend(utf8_percent_encode(&piece, ENCODED)),
-                    Unknowns::Shown => url.push_str(&piece),
+                    PendingOutputs::Missing => url.extend(utf8_percent_encode(&piece, ENCODED)),
+                    PendingOutputs::Shown => url.push_str(&piece),
                 }
             }
         }

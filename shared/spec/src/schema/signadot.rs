@@ -19,17 +19,17 @@ pub(super) struct ResourcePlugin {
 struct PluginSpec {
     /// Free text.
     description: Option<String>,
-    runner: Runner,
+    runner: SignadotRunner,
     /// Steps before the sandbox starts.
-    create: Option<Vec<Step>>,
+    create: Option<Vec<SignadotStep>>,
     /// Steps after the sandbox stopped.
-    delete: Option<Vec<Step>>,
+    delete: Option<Vec<SignadotStep>>,
 }
 
 /// What runs the scripts of all steps.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
-struct Runner {
+struct SignadotRunner {
     /// The image of the container `main`.
     image: String,
     /// The namespace of the pods.
@@ -41,49 +41,51 @@ struct Runner {
 /// A script with its inputs and outputs.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
-struct Step {
+struct SignadotStep {
     /// Unique over `create` and `delete` together.
-    name: Name,
+    name: SignadotName,
     /// What it reads.
-    inputs: Option<Vec<Input>>,
+    inputs: Option<Vec<SignadotInput>>,
     /// What it gives.
-    outputs: Option<Vec<Output>>,
+    outputs: Option<Vec<SignadotOutput>>,
     /// The script, first line `#!`.
     script: String,
 }
 
 #[derive(JsonSchema)]
 #[schemars(transparent)]
-struct Name(#[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String);
+struct SignadotName(
+    #[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String,
+);
 
 /// An input from exactly one source.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
-struct Input {
+struct SignadotInput {
     /// Of a sandbox's value, also the key in its `params`.
-    name: Name,
+    name: SignadotName,
     r#type: Option<String>,
     /// The sandbox gives it; it may be missing.
     value_from_sandbox: Option<bool>,
     /// The output of another step.
     value_from_step: Option<FromStep>,
     /// Where it goes; left out, the variable of its name.
-    r#as: Option<Door>,
+    r#as: Option<InputDestination>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct FromStep {
     /// The step.
-    name: Name,
+    name: SignadotName,
     /// Its output.
-    output: Name,
+    output: SignadotName,
 }
 
 /// A variable, a file, or both.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct Door {
+struct InputDestination {
     /// The environment variable.
     env: Option<String>,
     /// The absolute path of the file.
@@ -92,8 +94,8 @@ struct Door {
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
-struct Output {
-    name: Name,
+struct SignadotOutput {
+    name: SignadotName,
     r#type: Option<String>,
     /// Free text.
     description: Option<String>,
@@ -103,7 +105,7 @@ struct Output {
 
 /// A Signadot Sandbox.
 #[derive(JsonSchema)]
-pub(super) struct Sandbox {
+pub(super) struct SignadotSandbox {
     /// At most 30 characters.
     name: String,
     spec: SandboxSpec,
@@ -118,9 +120,9 @@ struct SandboxSpec {
     description: Option<String>,
     /// Labels.
     labels: Option<BTreeMap<String, String>>,
-    ttl: Option<Ttl>,
+    ttl: Option<SandboxTtl>,
     /// Its resources.
-    resources: Option<Vec<Resource>>,
+    resources: Option<Vec<SignadotResource>>,
     forks: Option<Vec<Value>>,
     local: Option<Vec<Value>>,
     r#virtual: Option<Vec<Value>>,
@@ -133,7 +135,7 @@ struct SandboxSpec {
 /// How long it lives.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
-struct Ttl {
+struct SandboxTtl {
     /// A whole number and `m`, `h`, `d` or `w`.
     #[schemars(regex(pattern = r"^([0-9]+[mhdw]|.*@\{.+\}.*)$"))]
     duration: String,
@@ -144,7 +146,7 @@ struct Ttl {
 /// One plugin with its params.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct Resource {
+struct SignadotResource {
     name: String,
     /// `name`, `name@version` or `name@latest`.
     plugin: String,

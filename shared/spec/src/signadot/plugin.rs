@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::diagnostic::Diagnostic;
-use crate::load::names::Shape;
-use crate::load::reader::{Map, Reader};
-use crate::load::yaml::{Node, Value};
+use crate::load::names::NameSyntax;
+use crate::load::reader::{DocumentReader, MapReader};
+use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{
-    At, Dialect, EventDoc, InputDoc, OutputDoc, OutputFromDoc, Param, ParamKind, Plugin, Pos, Runner, Text,
-    Tree, UnitDoc, WorkDoc,
+    ActionDoc, At, Dialect, HookDoc, InputDoc, LineColumn, OutputDoc, OutputFromDoc, ParamDoc, ParamKind,
+    PluginDoc, RunnerDoc, TemplateText, TemplateTree, UnitDoc,
 };
-use crate::plan::Moment;
+use crate::plan::HookName;
 
 pub(crate) const SPEC: [&str; 4] = ["description", "runner", "create", "delete"];
 pub(crate) const RUNNER: [&str; 3] = ["image", "namespace", "podTemplateOverlay"];
@@ -21,11 +21,15 @@ pub(crate) const AS: [&str; 2] = ["env", "path"];
 pub(crate) const OUTPUT: [&str; 4] = ["name", "type", "description", "valueFromPath"];
 
 /// Both phases: Signadot's key, our event, when it happens.
-const PHASES: [(&str, &str, Moment); 2] =
-    [("create", "preStart", Moment::BeforeReady), ("delete", "postStop", Moment::AfterStop)];
+const PHASES: [(&str, &str, HookName); 2] =
+    [("create", "preStart", HookName::BeforeReady), ("delete", "postStop", HookName::AfterStop)];
 
 /// Reads a plugin. `None`: so much is wrong that there is none; what is wrong stands in the reader in any case.
-pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String) -> Option<Plugin> {
+pub(crate) fn plugin(
+    reader: &mut DocumentReader<'_>,
+    document: &YamlNode,
+    expanded: String,
+) -> Option<PluginDoc> {
     let (name, spec) = reader.top(document)?;
     let definition = reader.definition(&name);
     let spec = reader.map(spec, "spec", &SPEC)?;
@@ -43,15 +47,15 @@ pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String)
             let Some(unit) = unit(reader, step, &format!("{path}[{n}]"), &mut seen, &mut params) else {
                 continue;
             };
-            if moment == Moment::BeforeReady {
+            if moment == HookName::BeforeReady {
                 outputs.extend(public(&unit));
             }
             units.push(unit);
         }
-        events.push(EventDoc { name: At { value: event.to_owned(), at: at.at }, moment, units });
+        events.push(HookDoc { name: At { value: event.to_owned(), at: at.at }, hook: moment, units });
     }
     let (name, version) = definition?;
-    Some(Plugin {
+    Some(PluginDoc {
         source: reader.source.clone(),
         dialect: Dialect::Signadot,
         name,
@@ -60,18 +64,18 @@ pub(crate) fn plugin(reader: &mut Reader<'_>, document: &Node, expanded: String)
         expanded,
         params,
         runners: vec![runner?],
-        events,
+        hooks: events,
         outputs,
     })
 }
 
-fn runner(reader: &mut Reader<'_>, spec: &Map<'_>) -> Option<(At<String>, Runner)> {
+fn runner(reader: &mut DocumentReader<'_>, spec: &MapReader<'_>) -> Option<(At<String>, RunnerDoc)> {
     let node = reader.required(spec, "runner")?;
     let map = reader.map(node, &spec.below("runner"), &RUNNER)?;
     let image = reader.required_string(&map, "image");
     let namespace = reader.optional_string(&map, "namespace");
     let pod_template = reader.optional_string(&map, "podTemplateOverlay");
-    let runner = Runner { image: image?, namespace, pod_template };
+    let runner = RunnerDoc { image: image?, namespace, pod_template };
     if let Some(overlay) = map.get("podTemplateOverlay") {
         reader.check_pod_template(overlay, &map.below("podTemplateOverlay"), &runner);
     }
@@ -79,11 +83,11 @@ fn runner(reader: &mut Reader<'_>, spec: &Map<'_>) -> Option<(At<String>, Runner
 }
 
 fn unit(
-    reader: &mut Reader<'_>,
-    step: &Node,
+    reader: &mut DocumentReader<'_>,
+    step: &YamlNode,
     path: &str,
-    seen: &mut BTreeMap<String, Pos>,
-    params: &mut Vec<(At<String>, Param)>,
+    seen: &mut BTreeMap<String, LineColumn>,
+    params: &mut Vec<(At<String>, ParamDoc)>,
 ) -> Option<UnitDoc> {
     let map = reader.map(step, path, &STEP)?;
     let name = reader.required_string(&map, "name");
@@ -123,7 +127,7 @@ fn unit(
     }
     Some(UnitDoc {
         name: name?,
-        work: WorkDoc::Pod { runner: None, script: script? },
+        action: ActionDoc::Pod { runner: None, script: script? },
         cluster: None,
         when: None,
         after: Vec::new(),
@@ -136,7 +140,7 @@ fn unit(
     })
 }
 
-fn twice(reader: &mut Reader<'_>, what: &str, name: &At<String>, first: Option<Pos>) {
+fn twice(reader: &mut DocumentReader<'_>, what: &str, name: &At<String>, first: Option<LineColumn>) {
     if let Some(first) = first {
         let wrong = reader
             .wrong("duplicate-name", name.at, format!("this step has two {what}s `{}`", name.value))
@@ -147,10 +151,10 @@ fn twice(reader: &mut Reader<'_>, what: &str, name: &At<String>, first: Option<P
 }
 
 fn input(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut DocumentReader<'_>,
+    node: &YamlNode,
     path: &str,
-    params: &mut Vec<(At<String>, Param)>,
+    params: &mut Vec<(At<String>, ParamDoc)>,
 ) -> Option<InputDoc> {
     let map = reader.map(node, path, &INPUT)?;
     let name = reader.required_string(&map, "name");
@@ -189,14 +193,14 @@ fn input(
     Some(InputDoc { name, value, env, path: file, optional })
 }
 
-fn door(reader: &mut Reader<'_>, map: &Map<'_>) -> (Option<At<String>>, Option<At<String>>) {
+fn door(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> (Option<At<String>>, Option<At<String>>) {
     let Some(door) = map.get("as").and_then(|node| reader.map(node, &map.below("as"), &AS)) else {
         return (None, None);
     };
     // Go's reader leaves an empty text and an absent one alike.
     let env = reader.optional_string(&door, "env").filter(|env| !env.value.is_empty());
     if let Some(env) = &env {
-        reader.check_name(env, "the environment variable", Shape::Environment, 255);
+        reader.check_name(env, "the environment variable", NameSyntax::Environment, 255);
         if env.value.starts_with("EBB_") || env.value.starts_with("SIGNADOT_") {
             let message = format!("the variable `{}` hides one that is set for every step", env.value);
             let warning = Diagnostic::warning("reserved-name", reader.source, env.at, message);
@@ -210,7 +214,7 @@ fn door(reader: &mut Reader<'_>, map: &Map<'_>) -> (Option<At<String>>, Option<A
     (env, path)
 }
 
-fn from_step(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<At<Tree>> {
+fn from_step(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<At<TemplateTree>> {
     let map = reader.map(node, path, &FROM_STEP)?;
     let step = reader.required_string(&map, "name");
     let output = reader.required_string(&map, "output");
@@ -220,7 +224,7 @@ fn from_step(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<At<Tree
     Some(template(reference(&step.value, &output.value), output.at))
 }
 
-fn output(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<OutputDoc> {
+fn output(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<OutputDoc> {
     let map = reader.map(node, path, &OUTPUT)?;
     let name = reader.required_string(&map, "name");
     if let Some(name) = &name {
@@ -235,10 +239,10 @@ fn output(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<OutputDoc>
     Some(OutputDoc { name: name?, from: OutputFromDoc::File(file?), sensitive: false, description })
 }
 
-fn public(unit: &UnitDoc) -> impl Iterator<Item = (At<String>, At<Text>)> {
+fn public(unit: &UnitDoc) -> impl Iterator<Item = (At<String>, At<TemplateText>)> {
     unit.outputs.iter().map(|output| {
         let name = format!("{}.{}", unit.name.value, output.name.value);
-        let text = Text::Template(reference(&unit.name.value, &output.name.value));
+        let text = TemplateText::Template(reference(&unit.name.value, &output.name.value));
         (At { value: name, at: output.name.at }, At { value: text, at: output.name.at })
     })
 }
@@ -247,13 +251,13 @@ fn reference(unit: &str, output: &str) -> String {
     format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
 }
 
-fn template(text: String, at: Pos) -> At<Tree> {
-    At { value: Tree::Text(Text::Template(text)), at }
+fn template(text: String, at: LineColumn) -> At<TemplateTree> {
+    At { value: TemplateTree::Text(TemplateText::Template(text)), at }
 }
 
 /// What a declared sandbox input is: a text that may be missing.
-fn param() -> Param {
-    Param {
+fn param() -> ParamDoc {
+    ParamDoc {
         kind: ParamKind::String,
         default: None,
         optional: true,
@@ -269,9 +273,9 @@ fn param() -> Param {
 }
 
 /// The document without what the platform adds to it.
-pub(crate) fn kept(document: &Node) -> Node {
+pub(crate) fn kept(document: &YamlNode) -> YamlNode {
     let mut kept = document.clone();
-    if let Value::Map(entries) = &mut kept.value {
+    if let YamlValue::Map(entries) = &mut kept.value {
         entries.retain(|(key, _)| ["name", "spec"].iter().any(|kept| key.name.eq_ignore_ascii_case(kept)));
     }
     kept

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::diagnostic::Diagnostic;
-use crate::load::names::Shape;
-use crate::load::reader::{Map, Reader, below};
-use crate::load::yaml::{Node, Value};
-use crate::model::{At, ConsumerDoc, Dialect, ParamValue, ResourceDoc, RouteGroup, Sandbox, Text, Tree};
+use crate::load::names::NameSyntax;
+use crate::load::reader::{DocumentReader, MapReader, below};
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{
+    At, ConsumerDoc, Dialect, ParamValue, ResourceDoc, RouteGroupDoc, SandboxDoc, TemplateText, TemplateTree,
+};
 
 pub(crate) const SPEC: [&str; 12] = [
     "cluster",
@@ -28,7 +30,11 @@ const ROUTE_GROUP: [&str; 5] = ["cluster", "description", "endpoints", "match", 
 const CONSUMER: [&str; 2] = ["name", "outputKey"];
 
 /// Reads a sandbox. `None`: so much is wrong that there is none.
-pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String) -> Option<Sandbox> {
+pub(crate) fn sandbox(
+    reader: &mut DocumentReader<'_>,
+    document: &YamlNode,
+    expanded: String,
+) -> Option<SandboxDoc> {
     let (name, spec) = reader.top(document)?;
     reader.short_name(&name, "the sandbox's name");
     let spec = reader.map(spec, "spec", &SPEC)?;
@@ -53,7 +59,7 @@ pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String
             consume(reader, node, &spec.below(key), &mut consumers);
         }
     }
-    Some(Sandbox {
+    Some(SandboxDoc {
         source: reader.source.clone(),
         dialect: Dialect::Signadot,
         name,
@@ -69,7 +75,11 @@ pub(crate) fn sandbox(reader: &mut Reader<'_>, document: &Node, expanded: String
 }
 
 /// Reads a route group.
-pub(crate) fn route_group(reader: &mut Reader<'_>, document: &Node, expanded: String) -> Option<RouteGroup> {
+pub(crate) fn route_group(
+    reader: &mut DocumentReader<'_>,
+    document: &YamlNode,
+    expanded: String,
+) -> Option<RouteGroupDoc> {
     let (name, spec) = reader.top(document)?;
     reader.short_name(&name, "the route group's name");
     let spec = reader.map(spec, "spec", &ROUTE_GROUP)?;
@@ -88,8 +98,8 @@ pub(crate) fn route_group(reader: &mut Reader<'_>, document: &Node, expanded: St
         }
     }
     let (ttl_ms, ttl_from) =
-        ttl(reader, &spec, &[RouteGroup::NO_MATCHED_SANDBOXES, "createdAt", "updatedAt"]);
-    Some(RouteGroup {
+        ttl(reader, &spec, &[RouteGroupDoc::NO_MATCHED_SANDBOXES, "createdAt", "updatedAt"]);
+    Some(RouteGroupDoc {
         source: reader.source.clone(),
         name,
         expanded,
@@ -99,7 +109,7 @@ pub(crate) fn route_group(reader: &mut Reader<'_>, document: &Node, expanded: St
     })
 }
 
-fn matching(reader: &mut Reader<'_>, node: &Node, path: &str) {
+fn matching(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) {
     let Some(map) = reader.map(node, path, &["label", "all", "any"]) else { return };
     let given = ["label", "all", "any"].iter().filter(|key| map.get(key).is_some()).count();
     if given != 1 {
@@ -121,7 +131,7 @@ fn matching(reader: &mut Reader<'_>, node: &Node, path: &str) {
     }
 }
 
-fn labels(reader: &mut Reader<'_>, spec: &Map<'_>) -> BTreeMap<String, String> {
+fn labels(reader: &mut DocumentReader<'_>, spec: &MapReader<'_>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     let Some(node) = spec.get("labels") else { return labels };
     let path = spec.below("labels");
@@ -134,7 +144,11 @@ fn labels(reader: &mut Reader<'_>, spec: &Map<'_>) -> BTreeMap<String, String> {
 }
 
 /// `ttl` in milliseconds, and what it counts from: `offsetFrom`, or the first of `offsets`.
-fn ttl(reader: &mut Reader<'_>, spec: &Map<'_>, offsets: &[&str]) -> (Option<u64>, Option<At<String>>) {
+fn ttl(
+    reader: &mut DocumentReader<'_>,
+    spec: &MapReader<'_>,
+    offsets: &[&str],
+) -> (Option<u64>, Option<At<String>>) {
     let Some(node) = spec.get("ttl") else { return (None, None) };
     let Some(map) = reader.map(node, &spec.below("ttl"), &TTL) else { return (None, None) };
     let offset = reader.optional_string(&map, "offsetFrom");
@@ -158,7 +172,7 @@ fn ttl(reader: &mut Reader<'_>, spec: &Map<'_>, offsets: &[&str]) -> (Option<u64
     (duration.and_then(|duration| reader.signadot_duration(&duration)), Some(from))
 }
 
-fn resources(reader: &mut Reader<'_>, spec: &Map<'_>) -> Vec<ResourceDoc> {
+fn resources(reader: &mut DocumentReader<'_>, spec: &MapReader<'_>) -> Vec<ResourceDoc> {
     let mut resources: Vec<ResourceDoc> = Vec::new();
     let Some(list) = spec.get("resources").and_then(|node| reader.list(node, "spec.resources")) else {
         return resources;
@@ -181,11 +195,11 @@ fn resources(reader: &mut Reader<'_>, spec: &Map<'_>) -> Vec<ResourceDoc> {
     resources
 }
 
-fn resource(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<ResourceDoc> {
+fn resource(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<ResourceDoc> {
     let map = reader.map(node, path, &RESOURCE)?;
     let name = reader.required_string(&map, "name");
     if let Some(name) = &name {
-        reader.check_name(name, "the resource's name", Shape::Signadot, 30);
+        reader.check_name(name, "the resource's name", NameSyntax::Signadot, 30);
     }
     let plugin = reader.required_string(&map, "plugin");
     let reference = plugin.as_ref().and_then(|plugin| reader.reference(plugin));
@@ -194,11 +208,12 @@ fn resource(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<Resource
         let path = map.below("params");
         for (key, value) in reader.entries(node, &path).unwrap_or_default() {
             let text = match &value.value {
-                Value::Null => Some(String::new()),
+                YamlValue::Null => Some(String::new()),
                 _ => reader.string(value, &below(&path, &key.name)).map(|text| text.value),
             };
             let Some(text) = text else { continue };
-            let value = At { value: ParamValue::Tree(Tree::Text(Text::Literal(text))), at: value.at };
+            let value =
+                At { value: ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text))), at: value.at };
             params.push((At { value: key.name.clone(), at: key.at }, value));
         }
     }
@@ -208,14 +223,14 @@ fn resource(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<Resource
 }
 
 /// Collects every `valueFrom.resource` at or below a node.
-fn consume(reader: &mut Reader<'_>, node: &Node, path: &str, consumers: &mut Vec<ConsumerDoc>) {
+fn consume(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str, consumers: &mut Vec<ConsumerDoc>) {
     match &node.value {
-        Value::List(items) => {
+        YamlValue::List(items) => {
             for (n, item) in items.iter().enumerate() {
                 consume(reader, item, &format!("{path}[{n}]"), consumers);
             }
         }
-        Value::Map(entries) => {
+        YamlValue::Map(entries) => {
             for (key, value) in entries {
                 let path = below(path, &key.name);
                 match (key.name.as_str(), value.get("resource")) {
@@ -230,7 +245,7 @@ fn consume(reader: &mut Reader<'_>, node: &Node, path: &str, consumers: &mut Vec
     }
 }
 
-fn consumer(reader: &mut Reader<'_>, node: &Node, path: &str) -> Option<ConsumerDoc> {
+fn consumer(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<ConsumerDoc> {
     let map = reader.map(node, path, &CONSUMER)?;
     let resource = reader.required_string(&map, "name");
     let output = reader.required_string(&map, "outputKey");

@@ -11,18 +11,18 @@ use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_wire::id::RunId;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::attribute::{Item, Reader};
-use super::expression::Expression;
-use super::target::outlived;
-use super::{Dynamo, PARALLEL, key};
+use super::attribute::{Item, ItemReader};
+use super::expression::UpdateExpression;
+use super::target::ttl_attribute;
+use super::{DynamoTable, PARALLEL, key};
 use crate::error::StoreError;
-use crate::ops::Stored;
+use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
 const TRIES: &str = "u";
 
-fn read_tries(item: &Item) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
-    let reader = Reader::new("Query", item);
+fn read_tries(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+    let reader = ItemReader::new("Query", item);
     let at = key::accepted_at(reader.text("sk")?).ok_or_else(|| reader.broken("not accepted tries"))?;
     let parsed = |text: &String| {
         let (unit, attempt) = text.split_once('#')?;
@@ -38,18 +38,18 @@ fn read_tries(item: &Item) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
         .collect()
 }
 
-impl Dynamo {
-    pub(crate) async fn note_accepted_tries(
+impl DynamoTable {
+    pub(crate) async fn record_accepted_attempts(
         &self,
         run: &RunId,
         shard: Shard,
         tries: &[(Unit, Attempt)],
         at: Timestamp,
-    ) -> Stored<()> {
+    ) -> StoreResult<()> {
         let texts = tries.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
-        let mut expression = Expression::default();
+        let mut expression = UpdateExpression::default();
         expression.add(TRIES, AttributeValue::Ss(texts.collect()));
-        expression.set(TableSpec::TTL, outlived(at));
+        expression.set(TableSpec::TTL, ttl_attribute(at));
         let request = self
             .client
             .update_item()
@@ -65,11 +65,11 @@ impl Dynamo {
         }
     }
 
-    pub(crate) async fn read_accepted_tries(
+    pub(crate) async fn read_accepted_attempts(
         &self,
         run: &RunId,
         units: &[Unit],
-    ) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
+    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         let partition = key::run(run);
         let wanted: BTreeSet<Unit> = units.iter().copied().collect();
         let shards: BTreeSet<Shard> = units.iter().map(|&unit| Shard::of(unit).0).collect();
@@ -78,7 +78,7 @@ impl Dynamo {
             let query = self.range_query(&partition, &least, &greatest);
             async move {
                 let items = self.pages(query, usize::MAX).await?;
-                items.iter().map(read_tries).collect::<Stored<Vec<_>>>()
+                items.iter().map(read_tries).collect::<StoreResult<Vec<_>>>()
             }
         });
         let found: Vec<_> = futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;

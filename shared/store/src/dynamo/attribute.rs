@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_wire::engine::Timestamp;
 
 use crate::error::StoreError;
-use crate::ops::Stored;
+use crate::ops::StoreResult;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
@@ -44,12 +44,12 @@ fn hex_bytes(value: &str) -> Option<Vec<u8>> {
 
 /// Reads the attributes of one item; what is missing or of another type is [`StoreError::Broken`].
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ItemReader<'a> {
     operation: &'static str,
     item: &'a Item,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ItemReader<'a> {
     pub(crate) fn new(operation: &'static str, item: &'a Item) -> Self {
         Self { operation, item }
     }
@@ -60,38 +60,38 @@ impl<'a> Reader<'a> {
         StoreError::Broken { operation: self.operation, reason }
     }
 
-    fn required<T>(&self, name: &str, value: Option<T>) -> Stored<T> {
+    fn required<T>(&self, name: &str, value: Option<T>) -> StoreResult<T> {
         value.ok_or_else(|| self.broken(format!("no attribute {name}")))
     }
 
-    pub(crate) fn text_if_any(&self, name: &str) -> Stored<Option<&'a str>> {
+    pub(crate) fn text_if_any(&self, name: &str) -> StoreResult<Option<&'a str>> {
         let wrong = |_| self.broken(format!("attribute {name} is no string"));
         self.item.get(name).map(|value| value.as_s().map(String::as_str).map_err(wrong)).transpose()
     }
 
-    pub(crate) fn text(&self, name: &str) -> Stored<&'a str> {
+    pub(crate) fn text(&self, name: &str) -> StoreResult<&'a str> {
         self.required(name, self.text_if_any(name)?)
     }
 
-    pub(crate) fn number_if_any<T: FromStr>(&self, name: &str) -> Stored<Option<T>> {
+    pub(crate) fn number_if_any<T: FromStr>(&self, name: &str) -> StoreResult<Option<T>> {
         let Some(value) = self.item.get(name) else { return Ok(None) };
         let number = value.as_n().ok().and_then(|number| number.parse().ok());
         number.map(Some).ok_or_else(|| self.broken(format!("attribute {name} is no number in range")))
     }
 
-    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Stored<T> {
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> StoreResult<T> {
         self.required(name, self.number_if_any(name)?)
     }
 
-    pub(crate) fn time_if_any(&self, name: &str) -> Stored<Option<Timestamp>> {
+    pub(crate) fn time_if_any(&self, name: &str) -> StoreResult<Option<Timestamp>> {
         Ok(self.number_if_any(name)?.map(Timestamp))
     }
 
-    pub(crate) fn time(&self, name: &str) -> Stored<Timestamp> {
+    pub(crate) fn time(&self, name: &str) -> StoreResult<Timestamp> {
         self.required(name, self.time_if_any(name)?)
     }
 
-    pub(crate) fn digest_if_any(&self, name: &str) -> Stored<Option<String>> {
+    pub(crate) fn digest_if_any(&self, name: &str) -> StoreResult<Option<String>> {
         match self.item.get(name) {
             None => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text.clone())),
@@ -103,17 +103,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn digest(&self, name: &str) -> Stored<String> {
+    pub(crate) fn digest(&self, name: &str) -> StoreResult<String> {
         self.required(name, self.digest_if_any(name)?)
     }
 
-    pub(crate) fn bytes_if_any(&self, name: &str) -> Stored<Option<&'a [u8]>> {
+    pub(crate) fn bytes_if_any(&self, name: &str) -> StoreResult<Option<&'a [u8]>> {
         let wrong = |_| self.broken(format!("attribute {name} is no binary"));
         self.item.get(name).map(|value| value.as_b().map(AsRef::as_ref).map_err(wrong)).transpose()
     }
 
     /// Returns the texts of a list; empty if the attribute does not exist.
-    pub(crate) fn text_list(&self, name: &str) -> Stored<Vec<String>> {
+    pub(crate) fn text_list(&self, name: &str) -> StoreResult<Vec<String>> {
         let wrong = || self.broken(format!("attribute {name} is not a list of strings"));
         let Some(value) = self.item.get(name) else { return Ok(vec![]) };
         let texts = value.as_l().map_err(|_| wrong())?;
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The members of a number set; none if there is no such attribute.
-    pub(crate) fn numbers<T: FromStr>(&self, name: &str) -> Stored<Vec<T>> {
+    pub(crate) fn numbers<T: FromStr>(&self, name: &str) -> StoreResult<Vec<T>> {
         let wrong = || self.broken(format!("attribute {name} is no set of numbers in range"));
         let Some(value) = self.item.get(name) else { return Ok(vec![]) };
         let members = value.as_ns().map_err(|_| wrong())?;
@@ -129,14 +129,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The members of a string set; none if there is no such attribute.
-    pub(crate) fn texts(&self, name: &str) -> Stored<&'a [String]> {
+    pub(crate) fn texts(&self, name: &str) -> StoreResult<&'a [String]> {
         let wrong = |_| self.broken(format!("attribute {name} is no set of strings"));
         self.item
             .get(name)
             .map_or(Ok(&[] as &[String]), |value| value.as_ss().map(Vec::as_slice).map_err(wrong))
     }
 
-    pub(crate) fn json_if_any<T: serde::de::DeserializeOwned>(&self, name: &str) -> Stored<Option<T>> {
+    pub(crate) fn json_if_any<T: serde::de::DeserializeOwned>(&self, name: &str) -> StoreResult<Option<T>> {
         let parse =
             |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
         self.text_if_any(name)?.map(parse).transpose()
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
 }
 
 /// JSON text of `value`.
-pub(crate) fn json<T: serde::Serialize>(value: &T) -> Stored<AttributeValue> {
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> StoreResult<AttributeValue> {
     serde_json::to_string(value)
         .map(AttributeValue::S)
         .map_err(|error| StoreError::Broken { operation: "encode", reason: error.to_string() })
@@ -183,7 +183,7 @@ mod tests {
     fn digests_are_read_back() {
         for value in [ebb_wire::id::digest(b"x"), "sha256:zz".into(), "other".into(), String::new()] {
             let item = Item::from([("d".to_owned(), digest(&value))]);
-            assert_eq!(Reader::new("test", &item).digest("d").unwrap(), value);
+            assert_eq!(ItemReader::new("test", &item).digest("d").unwrap(), value);
         }
         assert!(digest(&ebb_wire::id::digest(b"x")).is_b());
     }

@@ -9,12 +9,12 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use ebb_wire::engine::Timestamp;
 
-use super::attribute::{Item, Reader, digest, item_size, number, text};
+use super::attribute::{Item, ItemReader, digest, item_size, number, text};
 use super::failure::{failure, past_conflicts};
 use super::packed::unpack;
-use super::{Dynamo, key};
-use crate::meter::Direction;
-use crate::ops::{PluginItem, Stored};
+use super::{DynamoTable, key};
+use crate::meter::CapacityKind;
+use crate::ops::{PluginItem, StoreResult};
 use crate::table::TableSpec;
 
 /// The attribute of a compressed text.
@@ -22,13 +22,13 @@ pub(super) const PACKED: &str = "z";
 
 /// Where the bytes of a document are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum BodyStorage {
     Inline(Vec<u8>),
     /// In the bucket, under this key.
     Object(String),
 }
 
-impl Body {
+impl BodyStorage {
     pub(super) fn attribute(&self) -> (String, AttributeValue) {
         match self {
             Self::Inline(bytes) => ("b".to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
@@ -36,7 +36,7 @@ impl Body {
         }
     }
 
-    pub(super) fn read(reader: &Reader<'_>) -> Stored<Self> {
+    pub(super) fn read(reader: &ItemReader<'_>) -> StoreResult<Self> {
         if let Some(bytes) = reader.bytes_if_any("b")? {
             return Ok(Self::Inline(bytes.to_vec()));
         }
@@ -58,8 +58,8 @@ const WITHDRAWN: &str = "wd";
 /// Attributes of a plugin version without its document.
 const FACTS: &[&str] = &["pk", "sk", "dia", "dg", "cr", WITHDRAWN];
 
-fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
-    let reader = Reader::new(operation, item);
+fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> {
+    let reader = ItemReader::new(operation, item);
     let name = key::plugin_of(reader.text("pk")?);
     Ok(PluginItem {
         name: name.ok_or_else(|| reader.broken("no plugin"))?,
@@ -72,18 +72,18 @@ fn read_plugin(operation: &'static str, item: &Item) -> Stored<PluginItem> {
     })
 }
 
-impl Dynamo {
+impl DynamoTable {
     /// The plugin version without its document, and where that is.
     pub(crate) async fn get_plugin_item(
         &self,
         name: &str,
         version: &str,
-    ) -> Stored<Option<(PluginItem, Body)>> {
+    ) -> StoreResult<Option<(PluginItem, BodyStorage)>> {
         let Some(item) = self.get(&key::plugin(name), version).await? else { return Ok(None) };
-        Ok(Some((read_plugin("GetItem", &item)?, Body::read(&Reader::new("GetItem", &item))?)))
+        Ok(Some((read_plugin("GetItem", &item)?, BodyStorage::read(&ItemReader::new("GetItem", &item))?)))
     }
 
-    pub(crate) async fn list_version_items(&self, name: &str) -> Stored<Vec<PluginItem>> {
+    pub(crate) async fn list_version_items(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
         if !key::can_be(&key::plugin(name), "") {
             return Ok(Vec::new());
         }
@@ -101,19 +101,19 @@ impl Dynamo {
         items.iter().map(|item| read_plugin("Query", item)).collect()
     }
 
-    pub(crate) async fn list_plugin_items(&self) -> Stored<Vec<PluginItem>> {
+    pub(crate) async fn list_plugin_items(&self) -> StoreResult<Vec<PluginItem>> {
         let query = self.list_query(TableSpec::LIST_PLUGINS).key_condition_expression("#l = :l");
         let keys = self.pages(query, usize::MAX).await?;
         let items = self.batch_get(&keys, Some(FACTS)).await?;
         let mut plugins =
-            items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<Stored<Vec<_>>>()?;
+            items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
         // The index may be in the past.
         plugins.retain(|plugin| plugin.withdrawn.is_none());
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
         Ok(plugins)
     }
 
-    pub(crate) async fn put_plugin_item(&self, plugin: &PluginItem, body: &Body) -> Stored<bool> {
+    pub(crate) async fn put_plugin_item(&self, plugin: &PluginItem, body: &BodyStorage) -> StoreResult<bool> {
         let item = Item::from([
             ("pk".to_owned(), text(key::plugin(&plugin.name))),
             ("sk".to_owned(), text(&plugin.version)),
@@ -136,12 +136,12 @@ impl Dynamo {
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
             Ok(answer) => {
-                self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
                 self.written(bytes, 1);
                 Ok(true)
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("PutItem", Direction::Write, &[]);
+                self.answered("PutItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 let image = match error.into_err() {
                     PutItemError::ConditionalCheckFailedException(refused) => refused.item,
@@ -159,7 +159,7 @@ impl Dynamo {
         name: &str,
         version: &str,
         at: Timestamp,
-    ) -> Stored<bool> {
+    ) -> StoreResult<bool> {
         if !key::can_be(&key::plugin(name), version) {
             return Ok(false);
         }

@@ -9,13 +9,13 @@ use backon::BackoffBuilder as _;
 use ebb_wire::engine::Timestamp;
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, Reader, number, text};
+use super::attribute::{Item, ItemReader, number, text};
 use super::failure::{failure, pauses};
 use super::target::read_target;
-use super::{Dynamo, PARALLEL, key};
+use super::{DynamoTable, PARALLEL, key};
 use crate::error::StoreError;
-use crate::meter::Direction;
-use crate::ops::{Due, ListPage, ListTargets, QueryDue, Stored, TargetList};
+use crate::meter::CapacityKind;
+use crate::ops::{DueItem, ListPage, ListTargets, QueryDue, StoreResult, TargetList};
 use crate::table::TableSpec;
 
 /// Keys that one `BatchGetItem` may name.
@@ -27,15 +27,15 @@ const LARGEST_PAGE: usize = 1_000;
 const LOOKED_AT: usize = 5_000;
 
 /// What an entry of the index says.
-fn read_due(entry: &Item) -> Stored<(Timestamp, Due)> {
-    let reader = Reader::new("Query", entry);
+fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
+    let reader = ItemReader::new("Query", entry);
     let due = key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
     Ok((reader.time("due")?, due))
 }
 
 #[async_trait]
-impl QueryDue for Dynamo {
-    async fn query_due(&self, now: Timestamp, limit: usize) -> Stored<Vec<(Timestamp, Due)>> {
+impl QueryDue for DynamoTable {
+    async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let page = i32::try_from(limit.clamp(1, LARGEST_PAGE)).unwrap_or(i32::MAX);
         let shards = (0..key::DUE_SHARDS).map(|shard| {
             let query = self
@@ -60,18 +60,18 @@ impl QueryDue for Dynamo {
 }
 
 #[async_trait]
-impl ListTargets for Dynamo {
+impl ListTargets for DynamoTable {
     async fn list_page(
         &self,
         list: TargetList,
         kind: Option<&str>,
         after: Option<(&str, &str)>,
         limit: usize,
-    ) -> Stored<ListPage> {
+    ) -> StoreResult<ListPage> {
         let (mut least, greatest) = key::targets(kind, after);
         let mut found = ListPage::default();
         let name = match list {
-            TargetList::Living => TableSpec::LIST_TARGETS,
+            TargetList::Active => TableSpec::LIST_TARGETS,
             TargetList::Gone => TableSpec::LIST_GONE,
         };
         // The index is a hint: an entry may name an item that has left the list or the table since.
@@ -86,14 +86,14 @@ impl ListTargets for Dynamo {
                 .limit(i32::try_from(page).unwrap_or(i32::MAX));
             let (keys, next) = self.page(query).await?;
             let Some(last) = keys.last() else { break };
-            let last = Reader::new("Query", last).text("pk")?;
+            let last = ItemReader::new("Query", last).text("pk")?;
             least = format!("{last}!");
             let mut items = HashMap::new();
             for item in self.batch_get(&keys, None).await? {
-                items.insert(Reader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
+                items.insert(ItemReader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
             }
             for key in &keys {
-                let key = Reader::new("Query", key).text("pk")?;
+                let key = ItemReader::new("Query", key).text("pk")?;
                 let Some(item) = items.get(key) else { continue };
                 match read_target("BatchGetItem", item) {
                     Ok(target) if target.list() == list => found.targets.push(target),
@@ -123,15 +123,19 @@ impl ListTargets for Dynamo {
 /// Returns the kind and the name of a target by its partition key.
 fn target_of(partition: &str) -> Option<(String, String)> {
     match key::due_of(partition)? {
-        Due::Target(kind, name) => Some((kind, name)),
-        Due::Run(_) => None,
+        DueItem::Target(kind, name) => Some((kind, name)),
+        DueItem::Run(_) => None,
     }
 }
 
-impl Dynamo {
+impl DynamoTable {
     /// What `query` of one index shard finds, until it is `enough`. An entry that cannot be read is passed over, as the
     /// others must not wait for it; it is counted, and logged each time that it is met.
-    async fn due_pages(&self, query: QueryFluentBuilder, enough: usize) -> Stored<Vec<(Timestamp, Due)>> {
+    async fn due_pages(
+        &self,
+        query: QueryFluentBuilder,
+        enough: usize,
+    ) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let mut found = Vec::new();
         let mut from = None;
         loop {
@@ -164,7 +168,11 @@ impl Dynamo {
     }
 
     /// The items of `keys`, in no order, strongly consistent; `projection` names attributes, or gives all.
-    pub(super) async fn batch_get(&self, keys: &[Item], projection: Option<&[&str]>) -> Stored<Vec<Item>> {
+    pub(super) async fn batch_get(
+        &self,
+        keys: &[Item],
+        projection: Option<&[&str]>,
+    ) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         for keys in keys.chunks(BATCH) {
             let key = |item: &Item| -> Item {
@@ -188,7 +196,7 @@ impl Dynamo {
         Ok(items)
     }
 
-    async fn batch_get_one(&self, wanted: KeysAndAttributes) -> Stored<Vec<Item>> {
+    async fn batch_get_one(&self, wanted: KeysAndAttributes) -> StoreResult<Vec<Item>> {
         let mut items: Vec<HashMap<String, AttributeValue>> = Vec::new();
         let mut asked = Some(HashMap::from([(self.table.clone(), wanted)]));
         let mut pauses = pauses().build();
@@ -201,7 +209,7 @@ impl Dynamo {
                 .send()
                 .await
                 .map_err(|error| failure("BatchGetItem", &error))?;
-            self.answered("BatchGetItem", Direction::Read, answer.consumed_capacity());
+            self.answered("BatchGetItem", CapacityKind::Read, answer.consumed_capacity());
             let found =
                 answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
             // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.

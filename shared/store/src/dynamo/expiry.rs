@@ -13,12 +13,12 @@ use ebb_wire::engine::Timestamp;
 use ebb_wire::id::{self, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::attribute::{Item, Reader, digest, number, text};
+use super::attribute::{Item, ItemReader, digest, number, text};
 use super::failure::{failure, pauses};
-use super::{Dynamo, key};
+use super::{DynamoTable, key};
 use crate::error::StoreError;
-use crate::meter::Direction;
-use crate::ops::{DamagedExpiry, DueExpiries, Expiry, NoteExpiry, Stored};
+use crate::meter::CapacityKind;
+use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, PutExpiry, StoreResult};
 
 /// Items that one `BatchWriteItem` may delete.
 const BATCH: usize = 25;
@@ -30,11 +30,11 @@ const WRITE: &str = "BatchWriteItem";
 /// Counts the looks in a row that failed.
 const FAILURES: &str = "fl";
 
-fn life(expiry: &Expiry) -> String {
-    id::life(&expiry.kind, &expiry.name, &expiry.uid)
+fn life(expiry: &InstanceExpiry) -> String {
+    id::instance_key(&expiry.kind, &expiry.name, &expiry.uid)
 }
 
-fn expiry_item(expiry: &Expiry) -> Item {
+fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = vec![
         ("pk", text(key::EXPIRIES)),
         ("sk", text(key::expiry(expiry.due, &life(expiry)))),
@@ -50,11 +50,11 @@ fn expiry_item(expiry: &Expiry) -> Item {
     attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn read_expiry(key: &str, item: &Item) -> Stored<Expiry> {
-    let reader = Reader::new("Query", item);
+fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
+    let reader = ItemReader::new("Query", item);
     let broken = |reason: &str| StoreError::Broken { operation: "Query", reason: reason.to_owned() };
     let (due, named) = key::expiry_of(key).ok_or_else(|| broken("its sort key has no time"))?;
-    let expiry = Expiry {
+    let expiry = InstanceExpiry {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
         uid: reader.text("uid")?.to_owned(),
@@ -68,9 +68,9 @@ fn read_expiry(key: &str, item: &Item) -> Stored<Expiry> {
 }
 
 fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
-    let failures = Reader::new("Query", item).number_if_any(FAILURES);
+    let failures = ItemReader::new("Query", item).number_if_any(FAILURES);
     DamagedExpiry {
-        life: key::expiry_of(key).map_or(key, |(_, life)| life).to_owned(),
+        instance: key::expiry_of(key).map_or(key, |(_, life)| life).to_owned(),
         key: key.to_owned(),
         failures: failures.ok().flatten().unwrap_or(0),
         reason: error.to_string(),
@@ -87,14 +87,14 @@ pub(crate) struct RunPage {
 }
 
 #[async_trait]
-impl NoteExpiry for Dynamo {
-    async fn put_expiry(&self, expiry: &Expiry) -> Stored<()> {
+impl PutExpiry for DynamoTable {
+    async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.put(expiry_item(expiry)).await
     }
 }
 
-impl Dynamo {
-    pub(crate) async fn list_expired(&self, now: Timestamp, limit: usize) -> Stored<DueExpiries> {
+impl DynamoTable {
+    pub(crate) async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         let query = self
             .client
             .query()
@@ -104,23 +104,28 @@ impl Dynamo {
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let mut found = DueExpiries::default();
         for item in self.pages(query, limit).await? {
-            let key = Reader::new("Query", &item).text("sk")?;
+            let key = ItemReader::new("Query", &item).text("sk")?;
             match read_expiry(key, &item) {
-                Ok(expiry) => found.lives.push(expiry),
+                Ok(expiry) => found.readable.push(expiry),
                 Err(error) => found.damaged.push(read_damaged(key, &item, &error)),
             }
         }
         Ok(found)
     }
 
-    pub(crate) async fn postpone_expiry(&self, expiry: &Expiry, due: Timestamp, failures: u32) -> Stored<()> {
-        let next = Expiry { due, failures, ..expiry.clone() };
+    pub(crate) async fn postpone_expiry(
+        &self,
+        expiry: &InstanceExpiry,
+        due: Timestamp,
+        failures: u32,
+    ) -> StoreResult<()> {
+        let next = InstanceExpiry { due, failures, ..expiry.clone() };
         self.put(expiry_item(&next)).await?;
         if next.due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
     }
 
-    pub(crate) async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Stored<()> {
-        let next = key::expiry(due, &damaged.life);
+    pub(crate) async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
+        let next = key::expiry(due, &damaged.instance);
         let Some(mut item) = self.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
         item.insert("sk".to_owned(), text(&next));
         // Set, not added: the count may be the damaged attribute.
@@ -129,12 +134,12 @@ impl Dynamo {
         if next == damaged.key { Ok(()) } else { self.delete(key::EXPIRIES.to_owned(), &damaged.key).await }
     }
 
-    pub(crate) async fn delete_expiry(&self, expiry: &Expiry) -> Stored<()> {
+    pub(crate) async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &life(expiry))).await
     }
 
     /// Returns the first items of a run, its heads before its records.
-    pub(crate) async fn page_of_run(&self, run: &RunId) -> Stored<RunPage> {
+    pub(crate) async fn page_of_run(&self, run: &RunId) -> StoreResult<RunPage> {
         let query = self
             .client
             .query()
@@ -146,20 +151,20 @@ impl Dynamo {
         let (mut keys, next) = self.page(query).await?;
         let mut has_objects = false;
         for key in &mut keys {
-            has_objects |= Reader::new("Query", key).text("sk")? == key::OUTPUTS;
+            has_objects |= ItemReader::new("Query", key).text("sk")? == key::OUTPUTS;
             has_objects |= key.remove("ob").is_some() | key.remove("lg").is_some();
         }
         Ok(RunPage { keys, has_objects, is_last: next.is_none() })
     }
 
     /// Deletes the items of `keys`.
-    pub(crate) async fn delete_items(&self, keys: Vec<Item>) -> Stored<()> {
+    pub(crate) async fn delete_items(&self, keys: Vec<Item>) -> StoreResult<()> {
         let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
         let writes = futures::stream::iter(batches).map(|batch| self.delete_batch(batch));
         writes.buffer_unordered(BATCHES).try_collect().await
     }
 
-    async fn delete_batch(&self, keys: Vec<Item>) -> Stored<()> {
+    async fn delete_batch(&self, keys: Vec<Item>) -> StoreResult<()> {
         let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
             operation: WRITE,
             reason: error.to_string(),
@@ -175,7 +180,7 @@ impl Dynamo {
             let sent = self.client.batch_write_item().set_request_items(Some(request));
             let answer = sent.set_return_consumed_capacity(self.report()).send().await;
             let answer = answer.map_err(|error| failure(WRITE, &error))?;
-            self.answered(WRITE, Direction::Write, answer.consumed_capacity());
+            self.answered(WRITE, CapacityKind::Write, answer.consumed_capacity());
             asked = answer.unprocessed_items;
             if asked.as_ref().is_some_and(|left| !left.is_empty()) {
                 let Some(pause) = pauses.next() else {

@@ -9,7 +9,7 @@ use super::attribute::Item;
 
 /// Conditions and changes of one write.
 #[derive(Default)]
-pub(crate) struct Expression {
+pub(crate) struct UpdateExpression {
     names: HashMap<String, String>,
     values: Item,
     conditions: Vec<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Expression {
     delete: BTreeMap<String, String>,
 }
 
-impl Expression {
+impl UpdateExpression {
     /// The placeholder of an attribute.
     pub(crate) fn name(&mut self, attribute: &str) -> String {
         let placeholder = format!("#{attribute}");

@@ -5,7 +5,7 @@ use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_wire::id::{RunId, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::ops::Due;
+use crate::ops::DueItem;
 
 /// Everything that sorts at or before the separator `#`, and the escape itself.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').add(b'%');
@@ -87,20 +87,20 @@ pub(crate) const ROUNDS: &str = "rounds";
 pub(crate) const CHECK: &str = "check";
 
 /// The attribute of a cluster there, which nothing else is called.
-pub(crate) fn round(cluster: &str) -> String {
+pub(crate) fn scan_attribute(cluster: &str) -> String {
     format!("c#{cluster}")
 }
 
-pub(crate) fn round_of(attribute: &str) -> Option<&str> {
+pub(crate) fn scan_cluster(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("c#")
 }
 
 /// The attribute that says since when a cluster gives no answer, and the one that says why.
-pub(crate) fn silence(cluster: &str) -> (String, String) {
+pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
     (format!("s#{cluster}"), format!("w#{cluster}"))
 }
 
-pub(crate) fn silence_of(attribute: &str) -> Option<&str> {
+pub(crate) fn outage_cluster(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("s#")
 }
 
@@ -161,12 +161,12 @@ pub(crate) fn record_of(sort: &str) -> Option<(Unit, Attempt, RecordPart)> {
     Some((unit, attempt, parts.next().map_or(RecordPart::Main, |_| RecordPart::Second)))
 }
 
-pub(crate) fn due_of(partition: &str) -> Option<Due> {
+pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     if let Some(run) = partition.strip_prefix("r#") {
-        return Some(Due::Run(run.parse().ok()?));
+        return Some(DueItem::Run(run.parse().ok()?));
     }
     let (kind, name) = partition.strip_prefix("t#")?.split_once('#')?;
-    Some(Due::Target(decode(kind)?, decode(name)?))
+    Some(DueItem::Target(decode(kind)?, decode(name)?))
 }
 
 /// Returns the time and the life of a removal time.
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn keys_are_read_back() {
         for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
-            assert_eq!(due_of(&target(kind, name)), Some(Due::Target(kind.into(), name.into())));
+            assert_eq!(due_of(&target(kind, name)), Some(DueItem::Target(kind.into(), name.into())));
         }
         assert_eq!(due_of("p#x"), None);
         assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));

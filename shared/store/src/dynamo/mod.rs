@@ -9,18 +9,18 @@
 
 mod accepted;
 mod attribute;
+mod batch_queue;
+mod clusters;
 mod document;
 mod due;
 mod expiry;
 mod expression;
 mod failure;
+mod health;
 mod key;
-mod mail;
-mod marks;
 mod packed;
 mod plan;
 mod record;
-mod rounds;
 mod run;
 mod target;
 
@@ -32,32 +32,32 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue};
 
-use crate::meter::{Direction, Meter};
-use crate::ops::Stored;
+use crate::meter::{CapacityKind, Meter};
+use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
 use attribute::text;
-pub(crate) use document::Body;
+pub(crate) use batch_queue::BatchItem;
+pub(crate) use document::BodyStorage;
 pub(crate) use failure::failure;
-pub(crate) use mail::Kept;
 pub(crate) use packed::pack;
 
 /// Queries that one operation has under way at most.
 const PARALLEL: usize = 16;
 /// How long a tombstone, and a target that is gone, is kept: longer than any platform repeats a webhook.
-const KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+const TOMBSTONE_RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 /// The table.
 #[derive(Clone, Debug)]
-pub struct Dynamo {
+pub struct DynamoTable {
     client: Client,
     table: String,
     meter: Option<Arc<Meter>>,
 }
 
-impl Dynamo {
+impl DynamoTable {
     /// The table `table`, by `client`. Asks for nothing yet.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self { client, table: table.into(), meter: None }
@@ -84,7 +84,7 @@ impl Dynamo {
         self.meter.as_ref().map(|_| ReturnConsumedCapacity::Indexes)
     }
 
-    fn answered(&self, operation: &'static str, direction: Direction, consumed: &[ConsumedCapacity]) {
+    fn answered(&self, operation: &'static str, direction: CapacityKind, consumed: &[ConsumedCapacity]) {
         if let Some(meter) = &self.meter {
             meter.request(operation);
             meter.capacity(direction, consumed);
@@ -105,7 +105,7 @@ impl Dynamo {
     }
 
     /// One item, strongly consistent.
-    async fn get(&self, partition: &str, sort: &str) -> Stored<Option<Item>> {
+    async fn get(&self, partition: &str, sort: &str) -> StoreResult<Option<Item>> {
         if !key::can_be(partition, sort) {
             return Ok(None);
         }
@@ -118,12 +118,12 @@ impl Dynamo {
             .consistent_read(true)
             .set_return_consumed_capacity(self.report());
         let answer = request.send().await.map_err(|error| failure("GetItem", &error))?;
-        self.answered("GetItem", Direction::Read, answer.consumed_capacity.as_slice());
+        self.answered("GetItem", CapacityKind::Read, answer.consumed_capacity.as_slice());
         Ok(answer.item)
     }
 
     /// Writes an item whole, whatever was there.
-    async fn put(&self, item: Item) -> Stored<()> {
+    async fn put(&self, item: Item) -> StoreResult<()> {
         let bytes = item_size(&item);
         let request = self
             .client
@@ -132,18 +132,18 @@ impl Dynamo {
             .set_item(Some(item))
             .set_return_consumed_capacity(self.report());
         let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
         self.written(bytes, 0);
         Ok(())
     }
 
     /// Deletes an item. A missing item is not an error.
-    async fn delete(&self, partition: String, sort: &str) -> Stored<()> {
+    async fn delete(&self, partition: String, sort: &str) -> StoreResult<()> {
         self.take(partition, sort).await.map(drop)
     }
 
     /// Deletes an item, and returns it.
-    async fn take(&self, partition: String, sort: &str) -> Stored<Option<Item>> {
+    async fn take(&self, partition: String, sort: &str) -> StoreResult<Option<Item>> {
         let request = self
             .client
             .delete_item()
@@ -153,7 +153,7 @@ impl Dynamo {
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());
         let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.answered("DeleteItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.answered("DeleteItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
         let item = answer.attributes.filter(|item| !item.is_empty());
         let entries = item.as_ref().is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
         self.written(item.as_ref().map_or(0, item_size), u64::from(entries));
@@ -161,17 +161,17 @@ impl Dynamo {
     }
 
     /// Changes the item of a key on a condition; false: it does not hold.
-    async fn update_if(&self, (pk, sk): (&str, &str), request: UpdateItemFluentBuilder) -> Stored<bool> {
+    async fn update_if(&self, (pk, sk): (&str, &str), request: UpdateItemFluentBuilder) -> StoreResult<bool> {
         let request = request.table_name(&self.table).return_values(ReturnValue::AllNew);
         let request = request.key(TableSpec::PARTITION, text(pk)).key(TableSpec::SORT, text(sk));
         match request.set_return_consumed_capacity(self.report()).send().await {
             Ok(answer) => {
-                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.answered("UpdateItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
                 self.written(answer.attributes.as_ref().map_or(0, item_size), 0);
                 Ok(true)
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", Direction::Write, &[]);
+                self.answered("UpdateItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 Ok(false)
             }
@@ -180,7 +180,7 @@ impl Dynamo {
     }
 
     /// Items of one partition from `least` to `greatest`, all pages, strongly consistent.
-    async fn range(&self, partition: &str, least: &str, greatest: &str) -> Stored<Vec<Item>> {
+    async fn range(&self, partition: &str, least: &str, greatest: &str) -> StoreResult<Vec<Item>> {
         self.pages(self.range_query(partition, least, greatest), usize::MAX).await
     }
 
@@ -196,7 +196,7 @@ impl Dynamo {
     }
 
     /// What `query` finds, following its pages until there are `enough`.
-    async fn pages(&self, query: QueryFluentBuilder, enough: usize) -> Stored<Vec<Item>> {
+    async fn pages(&self, query: QueryFluentBuilder, enough: usize) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         let mut from = None;
         loop {
@@ -210,10 +210,10 @@ impl Dynamo {
     }
 
     /// One page of what `query` finds, and where the next one begins.
-    async fn page(&self, query: QueryFluentBuilder) -> Stored<(Vec<Item>, Option<Item>)> {
+    async fn page(&self, query: QueryFluentBuilder) -> StoreResult<(Vec<Item>, Option<Item>)> {
         let query = query.table_name(&self.table).set_return_consumed_capacity(self.report());
         let page = query.send().await.map_err(|error| failure("Query", &error))?;
-        self.answered("Query", Direction::Read, page.consumed_capacity.as_slice());
+        self.answered("Query", CapacityKind::Read, page.consumed_capacity.as_slice());
         Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 }

@@ -21,31 +21,37 @@ use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_wire::evidence::Evidence;
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
+use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, Reader, digest, item_size, json, number, text};
-use super::expression::Expression;
+use super::attribute::{Item, ItemReader, digest, item_size, json, number, text};
+use super::expression::UpdateExpression;
 use super::failure::{failure, past_conflicts};
 use super::key::RecordPart;
-use super::{Dynamo, PARALLEL, key};
-use crate::meter::Direction;
-use crate::ops::{Note, NoteRecord, Put, PutResult, ReadRecords, Stored};
+use super::{DynamoTable, PARALLEL, key};
+use crate::meter::CapacityKind;
+use crate::ops::{
+    AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord,
+};
 
 /// Units without interest that a query may pass over rather than becoming two.
 const GAP: u32 = 16;
 
-const VERDICTS: [(Verdict, u8); 4] =
-    [(Verdict::Succeeded, 0), (Verdict::Skipped, 1), (Verdict::Failed, 2), (Verdict::Cancelled, 3)];
+const OUTCOMES: [(AttemptOutcome, u8); 4] = [
+    (AttemptOutcome::Succeeded, 0),
+    (AttemptOutcome::Skipped, 1),
+    (AttemptOutcome::Failed, 2),
+    (AttemptOutcome::Cancelled, 3),
+];
 
-fn result_attributes(result: &TryResult) -> Stored<Vec<(&'static str, AttributeValue)>> {
-    let verdict = VERDICTS.iter().find(|row| row.0 == result.verdict).map_or(0, |row| row.1);
+fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, AttributeValue)>> {
+    let verdict = OUTCOMES.iter().find(|row| row.0 == result.verdict).map_or(0, |row| row.1);
     let mut attributes =
         vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
     match &result.outputs {
-        Kept::Nothing => {}
-        Kept::Inline(outputs) => attributes.push(("o", json(outputs)?)),
-        Kept::Bucket(key) => attributes.push(("ob", text(key))),
+        OutputStorage::Nothing => {}
+        OutputStorage::Inline(outputs) => attributes.push(("o", json(outputs)?)),
+        OutputStorage::Bucket(key) => attributes.push(("ob", text(key))),
     }
     if let Some(took) = result.took_ms {
         attributes.push(("k", number(took)));
@@ -68,16 +74,16 @@ fn result_attributes(result: &TryResult) -> Stored<Vec<(&'static str, AttributeV
     Ok(attributes)
 }
 
-fn read_result(reader: &Reader<'_>, item: &Item) -> Stored<Option<TryResult>> {
+fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
     let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
     let code: u8 = reader.number("v")?;
-    let verdict = VERDICTS.iter().find(|row| row.1 == code);
+    let verdict = OUTCOMES.iter().find(|row| row.1 == code);
     let outputs = match (reader.json_if_any("o")?, reader.text_if_any("ob")?) {
-        (Some(outputs), _) => Kept::Inline(outputs),
-        (None, Some(key)) => Kept::Bucket(key.to_owned()),
-        (None, None) => Kept::Nothing,
+        (Some(outputs), _) => OutputStorage::Inline(outputs),
+        (None, Some(key)) => OutputStorage::Bucket(key.to_owned()),
+        (None, None) => OutputStorage::Nothing,
     };
-    Ok(Some(TryResult {
+    Ok(Some(AttemptResult {
         verdict: verdict.ok_or_else(|| reader.broken(format!("unknown verdict {code}")))?.0,
         at: reader.number("t")?,
         took_ms: reader.number_if_any("k")?,
@@ -95,9 +101,9 @@ fn read_result(reader: &Reader<'_>, item: &Item) -> Stored<Option<TryResult>> {
     }))
 }
 
-fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
-    let reader = Reader::new(operation, item);
-    Ok(Record {
+fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecord> {
+    let reader = ItemReader::new(operation, item);
+    Ok(AttemptRecord {
         started: reader.number_if_any("s")?,
         accepted: reader.number_if_any("c")?,
         again: reader.number_if_any("n")?,
@@ -109,7 +115,7 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
         others: vec![],
         excess: reader.number_if_any("dx")?.unwrap_or(0),
         refused: match reader.number_if_any("rc")? {
-            Some(count) => Some(Refused { count, reason: reader.text("rr")?.to_owned() }),
+            Some(count) => Some(CallbackRefusals { count, reason: reader.text("rr")?.to_owned() }),
             None => None,
         },
     })
@@ -117,12 +123,12 @@ fn read_record(operation: &'static str, item: &Item) -> Stored<Record> {
 
 /// Records and second results put together.
 #[derive(Default)]
-struct Assembly(BTreeMap<(Unit, Attempt), Record>);
+struct RecordAssembly(BTreeMap<(Unit, Attempt), AttemptRecord>);
 
-impl Assembly {
+impl RecordAssembly {
     /// Adds an item of a query's page.
-    fn add(&mut self, item: &Item) -> Stored<()> {
-        let reader = Reader::new("Query", item);
+    fn add(&mut self, item: &Item) -> StoreResult<()> {
+        let reader = ItemReader::new("Query", item);
         let place = key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("no record"))?;
         let record = self.0.entry((place.0, place.1)).or_default();
         match place.2 {
@@ -134,7 +140,7 @@ impl Assembly {
     }
 
     /// The records in the order of units and tries.
-    fn into_records(self) -> impl Iterator<Item = (Unit, Attempt, Record)> {
+    fn into_records(self) -> impl Iterator<Item = (Unit, Attempt, AttemptRecord)> {
         self.0.into_iter().map(|((unit, attempt), record)| (unit, attempt, record))
     }
 }
@@ -160,23 +166,27 @@ const OUTLINE: [&str; 20] = [
 ];
 
 #[async_trait]
-impl ReadRecords for Dynamo {
-    async fn read_records(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Record)>> {
+impl ReadRecords for DynamoTable {
+    async fn read_records(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
             self.assembled(self.range_query(&partition, &least, &greatest))
         });
-        let parts: Vec<Assembly> =
+        let parts: Vec<RecordAssembly> =
             futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
         let wanted: BTreeSet<Unit> = units.iter().copied().collect();
-        let mut records: Vec<_> = parts.into_iter().flat_map(Assembly::into_records).collect();
+        let mut records: Vec<_> = parts.into_iter().flat_map(RecordAssembly::into_records).collect();
         records.retain(|(unit, ..)| wanted.contains(unit));
         records.sort_by_key(|(unit, attempt, _)| (*unit, *attempt));
         Ok(records)
     }
 
-    async fn read_outlines(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let names: HashMap<_, _> =
             OUTLINE.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect();
         let projection = names.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -185,25 +195,29 @@ impl ReadRecords for Dynamo {
         Ok(records.into_records().collect())
     }
 
-    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> Stored<Vec<(Unit, Attempt, Timestamp)>> {
-        self.read_accepted_tries(run, units).await
+    async fn read_accepted(
+        &self,
+        run: &RunId,
+        units: &[Unit],
+    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+        self.read_accepted_attempts(run, units).await
     }
 
-    async fn read_all_records(&self, run: &RunId) -> Stored<Vec<(Unit, Attempt, Record)>> {
+    async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         Ok(self.assembled(self.range_query(&key::run(run), "u#", "u$")).await?.into_records().collect())
     }
 }
 
 /// The outcome of a conditional write to a record.
-enum Written {
-    Yes(Item),
-    No(Item),
+enum RecordWrite {
+    Updated(Item),
+    ConditionFailed(Item),
 }
 
-impl Dynamo {
+impl DynamoTable {
     /// The records that `query` finds. Each page becomes records before the next one is read.
-    async fn assembled(&self, query: QueryFluentBuilder) -> Stored<Assembly> {
-        let mut records = Assembly::default();
+    async fn assembled(&self, query: QueryFluentBuilder) -> StoreResult<RecordAssembly> {
+        let mut records = RecordAssembly::default();
         let mut from = None;
         loop {
             let (items, next) = self.page(query.clone().set_exclusive_start_key(from)).await?;
@@ -219,9 +233,9 @@ impl Dynamo {
         &self,
         run: &RunId,
         (unit, attempt): (Unit, Attempt),
-        expression: Expression,
+        expression: UpdateExpression,
         image: ReturnValue,
-    ) -> Stored<Written> {
+    ) -> StoreResult<RecordWrite> {
         let request = self
             .client
             .update_item()
@@ -237,20 +251,20 @@ impl Dynamo {
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
             Ok(answer) => {
-                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.answered("UpdateItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
                 let item = answer.attributes.unwrap_or_default();
                 self.written(item_size(&item), 0);
-                Ok(Written::Yes(item))
+                Ok(RecordWrite::Updated(item))
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", Direction::Write, &[]);
+                self.answered("UpdateItem", CapacityKind::Write, &[]);
                 let item = match error.into_err() {
                     UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
                 };
                 let item = item.unwrap_or_default();
                 self.refused(item_size(&item));
-                Ok(Written::No(item))
+                Ok(RecordWrite::ConditionFailed(item))
             }
             Err(error) => Err(failure("UpdateItem", &error)),
         }
@@ -264,20 +278,20 @@ impl Dynamo {
         (unit, attempt): (Unit, Attempt),
         digest: &str,
         room: usize,
-    ) -> Stored<bool> {
-        let mut expression = Expression::default();
+    ) -> StoreResult<bool> {
+        let mut expression = UpdateExpression::default();
         let (places, own) = (expression.name("ds"), expression.value(text(digest)));
         let room = expression.value(number(room));
         expression.require(format!(
             "(attribute_not_exists({places}) OR contains({places}, {own}) OR size({places}) < {room})"
         ));
         expression.add("ds", AttributeValue::Ss(vec![digest.to_owned()]));
-        if let Written::Yes(_) =
+        if let RecordWrite::Updated(_) =
             self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?
         {
             return Ok(true);
         }
-        let mut expression = Expression::default();
+        let mut expression = UpdateExpression::default();
         expression.add("dx", number(1));
         self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?;
         Ok(false)
@@ -285,7 +299,13 @@ impl Dynamo {
 
     /// Keeps a second result as it first came: a repetition must not make it younger, for undos take what tries made in
     /// the order in which it came to light.
-    async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<()> {
+    async fn put_second(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        result: &AttemptResult,
+    ) -> StoreResult<()> {
         let mut item: Item =
             result_attributes(result)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         item.insert("pk".to_owned(), text(key::run(run)));
@@ -300,12 +320,12 @@ impl Dynamo {
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
             Ok(answer) => {
-                self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
                 self.written(bytes, 0);
                 Ok(())
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("PutItem", Direction::Write, &[]);
+                self.answered("PutItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 Ok(())
             }
@@ -315,87 +335,101 @@ impl Dynamo {
 }
 
 #[async_trait]
-impl NoteRecord for Dynamo {
-    async fn note_record(&self, run: &RunId, unit: Unit, attempt: Attempt, note: &Note) -> Stored<Record> {
-        let mut expression = Expression::default();
+impl UpdateAttemptRecord for DynamoTable {
+    async fn update_attempt(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        note: &AttemptUpdate,
+    ) -> StoreResult<AttemptRecord> {
+        let mut expression = UpdateExpression::default();
         expression.require_absent("dg");
         match note {
-            Note::Started(at) => expression.set_if_absent("s", number(at.0)),
+            AttemptUpdate::Started(at) => expression.set_if_absent("s", number(at.0)),
             // Whoever will call back is not asked again.
-            Note::Accepted(at) => {
+            AttemptUpdate::Accepted(at) => {
                 expression.set_if_absent("c", number(at.0));
                 expression.remove("n");
                 expression.remove("le");
             }
-            Note::Again(at) => {
+            AttemptUpdate::DispatchAgain(at) => {
                 expression.set("n", number(at.0));
                 expression.remove("le");
             }
-            Note::Posted(at) => expression.set_if_absent("q", number(at.0)),
-            Note::Leased(until) => expression.set("le", number(until.0)),
-            Note::PutOff(at) => {
+            AttemptUpdate::Posted(at) => expression.set_if_absent("q", number(at.0)),
+            AttemptUpdate::Leased(until) => expression.set("le", number(until.0)),
+            AttemptUpdate::Postponed(at) => {
                 expression.set("n", number(at.0));
                 expression.remove("s");
                 expression.remove("le");
             }
-            Note::Beat(at, progress) => {
+            AttemptUpdate::Heartbeat(at, progress) => {
                 expression.set("b", number(at.0));
                 if let Some(progress) = progress {
                     expression.set("p", text(progress));
                 }
             }
-            Note::Refused(reason) => {
+            AttemptUpdate::Refused(reason) => {
                 expression.add("rc", number(1));
                 expression.set("rr", text(reason));
             }
         }
         match self.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
-            Written::Yes(item) | Written::No(item) => read_record("UpdateItem", &item),
+            RecordWrite::Updated(item) | RecordWrite::ConditionFailed(item) => {
+                read_record("UpdateItem", &item)
+            }
         }
     }
 
-    async fn note_accepted(
+    async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
         tries: &[(Unit, Attempt)],
         at: Timestamp,
-    ) -> Stored<()> {
-        self.note_accepted_tries(run, shard, tries, at).await
+    ) -> StoreResult<()> {
+        self.record_accepted_attempts(run, shard, tries, at).await
     }
 }
 
 #[async_trait]
-impl PutResult for Dynamo {
-    async fn put_result(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &TryResult) -> Stored<Put> {
-        let mut expression = Expression::default();
+impl PutAttemptResult for DynamoTable {
+    async fn put_result(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        result: &AttemptResult,
+    ) -> StoreResult<PutOutcome> {
+        let mut expression = UpdateExpression::default();
         expression.require_absent("dg");
         for (name, value) in result_attributes(result)? {
             expression.set(name, value);
         }
         let item = match self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await? {
-            Written::Yes(_) => return Ok(Put::First),
-            Written::No(item) => item,
+            RecordWrite::Updated(_) => return Ok(PutOutcome::Created),
+            RecordWrite::ConditionFailed(item) => item,
         };
-        let reader = Reader::new("UpdateItem", &item);
+        let reader = ItemReader::new("UpdateItem", &item);
         let first = read_result(&reader, &item)?.ok_or_else(|| reader.broken("refused without a result"))?;
         if first.digest == result.digest {
-            return Ok(Put::Repeated(first));
+            return Ok(PutOutcome::Duplicate(first));
         }
         // Other verdicts have one digest each, so there are few of them.
-        if result.verdict == Verdict::Succeeded {
-            let room = limits::DISTINCT_RESULTS - usize::from(first.verdict == Verdict::Succeeded);
+        if result.verdict == AttemptOutcome::Succeeded {
+            let room = limits::DISTINCT_RESULTS - usize::from(first.verdict == AttemptOutcome::Succeeded);
             let name = key::second_digest(&result.digest);
             let kept = reader.texts("ds")?.contains(&name);
             if !kept && !self.reserve(run, (unit, attempt), &name, room).await? {
-                return Ok(Put::Excess(first));
+                return Ok(PutOutcome::Excess(first));
             }
         }
         self.put_second(run, unit, attempt, result).await?;
-        Ok(Put::Second(first))
+        Ok(PutOutcome::Conflict(first))
     }
 
-    async fn note_outputs(&self, run: &RunId) -> Stored<()> {
+    async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
         let key = [("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))];
         self.put(key.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()).await
     }

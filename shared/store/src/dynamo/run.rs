@@ -9,17 +9,19 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, Shard};
+use ebb_wire::engine::{
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard,
+};
 use ebb_wire::id::RunId;
 
-use super::attribute::{Item, Reader, digest, item_size, number, text};
-use super::expression::Expression;
+use super::attribute::{Item, ItemReader, digest, item_size, number, text};
+use super::expression::UpdateExpression;
 use super::failure::{failure, past_conflicts};
-use super::{Dynamo, key};
+use super::{DynamoTable, key};
 use crate::error::StoreError;
-use crate::items::{NewRun, Patched, RunFacts, RunHead};
-use crate::meter::Direction;
-use crate::ops::{PatchRun, ReadRun, Stored};
+use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
+use crate::meter::CapacityKind;
+use crate::ops::{PatchRun, ReadRun, StoreResult};
 
 const PHASES: [(RunPhase, &str); 3] =
     [(RunPhase::Running, "running"), (RunPhase::Stopping, "stopping"), (RunPhase::Closed, "closed")];
@@ -53,8 +55,8 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
     item
 }
 
-fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
-    let reader = Reader::new(operation, item);
+fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
+    let reader = ItemReader::new(operation, item);
     let shard = key::shard_of(reader.text("sk")?).ok_or_else(|| reader.broken("no head of a run"))?;
     let epoch = Epoch(reader.number_if_any("ep")?.unwrap_or(Epoch::FIRST.0));
     let phase = match reader.text_if_any("ph")? {
@@ -64,7 +66,7 @@ fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
             row.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0
         }
     };
-    let mut head = Head {
+    let mut head = HeadState {
         phase,
         done: reader.numbers("done")?.into_iter().collect(),
         failed: reader.numbers("failed")?.into_iter().collect(),
@@ -72,7 +74,7 @@ fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
         due: reader.time_if_any("due")?,
         stopped: reader.time_if_any("sp")?,
         version: reader.number_if_any("tv")?.unwrap_or(0),
-        ..Head::new(epoch)
+        ..HeadState::new(epoch)
     };
     for late in reader.texts("late")? {
         let mut parts = late.split('#');
@@ -80,7 +82,7 @@ fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
         let (Some(slot), Some(attempt), Some(mark)) = (part(), part(), part()) else {
             return Err(reader.broken(format!("{late:?} in late")));
         };
-        head.late.insert(Late { slot, attempt: Attempt(attempt), mark });
+        head.late.insert(LateMark { slot, attempt: Attempt(attempt), mark });
     }
     for name in item.keys() {
         if let Some(slot) = name.strip_prefix('a').and_then(|slot| slot.parse().ok()) {
@@ -102,35 +104,37 @@ fn read_head(operation: &'static str, item: &Item) -> Stored<RunHead> {
     Ok(RunHead { shard, head, facts })
 }
 
-fn require(expression: &mut Expression, shard: Shard, condition: Condition) {
+fn require(expression: &mut UpdateExpression, shard: Shard, condition: PatchCondition) {
     match condition {
-        Condition::EpochIs(epoch) if shard == Shard::ROOT => expression.require_equal("ep", number(epoch.0)),
-        Condition::EpochIs(epoch) => {
+        PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => {
+            expression.require_equal("ep", number(epoch.0))
+        }
+        PatchCondition::EpochIs(epoch) => {
             let (name, value) = (expression.name("ep"), expression.value(number(epoch.0)));
             expression.require(format!("(attribute_not_exists({name}) OR {name} = {value})"));
         }
-        Condition::AttemptIs(slot, attempt) => {
+        PatchCondition::AttemptIs(slot, attempt) => {
             let (name, value) = (expression.name(&attempt_name(slot)), expression.value(number(attempt.0)));
             expression.require(match attempt {
                 Attempt::FIRST => format!("(attribute_not_exists({name}) OR {name} = {value})"),
                 _ => format!("{name} = {value}"),
             });
         }
-        Condition::NotDone(slot) => require_without(expression, "done", slot),
-        Condition::NotFailed(slot) => require_without(expression, "failed", slot),
-        Condition::DueIs(due) => expression.require_equal("due", number(due.0)),
-        Condition::DueAfter(due) => {
+        PatchCondition::NotDone(slot) => require_without(expression, "done", slot),
+        PatchCondition::NotFailed(slot) => require_without(expression, "failed", slot),
+        PatchCondition::DueIs(due) => expression.require_equal("due", number(due.0)),
+        PatchCondition::DueAfter(due) => {
             let (name, value) = (expression.name("due"), expression.value(number(due.0)));
             expression.require(format!("{name} > {value}"));
         }
-        Condition::VersionIs(0) => {
+        PatchCondition::VersionIs(0) => {
             let (name, value) = (expression.name("tv"), expression.value(number(0)));
             let partition = expression.name("pk");
             expression.require(format!(
                 "({name} = {value} OR (attribute_exists({partition}) AND attribute_not_exists({name})))"
             ));
         }
-        Condition::VersionIs(version) => expression.require_equal("tv", number(version)),
+        PatchCondition::VersionIs(version) => expression.require_equal("tv", number(version)),
     }
 }
 
@@ -138,7 +142,7 @@ fn attempt_name(slot: u32) -> String {
     format!("a{slot}")
 }
 
-fn require_without(expression: &mut Expression, set: &str, slot: u32) {
+fn require_without(expression: &mut UpdateExpression, set: &str, slot: u32) {
     let (name, value) = (expression.name(set), expression.value(number(slot)));
     expression.require(format!("NOT contains({name}, {value})"));
 }
@@ -161,7 +165,7 @@ impl SetChange {
         self.delete.insert(slot);
     }
 
-    fn express(self, expression: &mut Expression, name: &str) -> Stored<()> {
+    fn express(self, expression: &mut UpdateExpression, name: &str) -> StoreResult<()> {
         let numbers = |slots: BTreeSet<u32>| AttributeValue::Ns(slots.iter().map(u32::to_string).collect());
         match (self.add.is_empty(), self.delete.is_empty()) {
             (true, true) => {}
@@ -176,8 +180,8 @@ impl SetChange {
     }
 }
 
-fn express(run: &RunId, patch: &Patch) -> Stored<Expression> {
-    let mut expression = Expression::default();
+fn express(run: &RunId, patch: &Patch) -> StoreResult<UpdateExpression> {
+    let mut expression = UpdateExpression::default();
     if patch.shard == Shard::ROOT {
         let name = expression.name("pk");
         expression.require(format!("attribute_exists({name})"));
@@ -185,7 +189,7 @@ fn express(run: &RunId, patch: &Patch) -> Stored<Expression> {
     let mut epoch = Some(Epoch::FIRST);
     for &condition in &patch.conditions {
         require(&mut expression, patch.shard, condition);
-        if let Condition::EpochIs(now) = condition {
+        if let PatchCondition::EpochIs(now) = condition {
             epoch = Some(now);
         }
     }
@@ -193,32 +197,32 @@ fn express(run: &RunId, patch: &Patch) -> Stored<Expression> {
     let (mut sealed, mut late, mut versions) = (SetChange::default(), BTreeSet::new(), 0_u64);
     for &change in &patch.changes {
         match change {
-            Change::AddDone(slot) => done.add(slot),
-            Change::AddFailed(slot) => failed.add(slot),
-            Change::Reopen(slot) => {
+            PatchChange::AddDone(slot) => done.add(slot),
+            PatchChange::AddFailed(slot) => failed.add(slot),
+            PatchChange::Reopen(slot) => {
                 done.delete(slot);
                 failed.delete(slot);
             }
-            Change::AddSealed(slot) => sealed.add(slot),
-            Change::AddLate(Late { slot, attempt, mark }) => {
+            PatchChange::AddSealed(slot) => sealed.add(slot),
+            PatchChange::AddLate(LateMark { slot, attempt, mark }) => {
                 late.insert(format!("{slot}#{}#{mark}", attempt.0));
             }
-            Change::SetAttempt(slot, attempt) => expression.set(&attempt_name(slot), number(attempt.0)),
-            Change::SetEpoch(next) => {
+            PatchChange::SetAttempt(slot, attempt) => expression.set(&attempt_name(slot), number(attempt.0)),
+            PatchChange::SetEpoch(next) => {
                 epoch = None;
                 expression.set("ep", number(next.0));
             }
-            Change::SetPhase(phase) => expression.set("ph", text(phase_word(phase))),
-            Change::SetStopped(at) => expression.set("sp", number(at.0)),
-            Change::SetDue(due) => {
+            PatchChange::SetPhase(phase) => expression.set("ph", text(phase_word(phase))),
+            PatchChange::SetStopped(at) => expression.set("sp", number(at.0)),
+            PatchChange::SetDue(due) => {
                 expression.set("due", number(due.0));
                 expression.set("g", number(key::due_shard(&key::run(run))));
             }
-            Change::ClearDue => {
+            PatchChange::ClearDue => {
                 expression.remove("due");
                 expression.remove("g");
             }
-            Change::BumpVersion => versions += 1,
+            PatchChange::BumpVersion => versions += 1,
         }
     }
     done.express(&mut expression, "done")?;
@@ -240,29 +244,29 @@ fn express(run: &RunId, patch: &Patch) -> Stored<Expression> {
 /// Entries of the index of due items that a patch makes or removes at most.
 fn index_entries(patch: &Patch) -> u64 {
     let entries = patch.changes.iter().map(|change| match change {
-        Change::SetDue(_) => 2,
-        Change::ClearDue => 1,
+        PatchChange::SetDue(_) => 2,
+        PatchChange::ClearDue => 1,
         _ => 0,
     });
     entries.max().unwrap_or(0)
 }
 
 #[async_trait]
-impl ReadRun for Dynamo {
-    async fn read_run(&self, run: &RunId) -> Stored<Vec<RunHead>> {
+impl ReadRun for DynamoTable {
+    async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
         let items = self.range(&key::run(run), key::HEAD, "h$").await?;
         items.iter().map(|item| read_head("Query", item)).collect()
     }
 
-    async fn read_root(&self, run: &RunId) -> Stored<Option<RunHead>> {
+    async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         let item = self.get(&key::run(run), key::HEAD).await?;
         item.map(|item| read_head("GetItem", &item)).transpose()
     }
 }
 
 #[async_trait]
-impl PatchRun for Dynamo {
-    async fn patch_run(&self, run: &RunId, patch: &Patch) -> Stored<Patched> {
+impl PatchRun for DynamoTable {
+    async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         let expression = express(run, patch)?;
         let request = self
             .client
@@ -280,17 +284,17 @@ impl PatchRun for Dynamo {
         let answer = past_conflicts(|| request.clone().send()).await;
         match answer {
             Ok(answer) => {
-                self.answered("UpdateItem", Direction::Write, answer.consumed_capacity.as_slice());
+                self.answered("UpdateItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
                 let item = answer.attributes.unwrap_or_default();
                 let bytes = item_size(&item);
                 self.written(bytes, index_entries(patch));
                 if let Some(meter) = &self.meter {
                     meter.head(bytes);
                 }
-                Ok(Patched::Written(read_head("UpdateItem", &item)?))
+                Ok(PatchResult::Written(read_head("UpdateItem", &item)?))
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", Direction::Write, &[]);
+                self.answered("UpdateItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 let image = match error.into_err() {
                     aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
@@ -298,7 +302,9 @@ impl PatchRun for Dynamo {
                     ) => refused.item.filter(|item| !item.is_empty()),
                     _ => None,
                 };
-                Ok(Patched::Refused(image.map(|item| read_head("UpdateItem", &item)).transpose()?))
+                Ok(PatchResult::ConditionFailed(
+                    image.map(|item| read_head("UpdateItem", &item)).transpose()?,
+                ))
             }
             Err(error) => Err(failure("UpdateItem", &error)),
         }

@@ -13,20 +13,20 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use backon::BackoffBuilder as _;
-use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
-use ebb_wire::id::{event, event_name};
+use ebb_wire::engine::{Hook, TargetPhase, Timestamp};
+use ebb_wire::id::{hook_name, hook_named};
 use ebb_wire::lifecycle::TargetStopCause;
 
-use super::attribute::{Item, Reader, digest, item_size, json, number, text};
-use super::document::Body;
+use super::attribute::{Item, ItemReader, digest, item_size, json, number, text};
+use super::document::BodyStorage;
 use super::failure::{failure, past_conflicts, pauses};
 use super::plan::plan_item;
 use super::run::new_run;
-use super::{Dynamo, KEPT_MS, key};
+use super::{DynamoTable, TOMBSTONE_RETENTION_MS, key};
 use crate::error::StoreError;
 use crate::items::TargetHead;
-use crate::meter::Direction;
-use crate::ops::{ReadTarget, Stored, TargetList, Tombstone, Transition};
+use crate::meter::CapacityKind;
+use crate::ops::{ReadTarget, StoreResult, TargetList, TargetTransition, Tombstone};
 use crate::table::TableSpec;
 
 const PHASES: [(TargetPhase, &str); 6] = [
@@ -53,12 +53,12 @@ fn mark() -> String {
 }
 
 /// The item of a target, as written by `mark`.
-fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
+fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(&target.kind, &target.name);
     let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
     let list = match target.list() {
         TargetList::Gone => TableSpec::LIST_GONE,
-        TargetList::Living => TableSpec::LIST_TARGETS,
+        TargetList::Active => TableSpec::LIST_TARGETS,
     };
     let mut attributes = vec![
         ("sk", text(key::HEAD)),
@@ -75,7 +75,7 @@ fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
         (BY, text(mark)),
     ];
     if let Some(moment) = target.moment {
-        attributes.push(("mo", text(event_name(moment))));
+        attributes.push(("mo", text(hook_name(moment))));
     }
     if let Some(routing_key) = &target.routing_key {
         attributes.push(("rk", text(routing_key)));
@@ -106,17 +106,18 @@ fn target_item(target: &TargetHead, mark: &str) -> Stored<Item> {
         attributes.push((TableSpec::DUE_SHARD, number(key::due_shard(&partition))));
     }
     if target.phase == TargetPhase::Gone && target.due.is_none() {
-        attributes.push((TableSpec::TTL, outlived(target.since)));
+        attributes.push((TableSpec::TTL, ttl_attribute(target.since)));
     }
     attributes.push(("pk", text(partition)));
     Ok(attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<TargetHead> {
-    let reader = Reader::new(operation, item);
+pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
+    let reader = ItemReader::new(operation, item);
     let word = reader.text("ph")?;
     let phase = PHASES.iter().find(|row| row.1 == word);
-    let moment = |word: &str| event(word).ok_or_else(|| reader.broken(format!("unknown event {word:?}")));
+    let moment =
+        |word: &str| hook_named(word).ok_or_else(|| reader.broken(format!("unknown event {word:?}")));
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
@@ -145,8 +146,8 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> Stored<Target
 }
 
 /// Returns when the table may remove what ended at `at`, in seconds.
-pub(super) fn outlived(at: Timestamp) -> AttributeValue {
-    number(at.0.saturating_add(KEPT_MS).div_ceil(1000))
+pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
+    number(at.0.saturating_add(TOMBSTONE_RETENTION_MS).div_ceil(1000))
 }
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {
@@ -154,17 +155,17 @@ fn tombstone_item(tombstone: &Tombstone) -> Item {
         ("pk".to_owned(), text(key::tombstone(&tombstone.uid))),
         ("sk".to_owned(), text(key::HEAD)),
         (ENDED.to_owned(), number(tombstone.ended.0)),
-        (TableSpec::TTL.to_owned(), outlived(tombstone.needed)),
+        (TableSpec::TTL.to_owned(), ttl_attribute(tombstone.needed)),
     ])
 }
 
 /// The condition that a target is as it was seen.
-struct Seen {
+struct VersionCondition {
     condition: &'static str,
     values: Option<Item>,
 }
 
-impl Seen {
+impl VersionCondition {
     fn new(version: Option<u64>) -> Self {
         match version {
             None => Self { condition: "attribute_not_exists(pk)", values: None },
@@ -182,7 +183,7 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
     let listed = match (seen, target.phase, target.moment) {
         (None, _, _) => 1,
         (Some(_), TargetPhase::Gone, _) => 2,
-        (Some(_), TargetPhase::Starting, Some(Moment::BeforeReady) | None) => 2,
+        (Some(_), TargetPhase::Starting, Some(Hook::PreStart) | None) => 2,
         (Some(_), _, _) => 0,
     };
     let due = match (target.due, seen) {
@@ -195,25 +196,25 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
 }
 
 #[async_trait]
-impl ReadTarget for Dynamo {
-    async fn read_target(&self, kind: &str, name: &str) -> Stored<Option<TargetHead>> {
+impl ReadTarget for DynamoTable {
+    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
         let item = self.get(&key::target(kind, name), key::HEAD).await?;
         item.map(|item| read_target("GetItem", &item)).transpose()
     }
 
-    async fn read_tombstone(&self, uid: &str) -> Stored<Option<Timestamp>> {
+    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>> {
         let item = self.get(&key::tombstone(uid), key::HEAD).await?;
-        item.map(|item| Reader::new("GetItem", &item).time(ENDED)).transpose()
+        item.map(|item| ItemReader::new("GetItem", &item).time(ENDED)).transpose()
     }
 }
 
-impl Dynamo {
+impl DynamoTable {
     /// Moves a target, and keeps the plan of a life with it.
     pub(crate) async fn move_target(
         &self,
-        transition: &Transition,
-        plan: Option<(&str, &Body)>,
-    ) -> Stored<bool> {
+        transition: &TargetTransition,
+        plan: Option<(&str, &BodyStorage)>,
+    ) -> StoreResult<bool> {
         match (&transition.run, &transition.tombstone, plan) {
             (None, None, None) => self.put_target(transition).await,
             _ => {
@@ -223,7 +224,7 @@ impl Dynamo {
         }
     }
 
-    pub(crate) async fn put_tombstone(&self, tombstone: &Tombstone) -> Stored<()> {
+    pub(crate) async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
         let item = tombstone_item(tombstone);
         let bytes = item_size(&item);
         let request = self
@@ -234,16 +235,16 @@ impl Dynamo {
             .set_return_consumed_capacity(self.report());
         let answer = past_conflicts(|| request.clone().send()).await;
         let answer = answer.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
+        self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
         self.written(bytes, 0);
         Ok(())
     }
 
-    async fn put_target(&self, transition: &Transition) -> Stored<bool> {
+    async fn put_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
         let bytes = item_size(&item);
-        let seen = Seen::new(transition.seen);
+        let seen = VersionCondition::new(transition.expected_version);
         let request = self
             .client
             .put_item()
@@ -255,12 +256,12 @@ impl Dynamo {
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
             Ok(answer) => {
-                self.answered("PutItem", Direction::Write, answer.consumed_capacity.as_slice());
-                self.written(bytes, index_entries(&transition.target, transition.seen));
+                self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+                self.written(bytes, index_entries(&transition.target, transition.expected_version));
                 Ok(true)
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("PutItem", Direction::Write, &[]);
+                self.answered("PutItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 let image = match error.into_err() {
                     PutItemError::ConditionalCheckFailedException(refused) => refused.item,
@@ -273,7 +274,7 @@ impl Dynamo {
         }
     }
 
-    async fn transact(&self, transition: &Transition, plan: Option<Item>) -> Stored<bool> {
+    async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
         let writes = self.writes(transition, &item, plan.as_ref())?;
@@ -288,7 +289,7 @@ impl Dynamo {
             let error = match request.clone().send().await {
                 Ok(answer) => {
                     let consumed = answer.consumed_capacity.unwrap_or_default();
-                    self.answered(TRANSACT, Direction::Write, &consumed);
+                    self.answered(TRANSACT, CapacityKind::Write, &consumed);
                     self.transacted(transition, &item, plan.as_ref());
                     return Ok(true);
                 }
@@ -296,12 +297,12 @@ impl Dynamo {
             };
             let reasons = match error.as_service_error() {
                 Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                    self.answered(TRANSACT, Direction::Write, &[]);
+                    self.answered(TRANSACT, CapacityKind::Write, &[]);
                     cancelled.cancellation_reasons()
                 }
                 _ => return Err(failure(TRANSACT, &error)),
             };
-            if let Some(answer) = verdict(transition, &mark, reasons) {
+            if let Some(answer) = transaction_outcome(transition, &mark, reasons) {
                 return answer;
             }
             let Some(pause) = pauses.next() else {
@@ -315,10 +316,10 @@ impl Dynamo {
 
     fn writes(
         &self,
-        transition: &Transition,
+        transition: &TargetTransition,
         item: &Item,
         plan: Option<&Item>,
-    ) -> Stored<Vec<TransactWriteItem>> {
+    ) -> StoreResult<Vec<TransactWriteItem>> {
         let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
             operation: TRANSACT,
             reason: error.to_string(),
@@ -329,7 +330,7 @@ impl Dynamo {
                 .set_item(Some(item))
                 .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
         };
-        let seen = Seen::new(transition.seen);
+        let seen = VersionCondition::new(transition.expected_version);
         let target = put(item.clone())
             .condition_expression(seen.condition)
             .set_expression_attribute_values(seen.values)
@@ -351,9 +352,9 @@ impl Dynamo {
         Ok(writes)
     }
 
-    fn transacted(&self, transition: &Transition, item: &Item, plan: Option<&Item>) {
+    fn transacted(&self, transition: &TargetTransition, item: &Item, plan: Option<&Item>) {
         let Some(meter) = &self.meter else { return };
-        meter.transacted(item_size(item), index_entries(&transition.target, transition.seen));
+        meter.transacted(item_size(item), index_entries(&transition.target, transition.expected_version));
         if let Some(plan) = plan {
             meter.transacted(item_size(plan), 0);
         }
@@ -376,7 +377,11 @@ fn is_by(image: Option<&Item>, mark: &str) -> bool {
 
 /// What the reasons of a cancelled transaction say; `None`: try again. The first reason is the target's, the last one
 /// that of a run.
-fn verdict(transition: &Transition, mark: &str, reasons: &[CancellationReason]) -> Option<Stored<bool>> {
+fn transaction_outcome(
+    transition: &TargetTransition,
+    mark: &str,
+    reasons: &[CancellationReason],
+) -> Option<StoreResult<bool>> {
     let failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
     let target = reasons.first()?;
     if failed(target) {

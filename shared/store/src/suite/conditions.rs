@@ -1,28 +1,32 @@
 use std::collections::BTreeSet;
 
 use ebb_wire::engine::{
-    Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, SHARD, Shard, Timestamp,
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard,
+    Timestamp,
 };
 use ebb_wire::id::RunId;
 
-use super::world::{World, new_run, refused, text, written};
+use super::fixture::{StoreFixture, new_run, refused, text, written};
 use crate::{PatchRun as _, ReadRun as _};
 
-impl World {
-    async fn change(&self, run: &RunId, shard: Shard, changes: &[Change]) -> Head {
+impl StoreFixture {
+    async fn change(&self, run: &RunId, shard: Shard, changes: &[PatchChange]) -> HeadState {
         let patch = Patch { shard, conditions: vec![], changes: changes.to_vec() };
         written(self.store.patch_run(run, &patch).await.unwrap()).head
     }
 
-    async fn head(&self, run: &RunId, shard: Shard) -> Option<Head> {
+    async fn head(&self, run: &RunId, shard: Shard) -> Option<HeadState> {
         let heads = self.store.read_run(run).await.unwrap();
         heads.into_iter().find(|head| head.shard == shard).map(|head| head.head)
     }
 
     /// That a write under this condition is made, or not.
-    async fn check(&self, run: &RunId, shard: Shard, condition: Condition, holds: bool) {
-        let patch =
-            Patch { shard, conditions: vec![condition], changes: vec![Change::SetPhase(RunPhase::Running)] };
+    async fn check(&self, run: &RunId, shard: Shard, condition: PatchCondition, holds: bool) {
+        let patch = Patch {
+            shard,
+            conditions: vec![condition],
+            changes: vec![PatchChange::SetPhase(RunPhase::Running)],
+        };
         let before = self.head(run, shard).await;
         assert_eq!(condition.holds(shard, before.as_ref()), holds, "the engine on {condition:?}");
         let patched = self.store.patch_run(run, &patch).await.unwrap();
@@ -34,8 +38,8 @@ impl World {
 }
 
 /// Every condition as it holds, and as it does not hold, of a head that [`prepared`] gives.
-fn both(due: Timestamp) -> Vec<(Condition, Condition)> {
-    use Condition as C;
+fn both(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
+    use PatchCondition as C;
     let at = |step: i64| Timestamp(due.0.saturating_add_signed(step));
     vec![
         (C::EpochIs(Epoch(1)), C::EpochIs(Epoch(2))),
@@ -52,9 +56,9 @@ fn both(due: Timestamp) -> Vec<(Condition, Condition)> {
 }
 
 /// A head of which there is something of each kind.
-async fn prepared(world: &World, run: &RunId, shard: Shard, due: Timestamp) {
-    use Change as C;
-    let late = Late { slot: 9, attempt: Attempt(1), mark: 4_294_967_295 };
+async fn prepared(world: &StoreFixture, run: &RunId, shard: Shard, due: Timestamp) {
+    use PatchChange as C;
+    let late = LateMark { slot: 9, attempt: Attempt(1), mark: 4_294_967_295 };
     let changes = [
         C::AddDone(1),
         C::AddDone(255),
@@ -69,7 +73,7 @@ async fn prepared(world: &World, run: &RunId, shard: Shard, due: Timestamp) {
     world.change(run, shard, &changes).await;
 }
 
-pub(super) async fn each_condition_holds_and_does_not_hold(world: World) {
+pub(super) async fn each_condition_holds_and_does_not_hold(world: StoreFixture) {
     let (run, due) = (world.run("a").await, new_run("a").due);
     for shard in [Shard::ROOT, Shard(1)] {
         prepared(&world, &run, shard, due).await;
@@ -79,14 +83,14 @@ pub(super) async fn each_condition_holds_and_does_not_hold(world: World) {
         }
     }
     // Without a wake-up time nothing is known of it.
-    world.change(&run, Shard::ROOT, &[Change::ClearDue]).await;
-    for condition in [Condition::DueIs(due), Condition::DueAfter(Timestamp(0))] {
+    world.change(&run, Shard::ROOT, &[PatchChange::ClearDue]).await;
+    for condition in [PatchCondition::DueIs(due), PatchCondition::DueAfter(Timestamp(0))] {
         world.check(&run, Shard::ROOT, condition, false).await;
     }
 }
 
-pub(super) async fn conditions_on_an_item_that_is_not_there(world: World) {
-    use Condition as C;
+pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture) {
+    use PatchCondition as C;
     let run = world.run("a").await;
     let due = Timestamp(0);
     for (shard, condition) in (1..).map(Shard).zip([
@@ -95,7 +99,7 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: World) {
         C::NotDone(0),
         C::NotFailed(0),
     ]) {
-        let patch = Patch { shard, conditions: vec![condition], changes: vec![Change::AddSealed(1)] };
+        let patch = Patch { shard, conditions: vec![condition], changes: vec![PatchChange::AddSealed(1)] };
         let head = written(world.store.patch_run(&run, &patch).await.unwrap()).head;
         let epoch = if let C::EpochIs(epoch) = condition { epoch } else { Epoch::FIRST };
         assert_eq!((head.epoch, head.sealed.len()), (epoch, 1), "{condition:?}");
@@ -109,20 +113,23 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: World) {
     let missing = new_run("b").id;
     for condition in [C::EpochIs(Epoch(1)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)] {
         let patch =
-            Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![Change::AddDone(0)] };
+            Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![PatchChange::AddDone(0)] };
         assert_eq!(refused(world.store.patch_run(&missing, &patch).await.unwrap()), None, "{condition:?}");
     }
     assert_eq!(world.store.read_run(&missing).await.unwrap(), []);
 }
 
-pub(super) async fn images_are_the_item_as_it_is_read(world: World) {
+pub(super) async fn images_are_the_item_as_it_is_read(world: StoreFixture) {
     let (run, due) = (world.run("a").await, new_run("a").due);
     prepared(&world, &run, Shard::ROOT, due).await;
-    let changes =
-        [Change::AddDone(7), Change::SetAttempt(3, Attempt(3)), Change::SetPhase(RunPhase::Stopping)];
+    let changes = [
+        PatchChange::AddDone(7),
+        PatchChange::SetAttempt(3, Attempt(3)),
+        PatchChange::SetPhase(RunPhase::Stopping),
+    ];
     let patch = Patch {
         shard: Shard::ROOT,
-        conditions: vec![Condition::EpochIs(Epoch(1)), Condition::NotDone(7)],
+        conditions: vec![PatchCondition::EpochIs(Epoch(1)), PatchCondition::NotDone(7)],
         changes: changes.to_vec(),
     };
     let after = written(world.store.patch_run(&run, &patch).await.unwrap());
@@ -133,45 +140,50 @@ pub(super) async fn images_are_the_item_as_it_is_read(world: World) {
     assert_eq!(world.store.read_root(&run).await.unwrap(), Some(after));
 }
 
-pub(super) async fn sets_take_numbers_and_give_them_back(world: World) {
+pub(super) async fn sets_take_numbers_and_give_them_back(world: StoreFixture) {
     let run = world.run("a").await;
-    let all: Vec<Change> = (0..SHARD).map(Change::AddDone).collect();
+    let all: Vec<PatchChange> = (0..SHARD).map(PatchChange::AddDone).collect();
     let head = world.change(&run, Shard::ROOT, &all).await;
     assert_eq!(head.done, (0..SHARD).collect());
     // What is there already, and what is not there, changes nothing.
-    let head = world.change(&run, Shard::ROOT, &[Change::AddDone(0), Change::AddFailed(3)]).await;
+    let head = world.change(&run, Shard::ROOT, &[PatchChange::AddDone(0), PatchChange::AddFailed(3)]).await;
     assert_eq!(head.done, (0..SHARD).collect());
-    let head =
-        world.change(&run, Shard::ROOT, &[Change::Reopen(3), Change::Reopen(10), Change::Reopen(11)]).await;
+    let head = world
+        .change(
+            &run,
+            Shard::ROOT,
+            &[PatchChange::Reopen(3), PatchChange::Reopen(10), PatchChange::Reopen(11)],
+        )
+        .await;
     let left: BTreeSet<u32> = (0..SHARD).filter(|slot| ![3, 10, 11].contains(slot)).collect();
     assert_eq!((&head.done, &head.failed), (&left, &BTreeSet::new()));
-    let again = world.change(&run, Shard::ROOT, &[Change::Reopen(3)]).await;
+    let again = world.change(&run, Shard::ROOT, &[PatchChange::Reopen(3)]).await;
     assert_eq!(again, head);
     // 1 is no part of 10: members are compared, not digits.
     let run = world.run("b").await;
-    world.change(&run, Shard::ROOT, &[Change::AddDone(10), Change::AddDone(100)]).await;
+    world.change(&run, Shard::ROOT, &[PatchChange::AddDone(10), PatchChange::AddDone(100)]).await;
     for (slot, holds) in [(1, true), (0, true), (10, false), (100, false)] {
-        world.check(&run, Shard::ROOT, Condition::NotDone(slot), holds).await;
+        world.check(&run, Shard::ROOT, PatchCondition::NotDone(slot), holds).await;
     }
 }
 
-pub(super) async fn an_empty_set_is_no_attribute(world: World) {
+pub(super) async fn an_empty_set_is_no_attribute(world: StoreFixture) {
     let run = world.run("a").await;
     let partition = format!("r#{run}");
-    world.change(&run, Shard::ROOT, &[Change::AddDone(5), Change::AddFailed(6)]).await;
+    world.change(&run, Shard::ROOT, &[PatchChange::AddDone(5), PatchChange::AddFailed(6)]).await;
     let item = world.item(&partition, "h").await.unwrap();
     assert!(item.contains_key("done") && item.contains_key("failed"));
-    let head = world.change(&run, Shard::ROOT, &[Change::Reopen(5), Change::Reopen(6)]).await;
+    let head = world.change(&run, Shard::ROOT, &[PatchChange::Reopen(5), PatchChange::Reopen(6)]).await;
     assert_eq!((head.done.len(), head.failed.len()), (0, 0));
     let item = world.item(&partition, "h").await.unwrap();
     assert!(!item.contains_key("done") && !item.contains_key("failed"), "{item:?}");
     assert_eq!(item["pk"], text(&partition));
-    for condition in [Condition::NotDone(5), Condition::NotFailed(6)] {
+    for condition in [PatchCondition::NotDone(5), PatchCondition::NotFailed(6)] {
         world.check(&run, Shard::ROOT, condition, true).await;
     }
-    assert_eq!(world.change(&run, Shard::ROOT, &[Change::AddDone(5)]).await.done, [5].into());
+    assert_eq!(world.change(&run, Shard::ROOT, &[PatchChange::AddDone(5)]).await.done, [5].into());
     // Nor has an item a version that nobody bumped.
-    world.change(&run, Shard(1), &[Change::AddDone(5)]).await;
+    world.change(&run, Shard(1), &[PatchChange::AddDone(5)]).await;
     let item = world.item(&partition, "h#0001").await.unwrap();
     let names: BTreeSet<&str> = item.keys().map(String::as_str).collect();
     assert_eq!(names, ["done", "ep", "pk", "sk"].into());

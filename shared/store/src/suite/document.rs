@@ -1,10 +1,13 @@
-use crate::{Expiries as _, MoveTarget as _, Objects as _, Plans as _, ReadPlugins as _, WritePlugins as _};
-use crate::{PluginItem, Store, TargetHead, Transition};
+use crate::{
+    MoveTarget as _, ObjectStore as _, PlanStore as _, ReadPlugins as _, RemoveExpired as _,
+    WritePlugins as _,
+};
+use crate::{PluginItem, Store, TargetHead, TargetTransition};
 use ebb_wire::engine::Timestamp;
 use ebb_wire::id::digest;
 
-use super::proxy::Fault;
-use super::world::{World, new_run, target};
+use super::fixture::{StoreFixture, new_run, target};
+use super::proxy::ProxyFault;
 
 /// Bytes that cannot be compressed.
 fn random(size: usize) -> Vec<u8> {
@@ -14,11 +17,11 @@ fn random(size: usize) -> Vec<u8> {
 /// Begins a life that has the name of its target.
 pub(super) async fn begin(store: &Store, life: &str, plan: &[u8]) -> bool {
     let (target, run) = (target("sandbox", life), Some(new_run(life)));
-    let transition = Transition { target, seen: None, run, tombstone: None };
-    store.begin_life(&transition, life, plan).await.unwrap()
+    let transition = TargetTransition { target, expected_version: None, run, tombstone: None };
+    store.begin_instance(&transition, life, plan).await.unwrap()
 }
 
-pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
+pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixture) {
     let store = &world.store;
     for (number, (plan, objects)) in
         [(vec![], 0), (random(1024), 0), (random(1025), 1), (random(700_000), 1), (vec![b'x'; 700_000], 0)]
@@ -46,7 +49,7 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: World) {
 }
 
 /// A plan is kept with its target or not at all, also if the target alone is written.
-pub(super) async fn a_refused_life_leaves_no_plan(world: World) {
+pub(super) async fn a_refused_life_leaves_no_plan(world: StoreFixture) {
     let store = &world.store;
     for (number, plan) in [random(10), random(2_000)].into_iter().enumerate() {
         let life = format!("life{number}");
@@ -54,13 +57,14 @@ pub(super) async fn a_refused_life_leaves_no_plan(world: World) {
         let objects = world.objects_of_plans();
         assert!(!begin(store, &life, b"{}").await);
         let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &life) };
-        let mut other = Transition { target: other, seen: None, run: None, tombstone: None };
-        assert!(!store.begin_life(&other, "other", &plan).await.unwrap());
+        let mut other =
+            TargetTransition { target: other, expected_version: None, run: None, tombstone: None };
+        assert!(!store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
         assert_eq!(world.objects_of_plans(), objects);
         assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan.clone()));
-        other.seen = Some(1);
-        assert!(store.begin_life(&other, "other", &plan).await.unwrap());
+        other.expected_version = Some(1);
+        assert!(store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), Some(plan));
         store.delete_plan("other").await.unwrap();
         assert_eq!(world.objects_of_plans(), objects);
@@ -68,11 +72,11 @@ pub(super) async fn a_refused_life_leaves_no_plan(world: World) {
 }
 
 /// The item is deleted and the reply lost, or the writer dies before it removes the object: the object goes too.
-pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: World) {
+pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
     assert!(begin(&store, "a", &random(2_000)).await);
     let [object] = world.objects_of_plans().try_into().unwrap();
-    proxy.plan("DeleteItem", [Fault::LoseReply]);
+    proxy.plan("DeleteItem", [ProxyFault::LoseReply]);
     store.delete_plan("a").await.unwrap();
     assert_eq!(proxy.hits(), 1);
     assert_eq!(world.objects_of_plans(), Vec::<String>::new());
@@ -81,7 +85,7 @@ pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: W
     assert_eq!(world.objects_of_plans(), Vec::<String>::new());
 }
 
-pub(super) async fn objects_are_replaced(world: World) {
+pub(super) async fn objects_are_replaced(world: StoreFixture) {
     assert_eq!(world.store.get_object("a/b").await.unwrap(), None);
     world.store.put_object("a/b", vec![1]).await.unwrap();
     world.store.put_object("a/b", vec![2, 3]).await.unwrap();
@@ -101,7 +105,7 @@ pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
     }
 }
 
-pub(super) async fn plugin_versions_are_published_once(world: World) {
+pub(super) async fn plugin_versions_are_published_once(world: StoreFixture) {
     let store = &world.store;
     let (one, large) = (plugin("acme/db", "1.0.0", 10), plugin("acme/db", "1.1.0", 200_000));
     let other = plugin("b", "1.0.0", 0);
@@ -121,7 +125,7 @@ pub(super) async fn plugin_versions_are_published_once(world: World) {
     assert_eq!(store.list_versions("c").await.unwrap(), []);
 }
 
-pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(world: World) {
+pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(world: StoreFixture) {
     let store = &world.store;
     let (one, two) = (plugin("db", "1.0.0", 10), plugin("db", "1.1.0", 200_000));
     for plugin in [&one, &two] {

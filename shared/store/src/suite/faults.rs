@@ -1,15 +1,15 @@
-use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit, accept};
-use ebb_wire::record::Verdict;
+use ebb_wire::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit, accept};
+use ebb_wire::record::AttemptOutcome;
 use hyper::StatusCode;
 use serde_json::json;
 
 use super::document::plugin;
-use super::proxy::Fault;
-use super::world::{World, new_run, result, target, tombstone, written};
+use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
+use super::proxy::ProxyFault;
 use crate::{
-    ListTargets as _, MoveTarget as _, Note, NoteRecord as _, PatchRun as _, Patched, PutResult as _,
-    QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, Stored,
-    TargetHead, TargetList, Transition, WritePlugins as _,
+    AttemptUpdate, ListTargets as _, MoveTarget as _, PatchResult, PatchRun as _, PutAttemptResult as _,
+    QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError,
+    StoreResult, TargetHead, TargetList, TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
 };
 
 /// What a busy or ailing table says: status and code.
@@ -23,23 +23,28 @@ const PASSING: [(u16, &str); 6] = [
 ];
 const FOREVER: usize = 50;
 
-fn success(unit: u32) -> Event {
-    Event::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
+fn success(unit: u32) -> RunEvent {
+    RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
 }
 
-fn begin(name: &str) -> Transition {
-    Transition { target: target("sandbox", name), seen: None, run: Some(new_run(name)), tombstone: None }
+fn begin(name: &str) -> TargetTransition {
+    TargetTransition {
+        target: target("sandbox", name),
+        expected_version: None,
+        run: Some(new_run(name)),
+        tombstone: None,
+    }
 }
 
-fn retryable<T: std::fmt::Debug>(answer: Stored<T>) {
+fn retryable<T: std::fmt::Debug>(answer: StoreResult<T>) {
     assert!(matches!(answer, Err(StoreError::Retryable { .. })), "{answer:?}");
 }
 
-pub(super) async fn what_passes_by_itself_is_not_seen(world: World) {
+pub(super) async fn what_passes_by_itself_is_not_seen(world: StoreFixture) {
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
     for (unit, (status, code)) in (0..).zip(PASSING) {
-        let fault = || [Fault::error(status, code)];
+        let fault = || [ProxyFault::error(status, code)];
         proxy.plan("UpdateItem", fault());
         proxy.plan("GetItem", fault());
         proxy.plan("Query", fault());
@@ -51,37 +56,37 @@ pub(super) async fn what_passes_by_itself_is_not_seen(world: World) {
         assert_eq!(store.query_due(Timestamp(1), 1).await.unwrap(), [], "{code}");
         assert!(store.move_target(&begin(code)).await.unwrap(), "{code}");
         let on = TargetHead { version: 2, ..target("sandbox", code) };
-        let on = Transition { target: on, seen: Some(1), run: None, tombstone: None };
+        let on = TargetTransition { target: on, expected_version: Some(1), run: None, tombstone: None };
         assert!(store.move_target(&on).await.unwrap(), "{code}");
         assert_eq!(proxy.hits(), 5, "{code}");
     }
 }
 
-pub(super) async fn what_does_not_pass_is_retryable(world: World) {
+pub(super) async fn what_does_not_pass_is_retryable(world: StoreFixture) {
     let run = world.run("a").await;
-    let (one, other) = (result(Verdict::Failed, "1"), result(Verdict::Failed, "2"));
-    let (first, started) = (Attempt(1), Note::Started(Timestamp(1)));
+    let (one, other) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Failed, "2"));
+    let (first, started) = (Attempt(1), AttemptUpdate::Started(Timestamp(1)));
     world.store.put_result(&run, Unit(1), first, &one).await.unwrap();
     for (status, code) in PASSING {
         let (proxy, store) = world.proxy().await;
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
-            proxy.plan(operation, vec![Fault::error(status, code); FOREVER]);
+            proxy.plan(operation, vec![ProxyFault::error(status, code); FOREVER]);
         }
         retryable(store.patch_run(&run, &accept(success(0))).await);
         retryable(store.read_root(&run).await);
         retryable(store.read_run(&run).await);
         retryable(store.query_due(Timestamp(1), 1).await);
-        retryable(store.list_targets(TargetList::Living, None, None, 1).await);
+        retryable(store.list_targets(TargetList::Active, None, None, 1).await);
         retryable(store.move_target(&begin("b")).await);
-        retryable(store.move_target(&Transition { run: None, ..begin("b") }).await);
+        retryable(store.move_target(&TargetTransition { run: None, ..begin("b") }).await);
         retryable(store.put_tombstone(&tombstone("u1")).await);
         retryable(store.put_plugin(&plugin("acme/db", "1.0.0", 0)).await);
-        retryable(store.note_record(&run, Unit(0), first, &started).await);
+        retryable(store.update_attempt(&run, Unit(0), first, &started).await);
         retryable(store.put_result(&run, Unit(0), first, &one).await);
         assert!(proxy.hits() >= 2 * 11, "{code}");
         // The record answers, and what is to be kept beside it does not pass.
         let (proxy, store) = world.proxy().await;
-        proxy.plan("PutItem", vec![Fault::error(status, code); FOREVER]);
+        proxy.plan("PutItem", vec![ProxyFault::error(status, code); FOREVER]);
         retryable(store.put_result(&run, Unit(1), first, &other).await);
         assert!(proxy.hits() >= 2, "{code}");
     }
@@ -94,17 +99,17 @@ pub(super) async fn what_does_not_pass_is_retryable(world: World) {
     assert_eq!(world.store.read_tombstone("u1").await.unwrap(), None);
 }
 
-pub(super) async fn what_is_wrong_is_broken(world: World) {
+pub(super) async fn what_is_wrong_is_broken(world: StoreFixture) {
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
     for code in ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"] {
-        proxy.plan("UpdateItem", vec![Fault::error(400, code); FOREVER]);
+        proxy.plan("UpdateItem", vec![ProxyFault::error(400, code); FOREVER]);
         let error = store.patch_run(&run, &accept(success(0))).await.unwrap_err();
         assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains(code)), "{error:?}");
         // Nobody repeats it.
         assert_eq!(proxy.hits(), 1, "{code}");
     }
-    proxy.plan("TransactWriteItems", [Fault::cancelled(&["None", "ValidationError"])]);
+    proxy.plan("TransactWriteItems", [ProxyFault::cancelled(&["None", "ValidationError"])]);
     let error = store.move_target(&begin("b")).await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Broken { reason, .. } if reason.contains("ValidationError")),
@@ -113,10 +118,10 @@ pub(super) async fn what_is_wrong_is_broken(world: World) {
     assert_eq!(proxy.hits(), 1);
 }
 
-pub(super) async fn a_write_outlasts_a_transaction_on_its_item(world: World) {
+pub(super) async fn a_write_outlasts_a_transaction_on_its_item(world: StoreFixture) {
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
-    let conflict = Fault::error(400, "TransactionConflictException");
+    let conflict = ProxyFault::error(400, "TransactionConflictException");
     proxy.plan("UpdateItem", vec![conflict.clone(); 3]);
     let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
     assert_eq!((head.head.done.len(), proxy.hits()), (1, 3));
@@ -124,17 +129,17 @@ pub(super) async fn a_write_outlasts_a_transaction_on_its_item(world: World) {
     retryable(store.patch_run(&run, &accept(success(9))).await);
     assert_eq!(proxy.hits(), 6);
     proxy.plan("PutItem", vec![conflict; 3]);
-    let alone = Transition { run: None, ..begin("b") };
+    let alone = TargetTransition { run: None, ..begin("b") };
     assert!(store.move_target(&alone).await.unwrap());
     assert_eq!(proxy.hits(), 3);
 }
 
-pub(super) async fn a_transaction_outlasts_others_on_its_items(world: World) {
+pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
     let faults = [
-        Fault::cancelled(&["TransactionConflict", "None"]),
-        Fault::cancelled(&["None", "TransactionConflict"]),
-        Fault::cancelled(&["ThrottlingError", "ProvisionedThroughputExceeded"]),
+        ProxyFault::cancelled(&["TransactionConflict", "None"]),
+        ProxyFault::cancelled(&["None", "TransactionConflict"]),
+        ProxyFault::cancelled(&["ThrottlingError", "ProvisionedThroughputExceeded"]),
     ];
     proxy.plan("TransactWriteItems", faults.clone());
     assert!(store.move_target(&begin("a")).await.unwrap());
@@ -146,7 +151,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: World) {
         assert_eq!(world.store.read_target("sandbox", name).await.unwrap(), None);
     }
     // The first sending of the very same one is not over: that the SDK repeats by itself.
-    let busy = Fault::error(400, "TransactionInProgressException");
+    let busy = ProxyFault::error(400, "TransactionInProgressException");
     proxy.plan("TransactWriteItems", [busy.clone()]);
     assert!(store.move_target(&begin("e")).await.unwrap());
     assert_eq!(proxy.hits(), 1);
@@ -154,12 +159,15 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: World) {
     retryable(store.move_target(&begin("g")).await);
     assert_eq!(proxy.hits(), 3);
     // A conflict on one item and a refusal on the other is a refusal.
-    proxy.plan("TransactWriteItems", [Fault::cancelled(&["ConditionalCheckFailed", "TransactionConflict"])]);
+    proxy.plan(
+        "TransactWriteItems",
+        [ProxyFault::cancelled(&["ConditionalCheckFailed", "TransactionConflict"])],
+    );
     assert!(!store.move_target(&begin("f")).await.unwrap());
     assert_eq!(proxy.hits(), 1);
 }
 
-pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: World) {
+pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: StoreFixture) {
     for name in ["a", "b"] {
         world.put(target("sandbox", name)).await;
     }
@@ -169,34 +177,34 @@ pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: World) {
     let left = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
     let gives = |found: &[serde_json::Value]| {
         let answer = json!({"Responses": {table: found}, "UnprocessedKeys": left});
-        Fault::Answer(StatusCode::OK, answer)
+        ProxyFault::Answer(StatusCode::OK, answer)
     };
     let idle = gives(&[]);
     // Only a table that gives nothing is busy: whoever gets something asks on for as long as it takes.
     for (answer, times) in [(idle.clone(), 3), (gives(&[key("a")]), 20)] {
         proxy.plan("BatchGetItem", vec![answer; times]);
-        let targets = store.list_targets(TargetList::Living, None, None, 10).await.unwrap();
+        let targets = store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!((names, proxy.hits()), (vec!["a", "b"], times));
     }
     proxy.plan("BatchGetItem", vec![idle; FOREVER]);
-    retryable(store.list_targets(TargetList::Living, None, None, 10).await);
+    retryable(store.list_targets(TargetList::Active, None, None, 10).await);
     assert_eq!(proxy.hits(), 6);
 }
 
-pub(super) async fn a_lost_request_is_sent_again(world: World) {
+pub(super) async fn a_lost_request_is_sent_again(world: StoreFixture) {
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
     for operation in ["UpdateItem", "GetItem", "TransactWriteItems"] {
-        proxy.plan(operation, [Fault::LoseRequest]);
+        proxy.plan(operation, [ProxyFault::LoseRequest]);
     }
     let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
     assert_eq!(store.read_root(&run).await.unwrap(), Some(head));
     assert!(store.move_target(&begin("b")).await.unwrap());
     assert_eq!(proxy.hits(), 3);
-    proxy.plan("UpdateItem", vec![Fault::LoseRequest; FOREVER]);
+    proxy.plan("UpdateItem", vec![ProxyFault::LoseRequest; FOREVER]);
     retryable(store.patch_run(&run, &accept(success(1))).await);
     assert!(proxy.hits() >= 2);
     // Whoever is not answered asks again, and it is as if nothing had been.
-    assert!(matches!(store.patch_run(&run, &accept(success(1))).await.unwrap(), Patched::Written(_)));
+    assert!(matches!(store.patch_run(&run, &accept(success(1))).await.unwrap(), PatchResult::Written(_)));
 }

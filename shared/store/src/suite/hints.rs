@@ -1,12 +1,12 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
-use ebb_wire::engine::{Event, Timestamp};
+use ebb_wire::engine::{RunEvent, Timestamp};
 
-use super::world::{World, new_run, target, text, written};
+use super::fixture::{StoreFixture, new_run, target, text, written};
 use crate::{
-    Due, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead,
-    TargetList, Transition,
+    DueItem, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead,
+    TargetList, TargetTransition,
 };
 
 /// Things that one batch may write.
@@ -23,7 +23,7 @@ fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue
     parts.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-impl World {
+impl StoreFixture {
     pub(super) async fn write(&self, items: Vec<HashMap<String, AttributeValue>>) {
         let dynamo = &self.store.dynamo;
         for items in items.chunks(BATCH) {
@@ -44,44 +44,44 @@ impl World {
     }
 }
 
-pub(super) async fn a_stale_index_names_what_is_no_longer_due(world: World) {
+pub(super) async fn a_stale_index_names_what_is_no_longer_due(world: StoreFixture) {
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
-    let target = Due::Target("sandbox".into(), "a".into());
+    let target = DueItem::Target("sandbox".into(), "a".into());
     let due = new_run("a").due;
     let before = store.query_due(EVER, 10).await.unwrap();
-    assert_eq!(before, [(due, Due::Run(run.clone())), (due, target)]);
+    assert_eq!(before, [(due, DueItem::Run(run.clone())), (due, target)]);
     proxy.freeze();
-    written(world.accept(&run, Event::Closed { version: 0 }).await);
+    written(world.accept(&run, RunEvent::Closed { version: 0 }).await);
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), before);
     // The head knows better, and whoever acts on the hint writes under a condition on what the head says.
     let head = store.read_root(&run).await.unwrap().unwrap().head;
     assert_eq!(head.due, None);
-    let rearmed = Event::Rearmed { seen: due, version: 0, next: EVER };
-    assert_eq!(super::world::refused(world.accept(&run, rearmed).await).unwrap().head, head);
+    let rearmed = RunEvent::Rescheduled { seen: due, version: 0, next: EVER };
+    assert_eq!(super::fixture::refused(world.accept(&run, rearmed).await).unwrap().head, head);
     assert_eq!(proxy.thaw(), 16);
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), before[1..]);
 }
 
-pub(super) async fn an_index_that_is_behind_loses_nothing(world: World) {
+pub(super) async fn an_index_that_is_behind_loses_nothing(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    assert_eq!(store.list_targets(TargetList::Living, None, None, 10).await.unwrap(), []);
+    assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
     proxy.freeze();
     let run = world.run("a").await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    assert_eq!(store.list_targets(TargetList::Living, None, None, 10).await.unwrap(), []);
+    assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
     assert!(store.read_root(&run).await.unwrap().is_some());
     assert!(store.read_target("sandbox", "a").await.unwrap().is_some());
     assert_eq!(proxy.thaw(), 17);
     assert_eq!(store.query_due(EVER, 10).await.unwrap().len(), 2);
     assert_eq!(
-        store.list_targets(TargetList::Living, None, None, 10).await.unwrap(),
+        store.list_targets(TargetList::Active, None, None, 10).await.unwrap(),
         [target("sandbox", "a")]
     );
 }
 
-pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: World) {
+pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreFixture) {
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
     let before = store.query_due(EVER, 10).await.unwrap();
@@ -95,21 +95,21 @@ pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: World)
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), None);
     // Nothing that follows a hint makes the item anew.
     for event in [
-        Event::Hastened { due: Timestamp(1) },
-        Event::Noticed,
-        Event::Rearmed { seen: new_run("a").due, version: 0, next: EVER },
-        Event::Closed { version: 0 },
+        RunEvent::WakeupAdvanced { due: Timestamp(1) },
+        RunEvent::VersionBumped,
+        RunEvent::Rescheduled { seen: new_run("a").due, version: 0, next: EVER },
+        RunEvent::Closed { version: 0 },
     ] {
-        assert_eq!(super::world::refused(world.accept(&run, event).await), None);
+        assert_eq!(super::fixture::refused(world.accept(&run, event).await), None);
     }
     let seen = TargetHead { version: 2, ..target("sandbox", "a") };
-    let on = Transition { target: seen, seen: Some(1), run: None, tombstone: None };
+    let on = TargetTransition { target: seen, expected_version: Some(1), run: None, tombstone: None };
     assert!(!world.store.move_target(&on).await.unwrap());
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
 }
 
 /// The most urgent of all, and as many as were asked for: they hide nothing.
-pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: World) {
+pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: StoreFixture) {
     let run = world.run("a").await;
     let good = world.store.query_due(EVER, 10).await.unwrap();
     assert_eq!(world.meter.take().unreadable, 0);
@@ -121,29 +121,29 @@ pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: World) {
     assert_eq!(world.store.query_due(EVER, 2).await.unwrap(), good);
     assert_eq!(world.meter.take().unreadable, 80);
     assert_eq!(world.store.query_due(EVER, 1).await.unwrap(), good[..1]);
-    assert_eq!(good[0].1, Due::Run(run));
+    assert_eq!(good[0].1, DueItem::Run(run));
 }
 
-pub(super) async fn due_things_of_many_pages_are_all_found(world: World) {
+pub(super) async fn due_things_of_many_pages_are_all_found(world: StoreFixture) {
     let name = |n: u64| format!("t#sandbox#{n:04}");
     // More in one shard than one page may hold.
     world.write((0..2_100).map(|n| entry(&name(n), 3, 1_000 + n)).collect()).await;
     world.meter.take();
     let found = world.store.query_due(EVER, 10_000).await.unwrap();
     assert_eq!(world.meter.take().requests["Query"], 15 + 3);
-    let expected = |n: u64| (Timestamp(1_000 + n), Due::Target("sandbox".into(), format!("{n:04}")));
+    let expected = |n: u64| (Timestamp(1_000 + n), DueItem::Target("sandbox".into(), format!("{n:04}")));
     assert_eq!(found, (0..2_100).map(expected).collect::<Vec<_>>());
     let some = world.store.query_due(EVER, 1_500).await.unwrap();
     assert_eq!(some, found[..1_500]);
 }
 
-pub(super) async fn a_list_passes_over_what_is_gone(world: World) {
+pub(super) async fn a_list_passes_over_what_is_gone(world: StoreFixture) {
     for n in 0..6 {
         world.put(target("sandbox", &n.to_string())).await;
     }
     let (proxy, store) = world.proxy().await;
     let names = async |limit| {
-        let targets = store.list_targets(TargetList::Living, None, None, limit).await.unwrap();
+        let targets = store.list_targets(TargetList::Active, None, None, limit).await.unwrap();
         targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
     assert_eq!(names(3).await, ["0", "1", "2"]);

@@ -1,53 +1,53 @@
 use crate::{
-    Due, ListTargets as _, MoveTarget as _, PatchRun as _, QueryDue as _, TargetHead, TargetList, TellState,
-    Transition, Waiting,
+    DueItem, ListTargets as _, MoveTarget as _, NotificationState, PatchRun as _, PendingCreation,
+    QueryDue as _, TargetHead, TargetList, TargetTransition,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_wire::engine::target::Tell;
-use ebb_wire::engine::{Event, Moment, TargetPhase, Timestamp, accept};
+use ebb_wire::engine::target::Notification;
+use ebb_wire::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
 
-use super::world::{World, new_run, target, text};
+use super::fixture::{StoreFixture, new_run, target, text};
 
-impl World {
+impl StoreFixture {
     async fn names(&self, kind: Option<&str>, after: Option<(&str, &str)>, limit: usize) -> Vec<String> {
-        let targets = self.store.list_targets(TargetList::Living, kind, after, limit).await.unwrap();
+        let targets = self.store.list_targets(TargetList::Active, kind, after, limit).await.unwrap();
         targets.into_iter().map(|target| format!("{}/{}", target.kind, target.name)).collect()
     }
 }
 
-pub(super) async fn what_is_due_is_found_until_it_is_not(world: World) {
+pub(super) async fn what_is_due_is_found_until_it_is_not(world: StoreFixture) {
     let base = 1_800_000_000_000;
     for n in 0..40 {
         world.put(TargetHead { due: Some(Timestamp(base + n)), ..target("sandbox", &n.to_string()) }).await;
     }
     world.put(TargetHead { due: None, ..target("sandbox", "idle") }).await;
     let run = new_run("r");
-    let transition = Transition {
+    let transition = TargetTransition {
         target: TargetHead { due: None, ..target("sandbox", "r") },
-        seen: None,
+        expected_version: None,
         run: Some(run.clone()),
         tombstone: None,
     };
     assert!(world.store.move_target(&transition).await.unwrap());
 
-    let name = |n: u64| (Timestamp(base + n), Due::Target("sandbox".into(), n.to_string()));
+    let name = |n: u64| (Timestamp(base + n), DueItem::Target("sandbox".into(), n.to_string()));
     let due = world.store.query_due(Timestamp(base + 9), 100).await.unwrap();
     assert_eq!(due, (0..10).map(name).collect::<Vec<_>>());
     let due = world.store.query_due(Timestamp(base + 39), 3).await.unwrap();
     assert_eq!(due, (0..3).map(name).collect::<Vec<_>>());
     let due = world.store.query_due(run.due, 100).await.unwrap();
-    assert_eq!((due.len(), due.last()), (41, Some(&(run.due, Due::Run(run.id.clone())))));
+    assert_eq!((due.len(), due.last()), (41, Some(&(run.due, DueItem::Run(run.id.clone())))));
 
-    let closed = Event::Closed { version: 0 };
+    let closed = RunEvent::Closed { version: 0 };
     world.store.patch_run(&run.id, &accept(closed)).await.unwrap();
     assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 40);
     let rested = TargetHead { due: None, version: 2, ..target("sandbox", "0") };
-    let rest = Transition { target: rested, seen: Some(1), run: None, tombstone: None };
+    let rest = TargetTransition { target: rested, expected_version: Some(1), run: None, tombstone: None };
     assert!(world.store.move_target(&rest).await.unwrap());
     assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 39);
 }
 
-pub(super) async fn targets_are_listed_by_kind_and_name(world: World) {
+pub(super) async fn targets_are_listed_by_kind_and_name(world: StoreFixture) {
     for (kind, name) in [("b", "x"), ("a", "y"), ("a", "x-y"), ("a", "x"), ("a-b", "x"), ("a", "x#1")] {
         world.put(target(kind, name)).await;
     }
@@ -62,7 +62,7 @@ pub(super) async fn targets_are_listed_by_kind_and_name(world: World) {
     assert_eq!(world.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
 }
 
-pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: World) {
+pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreFixture) {
     let gone = |name: &str, version| TargetHead {
         phase: TargetPhase::Gone,
         due: None,
@@ -76,27 +76,29 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: World)
     world.put(target("sandbox", "a")).await;
     world.put(target("sandbox", "b")).await;
     world.put(gone("never-lived", 1)).await;
-    assert_eq!(list(TargetList::Living).await, ["a", "b"]);
+    assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     let move_to = async |target, seen| {
-        let transition = Transition { target, seen: Some(seen), run: None, tombstone: None };
+        let transition =
+            TargetTransition { target, expected_version: Some(seen), run: None, tombstone: None };
         assert!(world.store.move_target(&transition).await.unwrap());
     };
     world.meter.take();
     move_to(gone("a", 2), 1).await;
-    assert_eq!(list(TargetList::Living).await, ["b"]);
+    assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
     // Items outside of the list are not read.
     assert_eq!(world.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
     move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
-    assert_eq!(list(TargetList::Living).await, ["a", "b"]);
+    assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
     // One that waits for something is among the living.
-    let told = |held_by| Some(TellState { what: Tell::Gone, tries: 1, held_by, reason: None });
+    let told =
+        |held_by| Some(NotificationState { what: Notification::Gone, tries: 1, held_by, reason: None });
     move_to(TargetHead { tell: told(None), ..gone("b", 2) }, 1).await;
-    move_to(TargetHead { tell: told(Some(Moment::AfterStop)), ..gone("a", 4) }, 3).await;
-    assert_eq!(list(TargetList::Living).await, ["b"]);
+    move_to(TargetHead { tell: told(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
+    assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
-    let waiting = Waiting {
+    let waiting = PendingCreation {
         uid: "next".into(),
         generation: 1,
         plan: "sha256:x".into(),
@@ -106,11 +108,11 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: World)
     };
     move_to(TargetHead { waiting: Some(waiting), ..gone("a", 5) }, 4).await;
     move_to(gone("b", 3), 2).await;
-    assert_eq!(list(TargetList::Living).await, ["a"]);
+    assert_eq!(list(TargetList::Active).await, ["a"]);
     assert_eq!(list(TargetList::Gone).await, ["b", "never-lived"]);
 }
 
-pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: World) {
+pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: StoreFixture) {
     for n in 0..130 {
         world.put(target("sandbox", &format!("{n:03}"))).await;
     }
@@ -121,7 +123,7 @@ pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: World
 }
 
 /// Entries of targets that have left the list are passed over by the page, not one by one.
-pub(super) async fn stale_entries_cost_no_request_each(world: World) {
+pub(super) async fn stale_entries_cost_no_request_each(world: StoreFixture) {
     const STALE: usize = 1_000;
     let name = |n: usize| match n {
         0..99 => format!("a-{n:04}"),
@@ -148,7 +150,7 @@ pub(super) async fn stale_entries_cost_no_request_each(world: World) {
 }
 
 /// A page ends after many stale entries, and the next one goes on behind them.
-pub(super) async fn a_page_of_stale_entries_ends(world: World) {
+pub(super) async fn a_page_of_stale_entries_ends(world: StoreFixture) {
     const STALE: usize = 6_000;
     world.put(target("sandbox", "0000")).await;
     let first = world.item("t#sandbox#0000", "h").await.unwrap();
@@ -161,30 +163,30 @@ pub(super) async fn a_page_of_stale_entries_ends(world: World) {
     });
     world.write(items.collect()).await;
     world.put(target("sandbox", "z")).await;
-    let page = world.store.list_page(TargetList::Living, None, None, 100).await.unwrap();
+    let page = world.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     assert_eq!(page.targets.len(), 1);
     let (kind, name) = page.next.expect("a page that is not the last one");
     assert!((5_000..6_000).contains(&name.parse::<usize>().unwrap()), "{name}");
     let after = Some((kind.as_str(), name.as_str()));
-    let page = world.store.list_page(TargetList::Living, None, after, 100).await.unwrap();
+    let page = world.store.list_page(TargetList::Active, None, after, 100).await.unwrap();
     assert_eq!((page.targets.len(), page.targets[0].name.as_str(), page.next), (1, "z", None));
 }
 
 /// A target that cannot be read is named, and does not hide the others.
-pub(super) async fn a_damaged_target_is_named_in_the_list(world: World) {
+pub(super) async fn a_damaged_target_is_named_in_the_list(world: StoreFixture) {
     for name in ["a", "b", "c"] {
         world.put(target("sandbox", name)).await;
     }
     let mut item = world.item("t#sandbox#b", "h").await.unwrap();
     item.insert("ph".into(), text("of-a-later-version"));
     world.write(vec![item]).await;
-    let page = world.store.list_page(TargetList::Living, None, None, 100).await.unwrap();
+    let page = world.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     let names: Vec<&str> = page.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!((names, page.next), (vec!["a", "c"], None));
     assert!(page.damaged.len() == 1 && page.damaged[0].starts_with("t#sandbox#b: "), "{:?}", page.damaged);
 }
 
-pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: World) {
+pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: StoreFixture) {
     world.put(TargetHead { due: Some(Timestamp(1)), ..target("sandbox", "0000") }).await;
     let first = world.item("t#sandbox#0000", "h").await.unwrap();
     let items = (1..1_000).map(|n| {
@@ -201,7 +203,7 @@ pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: World) 
 }
 
 /// One answer of the table holds at most 16 MB.
-pub(super) async fn targets_beyond_one_answer_are_listed(world: World) {
+pub(super) async fn targets_beyond_one_answer_are_listed(world: StoreFixture) {
     for n in 0..48 {
         let large = vec!["x".repeat(380 << 10)];
         world.put(TargetHead { plugins: large, ..target("sandbox", &format!("{n:03}")) }).await;

@@ -8,16 +8,17 @@ use std::fmt;
 
 use libtest_mimic::Trial;
 
+mod batch_queue;
+mod capacity;
 mod conditions;
 mod document;
 mod dynamodb_local;
+mod expiry;
 mod faults;
-mod figures;
+mod fixture;
 mod hints;
 mod list;
-mod lives;
-mod lost;
-mod mailbox;
+mod lost_replies;
 mod model;
 mod proxy;
 mod record;
@@ -26,22 +27,21 @@ mod sizes;
 mod strong;
 mod target;
 mod transactions;
-mod world;
 
 pub use dynamodb_local::DynamoDbLocal;
-pub use world::s3_bucket;
+pub use fixture::s3_bucket;
 
-use world::World;
+use fixture::StoreFixture;
 
 /// A table that is tested.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TableUnderTest {
     /// Begins the name of each of its tests.
     pub name: &'static str,
     /// Its address, without a slash at the end. Requests are signed with a key pair that nobody knows.
     pub endpoint: String,
     /// What it does differently from others.
-    pub differences: Differences,
+    pub differences: TableDifferences,
 }
 
 /// In what tables differ, as far as the tests see it. Nothing of it is relied on.
@@ -51,19 +51,19 @@ pub struct Table {
 /// | a page of a query ends | after the item that passes 1 MB | before it |
 /// | write units of a transaction | two per item and per index entry, and all of it twice | two per item, one per index entry |
 #[derive(Clone, Copy, Debug)]
-pub struct Differences {
+pub struct TableDifferences {
     /// Pages of eight items of 300 kB.
     pub pages: u64,
     /// Write units that are reported for a transaction of two small items with three index entries.
     pub start: f64,
 }
 
-impl Differences {
+impl TableDifferences {
     pub const DYNAMODB_LOCAL: Self = Self { pages: 2, start: 20.0 };
     pub const DYNOXIDE: Self = Self { pages: 3, start: 7.0 };
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TableUnderTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -72,10 +72,10 @@ impl fmt::Display for Table {
 macro_rules! trials {
     ($table:expr; $($module:ident: $($test:ident),+;)+) => {
         vec![$($({
-            let table: Table = $table.clone();
+            let table: TableUnderTest = $table.clone();
             let name = concat!(stringify!($module), "::", stringify!($test));
             Trial::test(format!("{table}::{name}"), move || {
-                world::runtime().block_on(async { Box::pin($module::$test(World::new(&table).await)).await });
+                fixture::runtime().block_on(async { Box::pin($module::$test(StoreFixture::new(&table).await)).await });
                 Ok(())
             })
         }),+),+]
@@ -83,7 +83,7 @@ macro_rules! trials {
 }
 
 /// All tests, for `table`.
-pub fn trials(table: &Table) -> Vec<Trial> {
+pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         conditions:
             each_condition_holds_and_does_not_hold,
@@ -106,7 +106,7 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_transaction_outlasts_others_on_its_items,
             keys_that_were_not_read_are_asked_for_again,
             a_lost_request_is_sent_again;
-        figures:
+        capacity:
             a_completion_is_one_write_and_two_with_outputs,
             a_full_head_stays_below_one_unit,
             a_retry_that_wakes_earlier_costs_three,
@@ -129,17 +129,17 @@ pub fn trials(table: &Table) -> Vec<Trial> {
             a_damaged_target_is_named_in_the_list,
             a_thousand_due_things_are_one_query_per_shard,
             targets_beyond_one_answer_are_listed;
-        lives:
+        expiry:
             lives_expire_when_they_are_due,
             a_damaged_expiry_is_postponed_and_others_are_due,
             a_removed_run_leaves_nothing_and_others_stay,
             objects_are_removed_before_the_records_that_name_them;
-        lost:
+        lost_replies:
             an_event_whose_reply_is_lost_has_happened_once,
             results_and_notes_whose_reply_is_lost_are_kept_once,
             moves_whose_reply_is_lost_are_made_once,
             documents_whose_reply_is_lost_are_kept_once;
-        mailbox:
+        batch_queue:
             letters_wait_until_they_are_answered_taken_or_over,
             large_letters_and_answers_are_in_the_bucket_until_they_are_taken,
             a_question_by_mail_is_three_writes,

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::{PatchRun as _, Patched, ReadRun as _};
-use ebb_wire::engine::{Attempt, Change, Condition, Epoch, Head, Late, Patch, RunPhase, Shard, Timestamp};
+use crate::{PatchResult, PatchRun as _, ReadRun as _};
+use ebb_wire::engine::{
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard, Timestamp,
+};
 use proptest::prelude::*;
 
-use super::world::{World, new_run};
+use super::fixture::{StoreFixture, new_run};
 
 fn slots() -> impl Strategy<Value = u32> {
     prop_oneof![0..4_u32, Just(255)]
@@ -24,40 +26,41 @@ fn times() -> impl Strategy<Value = Timestamp> {
     (0..5_u64).prop_map(|step| Timestamp(new_run("model").due.0 + step - 2))
 }
 
-fn condition() -> impl Strategy<Value = Condition> {
+fn condition() -> impl Strategy<Value = PatchCondition> {
     prop_oneof![
-        4 => epochs().prop_map(Condition::EpochIs),
-        2 => (slots(), attempts()).prop_map(|(slot, attempt)| Condition::AttemptIs(slot, attempt)),
-        2 => slots().prop_map(Condition::NotDone),
-        2 => slots().prop_map(Condition::NotFailed),
-        1 => times().prop_map(Condition::DueIs),
-        1 => times().prop_map(Condition::DueAfter),
-        1 => (0..3_u64).prop_map(Condition::VersionIs),
+        4 => epochs().prop_map(PatchCondition::EpochIs),
+        2 => (slots(), attempts()).prop_map(|(slot, attempt)| PatchCondition::AttemptIs(slot, attempt)),
+        2 => slots().prop_map(PatchCondition::NotDone),
+        2 => slots().prop_map(PatchCondition::NotFailed),
+        1 => times().prop_map(PatchCondition::DueIs),
+        1 => times().prop_map(PatchCondition::DueAfter),
+        1 => (0..3_u64).prop_map(PatchCondition::VersionIs),
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = PatchChange> {
     prop_oneof![
-        3 => slots().prop_map(Change::AddDone),
-        1 => slots().prop_map(Change::Reopen),
-        2 => slots().prop_map(Change::AddFailed),
-        1 => (slots(), attempts(), 0..3_u32).prop_map(|(slot, attempt, mark)| Change::AddLate(Late { slot, attempt, mark })),
-        1 => slots().prop_map(Change::AddSealed),
-        2 => (slots(), attempts()).prop_map(|(slot, attempt)| Change::SetAttempt(slot, attempt)),
-        1 => epochs().prop_map(Change::SetEpoch),
+        3 => slots().prop_map(PatchChange::AddDone),
+        1 => slots().prop_map(PatchChange::Reopen),
+        2 => slots().prop_map(PatchChange::AddFailed),
+        1 => (slots(), attempts(), 0..3_u32).prop_map(|(slot, attempt, mark)| PatchChange::AddLate(LateMark { slot, attempt, mark })),
+        1 => slots().prop_map(PatchChange::AddSealed),
+        2 => (slots(), attempts()).prop_map(|(slot, attempt)| PatchChange::SetAttempt(slot, attempt)),
+        1 => epochs().prop_map(PatchChange::SetEpoch),
         1 => prop_oneof![Just(RunPhase::Running), Just(RunPhase::Stopping), Just(RunPhase::Closed)]
-            .prop_map(Change::SetPhase),
-        1 => times().prop_map(Change::SetStopped),
-        1 => times().prop_map(Change::SetDue),
-        1 => Just(Change::ClearDue),
-        1 => Just(Change::BumpVersion),
+            .prop_map(PatchChange::SetPhase),
+        1 => times().prop_map(PatchChange::SetStopped),
+        1 => times().prop_map(PatchChange::SetDue),
+        1 => Just(PatchChange::ClearDue),
+        1 => Just(PatchChange::BumpVersion),
     ]
 }
 
 /// Whether one write can express the changes: a set is either added to or taken from.
-fn expressible(changes: &[Change]) -> bool {
-    let reopens = changes.iter().any(|change| matches!(change, Change::Reopen(_)));
-    let adds = changes.iter().any(|change| matches!(change, Change::AddDone(_) | Change::AddFailed(_)));
+fn expressible(changes: &[PatchChange]) -> bool {
+    let reopens = changes.iter().any(|change| matches!(change, PatchChange::Reopen(_)));
+    let adds =
+        changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));
     !(reopens && adds)
 }
 
@@ -74,36 +77,36 @@ fn patch() -> impl Strategy<Value = Patch> {
 /// The epoch that a write gives to an item that it makes.
 fn epoch_of(patch: &Patch) -> Epoch {
     let mut epochs = patch.conditions.iter().filter_map(|condition| match condition {
-        Condition::EpochIs(epoch) => Some(*epoch),
+        PatchCondition::EpochIs(epoch) => Some(*epoch),
         _ => None,
     });
     epochs.next_back().unwrap_or(Epoch::FIRST)
 }
 
-async fn check(world: &World, name: &str, patches: &[Patch]) {
+async fn check(world: &StoreFixture, name: &str, patches: &[Patch]) {
     let run = world.run(name).await;
-    let mut model: BTreeMap<Shard, Head> = BTreeMap::new();
+    let mut model: BTreeMap<Shard, HeadState> = BTreeMap::new();
     model.insert(Shard::ROOT, world.store.read_root(&run).await.unwrap().unwrap().head);
     for patch in patches {
         let before = model.get(&patch.shard).cloned();
         let expected = patch.apply(before.as_ref(), epoch_of(patch));
         match (world.store.patch_run(&run, patch).await.unwrap(), expected) {
-            (Patched::Written(head), Some(after)) => {
+            (PatchResult::Written(head), Some(after)) => {
                 assert_eq!((head.shard, &head.head), (patch.shard, &after), "{patch:?}");
                 model.insert(patch.shard, after);
             }
-            (Patched::Refused(image), None) => {
+            (PatchResult::ConditionFailed(image), None) => {
                 assert_eq!(image.map(|image| image.head), before, "{patch:?}");
             }
             (patched, expected) => panic!("{patch:?} on {before:?}: {patched:?}, expected {expected:?}"),
         }
     }
     let heads = world.store.read_run(&run).await.unwrap();
-    let heads: BTreeMap<Shard, Head> = heads.into_iter().map(|head| (head.shard, head.head)).collect();
+    let heads: BTreeMap<Shard, HeadState> = heads.into_iter().map(|head| (head.shard, head.head)).collect();
     assert_eq!(heads, model);
 }
 
-pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(world: World) {
+pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(world: StoreFixture) {
     let runtime = tokio::runtime::Handle::current();
     let names = std::sync::atomic::AtomicU32::new(0);
     // The cases are run by something that cannot wait.

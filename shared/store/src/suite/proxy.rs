@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 /// What happens to a request.
 #[derive(Clone, Debug)]
-pub(super) enum Fault {
+pub(super) enum ProxyFault {
     /// It is answered so, and does not reach the table.
     Answer(StatusCode, Value),
     /// It does not reach the table; the connection is closed.
@@ -22,7 +22,7 @@ pub(super) enum Fault {
     LoseReply,
 }
 
-impl Fault {
+impl ProxyFault {
     /// An error of the service.
     pub(super) fn error(status: u16, code: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
@@ -42,8 +42,8 @@ impl Fault {
 }
 
 #[derive(Default)]
-struct State {
-    plan: BTreeMap<String, VecDeque<Fault>>,
+struct ProxyState {
+    plan: BTreeMap<String, VecDeque<ProxyFault>>,
     hits: usize,
     /// Operation and body of all requests, in the order in which they came.
     requests: Vec<(String, Value)>,
@@ -54,19 +54,19 @@ struct State {
 }
 
 /// A running proxy; it ends with the test's runtime.
-pub(super) struct Proxy {
+pub(super) struct FaultProxy {
     pub(super) endpoint: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
-impl Proxy {
+impl FaultProxy {
     /// Starts one before the table at `table`.
     pub(super) async fn start(table: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ProxyState::default()));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let way = Way { table: table.to_owned(), client, state: Arc::clone(&state) };
+        let way = ProxyHandler { table: table.to_owned(), client, state: Arc::clone(&state) };
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -82,12 +82,12 @@ impl Proxy {
         Self { endpoint, state }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap()
     }
 
     /// The next requests of `operation` suffer these, one each.
-    pub(super) fn plan(&self, operation: &str, faults: impl IntoIterator<Item = Fault>) {
+    pub(super) fn plan(&self, operation: &str, faults: impl IntoIterator<Item = ProxyFault>) {
         self.state().plan.entry(operation.to_owned()).or_default().extend(faults);
     }
 
@@ -119,27 +119,27 @@ impl Proxy {
 
 /// Why a connection is closed.
 #[derive(Debug)]
-struct Closed;
+struct ConnectionClosed;
 
-impl std::fmt::Display for Closed {
+impl std::fmt::Display for ConnectionClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("closed by plan")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for ConnectionClosed {}
 
 #[derive(Clone)]
-struct Way {
+struct ProxyHandler {
     table: String,
     client: reqwest::Client,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
-impl Way {
-    async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Closed> {
+impl ProxyHandler {
+    async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, ConnectionClosed> {
         let (head, body) = request.into_parts();
-        let body = body.collect().await.map_err(|_| Closed)?.to_bytes();
+        let body = body.collect().await.map_err(|_| ConnectionClosed)?.to_bytes();
         let target =
             head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
@@ -159,18 +159,20 @@ impl Way {
             fault
         };
         match fault {
-            Some(Fault::Answer(status, answer)) => return Ok(respond(status, answer.to_string().into())),
-            Some(Fault::LoseRequest) => return Err(Closed),
-            Some(Fault::LoseReply) | None => {}
+            Some(ProxyFault::Answer(status, answer)) => {
+                return Ok(respond(status, answer.to_string().into()));
+            }
+            Some(ProxyFault::LoseRequest) => return Err(ConnectionClosed),
+            Some(ProxyFault::LoseReply) | None => {}
         }
         let forwarded = self.client.post(&self.table).headers(head.headers).body(body).send().await;
-        let answer = forwarded.map_err(|_| Closed)?;
-        let (status, answer) = (answer.status(), answer.bytes().await.map_err(|_| Closed)?);
+        let answer = forwarded.map_err(|_| ConnectionClosed)?;
+        let (status, answer) = (answer.status(), answer.bytes().await.map_err(|_| ConnectionClosed)?);
         if indexed {
             self.state.lock().unwrap().indexed.push((asked, answer.clone()));
         }
         match fault {
-            Some(_) => Err(Closed),
+            Some(_) => Err(ConnectionClosed),
             None => Ok(respond(status, answer)),
         }
     }

@@ -2,27 +2,30 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::{Expiries as _, Note, NoteRecord as _, Put, PutResult as _, ReadRecords as _};
-use ebb_wire::callback::{Reason, ReasonCode};
+use crate::{
+    AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, RemoveExpired as _,
+    UpdateAttemptRecord as _,
+};
+use ebb_wire::callback::{FailureReason, ReasonCode};
 use ebb_wire::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
 use ebb_wire::evidence::Evidence;
 use ebb_wire::limits;
-use ebb_wire::record::{Kept, Record, Refused, TryResult, Verdict};
-use ebb_wire::value::Value;
+use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_wire::value::UnitValue;
 
-use super::world::{World, new_run, result, text};
+use super::fixture::{StoreFixture, new_run, result, text};
 
 const A1: Attempt = Attempt(1);
 
-fn full() -> TryResult {
+fn full() -> AttemptResult {
     let outputs = BTreeMap::from([
-        ("url".to_owned(), Value::Json("postgres://".into())),
-        ("raw".to_owned(), Value::Bytes(vec![0, 255])),
+        ("url".to_owned(), UnitValue::Json("postgres://".into())),
+        ("raw".to_owned(), UnitValue::Bytes(vec![0, 255])),
     ]);
-    TryResult {
+    AttemptResult {
         took_ms: Some(1234),
-        outputs: Kept::Inline(outputs),
-        reason: Some(Reason { code: ReasonCode::Exit, message: "code 3\n".into() }),
+        outputs: OutputStorage::Inline(outputs),
+        reason: Some(FailureReason { code: ReasonCode::Exit, message: "code 3\n".into() }),
         next: Some(1_800_000_009_000),
         evidence: Some(Box::new(Evidence {
             method: "POST".into(),
@@ -35,22 +38,28 @@ fn full() -> TryResult {
         })),
         log: true,
         unanswered: true,
-        ..result(Verdict::Failed, "full")
+        ..result(AttemptOutcome::Failed, "full")
     }
 }
 
-pub(super) async fn results_are_read_back_as_they_were(world: World) {
+pub(super) async fn results_are_read_back_as_they_were(world: StoreFixture) {
     let run = new_run("a").id;
     let results = [
         full(),
-        result(Verdict::Succeeded, "x"),
-        result(Verdict::Skipped, "y"),
-        TryResult { digest: "short".into(), ..result(Verdict::Cancelled, "z") },
-        TryResult { outputs: Kept::Bucket("outputs/k".into()), ..result(Verdict::Succeeded, "b") },
-        TryResult { outputs: Kept::Inline(BTreeMap::new()), ..result(Verdict::Succeeded, "e") },
+        result(AttemptOutcome::Succeeded, "x"),
+        result(AttemptOutcome::Skipped, "y"),
+        AttemptResult { digest: "short".into(), ..result(AttemptOutcome::Cancelled, "z") },
+        AttemptResult {
+            outputs: OutputStorage::Bucket("outputs/k".into()),
+            ..result(AttemptOutcome::Succeeded, "b")
+        },
+        AttemptResult {
+            outputs: OutputStorage::Inline(BTreeMap::new()),
+            ..result(AttemptOutcome::Succeeded, "e")
+        },
     ];
     for (unit, result) in (0..).map(Unit).zip(&results) {
-        assert_eq!(world.store.put_result(&run, unit, A1, result).await.unwrap(), Put::First);
+        assert_eq!(world.store.put_result(&run, unit, A1, result).await.unwrap(), PutOutcome::Created);
     }
     let records = world.store.read_all_records(&run).await.unwrap();
     let read: Vec<_> = records.iter().map(|(.., record)| record.result.clone().unwrap()).collect();
@@ -58,9 +67,9 @@ pub(super) async fn results_are_read_back_as_they_were(world: World) {
 }
 
 /// Evidence of another form leaves the rest of its record readable, for one unit and for all.
-pub(super) async fn damaged_evidence_leaves_its_record_readable(world: World) {
+pub(super) async fn damaged_evidence_leaves_its_record_readable(world: StoreFixture) {
     let run = new_run("a").id;
-    let whole = TryResult { evidence: None, ..full() };
+    let whole = AttemptResult { evidence: None, ..full() };
     for (unit, evidence) in (0..).zip([text("{\"method\": 7}"), text("{"), AttributeValue::Bool(true)]) {
         world.store.put_result(&run, Unit(unit), A1, &full()).await.unwrap();
         let mut item = world.item(&format!("r#{run}"), &format!("u#{unit:05}#001")).await.unwrap();
@@ -81,18 +90,21 @@ pub(super) async fn damaged_evidence_leaves_its_record_readable(world: World) {
     }
 }
 
-pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: World) {
+pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: StoreFixture) {
     let run = new_run("a").id;
     let store = &world.store;
-    let (first, second) = (result(Verdict::Failed, "1"), result(Verdict::Succeeded, "2"));
-    assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), Put::First);
-    let again = TryResult { at: 1, ..first.clone() };
-    assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), Put::Repeated(first.clone()));
+    let (first, second) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Succeeded, "2"));
+    assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), PutOutcome::Created);
+    let again = AttemptResult { at: 1, ..first.clone() };
+    assert_eq!(
+        store.put_result(&run, Unit(3), A1, &again).await.unwrap(),
+        PutOutcome::Duplicate(first.clone())
+    );
     // A repetition is no younger than what it repeats.
     for later in [0, 5] {
-        let second = TryResult { at: second.at + later, ..second.clone() };
+        let second = AttemptResult { at: second.at + later, ..second.clone() };
         let put = store.put_result(&run, Unit(3), A1, &second).await.unwrap();
-        assert_eq!(put, Put::Second(first.clone()));
+        assert_eq!(put, PutOutcome::Conflict(first.clone()));
     }
     let records = store.read_records(&run, &[Unit(3)]).await.unwrap();
     assert_eq!(records.len(), 1);
@@ -101,24 +113,25 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
 }
 
 /// Results of one sender are kept up to a bound and counted from there on.
-pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: World) {
+pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: StoreFixture) {
     let run = new_run("a").id;
-    let put =
-        async |unit: Unit, result: &TryResult| world.store.put_result(&run, unit, A1, result).await.unwrap();
-    let success = |number: usize| result(Verdict::Succeeded, &number.to_string());
-    for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(Verdict::Failed, "failed"))] {
-        assert_eq!(put(unit, &first).await, Put::First);
-        let kept = limits::DISTINCT_RESULTS - usize::from(first.verdict == Verdict::Succeeded);
+    let put = async |unit: Unit, result: &AttemptResult| {
+        world.store.put_result(&run, unit, A1, result).await.unwrap()
+    };
+    let success = |number: usize| result(AttemptOutcome::Succeeded, &number.to_string());
+    for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(AttemptOutcome::Failed, "failed"))] {
+        assert_eq!(put(unit, &first).await, PutOutcome::Created);
+        let kept = limits::DISTINCT_RESULTS - usize::from(first.verdict == AttemptOutcome::Succeeded);
         for number in 1..=kept {
-            assert_eq!(put(unit, &success(number)).await, Put::Second(first.clone()), "{number}");
+            assert_eq!(put(unit, &success(number)).await, PutOutcome::Conflict(first.clone()), "{number}");
         }
         for number in kept + 1..=kept + 3 {
-            assert_eq!(put(unit, &success(number)).await, Put::Excess(first.clone()), "{number}");
+            assert_eq!(put(unit, &success(number)).await, PutOutcome::Excess(first.clone()), "{number}");
         }
         // Those that are kept are known again, and a failure or a cancellation always has its place.
-        assert_eq!(put(unit, &success(kept)).await, Put::Second(first.clone()));
-        let cancelled = result(Verdict::Cancelled, "cancelled");
-        assert_eq!(put(unit, &cancelled).await, Put::Second(first.clone()));
+        assert_eq!(put(unit, &success(kept)).await, PutOutcome::Conflict(first.clone()));
+        let cancelled = result(AttemptOutcome::Cancelled, "cancelled");
+        assert_eq!(put(unit, &cancelled).await, PutOutcome::Conflict(first.clone()));
         let record = world.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
         assert_eq!((record.others.len(), record.excess), (kept + 1, 3));
         let mut numbers: Vec<_> = record.others.iter().map(|other| other.digest.clone()).collect();
@@ -131,21 +144,22 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world:
 }
 
 /// Senders that report at the same time share the places.
-pub(super) async fn senders_at_one_time_share_the_places(world: World) {
+pub(super) async fn senders_at_one_time_share_the_places(world: StoreFixture) {
     let run = new_run("a").id;
-    let first = result(Verdict::Succeeded, "first");
+    let first = result(AttemptOutcome::Succeeded, "first");
     world.store.put_result(&run, Unit(0), A1, &first).await.unwrap();
-    let results: Vec<_> = (0..40).map(|number| result(Verdict::Succeeded, &number.to_string())).collect();
+    let results: Vec<_> =
+        (0..40).map(|number| result(AttemptOutcome::Succeeded, &number.to_string())).collect();
     let puts = results.iter().map(|result| world.store.put_result(&run, Unit(0), A1, result));
-    let puts: Vec<Put> = futures::future::try_join_all(puts).await.unwrap();
-    let excess = puts.iter().filter(|put| matches!(put, Put::Excess(_))).count();
+    let puts: Vec<PutOutcome> = futures::future::try_join_all(puts).await.unwrap();
+    let excess = puts.iter().filter(|put| matches!(put, PutOutcome::Excess(_))).count();
     let record = world.store.read_records(&run, &[Unit(0)]).await.unwrap().remove(0).2;
     assert_eq!(record.others.len(), limits::DISTINCT_RESULTS - 1);
     assert_eq!((excess, record.excess), (41 - limits::DISTINCT_RESULTS, excess as u64));
 }
 
 /// One write notes the acceptance of many tries, and a write that is repeated changes nothing.
-pub(super) async fn tries_are_accepted_together(world: World) {
+pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
     let run = new_run("a").id;
     let other = new_run("b").id;
     let (first, second) = (Unit(0), Unit(SHARD + 3));
@@ -153,16 +167,16 @@ pub(super) async fn tries_are_accepted_together(world: World) {
     world.meter.take();
     let tries: Vec<_> = (0..50).map(|unit| (Unit(unit), A1)).collect();
     for _ in 0..2 {
-        store.note_accepted(&run, Shard::ROOT, &tries, Timestamp(7)).await.unwrap();
+        store.record_accepted(&run, Shard::ROOT, &tries, Timestamp(7)).await.unwrap();
     }
     let figures = world.meter.take();
     assert_eq!((figures.write_units, figures.sized_write_units), (2.0, 2));
-    store.note_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
+    store.record_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
     store
-        .note_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000))
+        .record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000))
         .await
         .unwrap();
-    store.note_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
+    store.record_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
     // The table removes the note 30 days later.
     let note = world.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
     assert_eq!(note["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
@@ -180,58 +194,64 @@ pub(super) async fn tries_are_accepted_together(world: World) {
     assert_eq!(read(&[first, second]).await, []);
 }
 
-pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: World) {
+pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: StoreFixture) {
     let run = new_run("a").id;
     // What each note finds; the last of each kind, or the first, is what stays.
-    let note = async |note: Note| world.store.note_record(&run, Unit(0), A1, &note).await.unwrap();
-    assert_eq!(note(Note::Started(Timestamp(10))).await, Record::default());
-    assert_eq!(note(Note::Started(Timestamp(11))).await.started, Some(10));
-    assert_eq!(note(Note::Accepted(Timestamp(12))).await.accepted, None);
-    assert_eq!(note(Note::Accepted(Timestamp(13))).await.accepted, Some(12));
-    assert_eq!(note(Note::Again(Timestamp(14))).await.again, None);
-    assert_eq!(note(Note::Again(Timestamp(15))).await.again, Some(14));
-    let other = async |note: Note| world.store.note_record(&run, Unit(1), A1, &note).await.unwrap();
-    other(Note::Started(Timestamp(1))).await;
-    assert_eq!(other(Note::PutOff(Timestamp(3))).await.started, Some(1));
-    let put_off = other(Note::Started(Timestamp(4))).await;
+    let note =
+        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
+    assert_eq!(note(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
+    assert_eq!(note(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
+    assert_eq!(note(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
+    assert_eq!(note(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
+    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(14))).await.again, None);
+    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(15))).await.again, Some(14));
+    let other =
+        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
+    other(AttemptUpdate::Started(Timestamp(1))).await;
+    assert_eq!(other(AttemptUpdate::Postponed(Timestamp(3))).await.started, Some(1));
+    let put_off = other(AttemptUpdate::Started(Timestamp(4))).await;
     assert_eq!((put_off.started, put_off.again), (None, Some(3)));
-    let once = async |note: Note| world.store.note_record(&run, Unit(3), A1, &note).await.unwrap();
-    assert_eq!(once(Note::Posted(Timestamp(5))).await.posted, None);
-    assert_eq!(once(Note::Posted(Timestamp(6))).await.posted, Some(5));
-    assert_eq!(once(Note::Again(Timestamp(7))).await.posted, Some(5));
-    let third = async |note: Note| world.store.note_record(&run, Unit(2), A1, &note).await.unwrap();
-    assert_eq!(third(Note::Leased(Timestamp(5))).await.leased, None);
+    let once =
+        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
+    assert_eq!(once(AttemptUpdate::Posted(Timestamp(5))).await.posted, None);
+    assert_eq!(once(AttemptUpdate::Posted(Timestamp(6))).await.posted, Some(5));
+    assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
+    let third =
+        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
+    assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased, None);
     // Of two that take a lease at once, the second one finds the first.
-    assert_eq!(third(Note::Leased(Timestamp(6))).await.leased, Some(5));
-    for (at, over) in
-        [(7, Note::Again(Timestamp(1))), (8, Note::Accepted(Timestamp(1))), (9, Note::PutOff(Timestamp(1)))]
-    {
-        third(Note::Leased(Timestamp(at))).await;
+    assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased, Some(5));
+    for (at, over) in [
+        (7, AttemptUpdate::DispatchAgain(Timestamp(1))),
+        (8, AttemptUpdate::Accepted(Timestamp(1))),
+        (9, AttemptUpdate::Postponed(Timestamp(1))),
+    ] {
+        third(AttemptUpdate::Leased(Timestamp(at))).await;
         assert_eq!(third(over).await.leased, Some(at));
-        assert_eq!(third(Note::Started(Timestamp(1))).await.leased, None);
+        assert_eq!(third(AttemptUpdate::Started(Timestamp(1))).await.leased, None);
     }
-    note(Note::Beat(Timestamp(16), Some("1 of 2".into()))).await;
-    note(Note::Beat(Timestamp(17), None)).await;
-    note(Note::Refused("first".into())).await;
-    note(Note::Refused("second".into())).await;
+    note(AttemptUpdate::Heartbeat(Timestamp(16), Some("1 of 2".into()))).await;
+    note(AttemptUpdate::Heartbeat(Timestamp(17), None)).await;
+    note(AttemptUpdate::Refused("first".into())).await;
+    note(AttemptUpdate::Refused("second".into())).await;
     let record = world.store.read_all_records(&run).await.unwrap().remove(0).2;
-    assert_eq!(record.refused, Some(Refused { count: 2, reason: "second".into() }));
+    assert_eq!(record.refused, Some(CallbackRefusals { count: 2, reason: "second".into() }));
     assert_eq!((record.started, record.accepted, record.again), (Some(10), Some(12), Some(15)));
     assert_eq!((record.beat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
 
-    let done = result(Verdict::Succeeded, "x");
-    assert_eq!(world.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), Put::First);
-    let after = note(Note::Beat(Timestamp(99), Some("2 of 2".into()))).await;
+    let done = result(AttemptOutcome::Succeeded, "x");
+    assert_eq!(world.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), PutOutcome::Created);
+    let after = note(AttemptUpdate::Heartbeat(Timestamp(99), Some("2 of 2".into()))).await;
     assert_eq!((after.beat, after.result.clone()), (Some(17), Some(done)));
     let records = world.store.read_all_records(&run).await.unwrap();
     assert_eq!(records[0], (Unit(0), A1, after));
 }
 
-pub(super) async fn only_the_units_that_were_asked_for_are_read(world: World) {
+pub(super) async fn only_the_units_that_were_asked_for_are_read(world: StoreFixture) {
     let run = world.run("a").await;
     for unit in [0, 1, 2, 40, 41, 9_999] {
         for attempt in [1, 2, 10, 1000] {
-            let done = result(Verdict::Failed, "x");
+            let done = result(AttemptOutcome::Failed, "x");
             world.store.put_result(&run, Unit(unit), Attempt(attempt), &done).await.unwrap();
         }
     }
@@ -249,38 +269,38 @@ pub(super) async fn only_the_units_that_were_asked_for_are_read(world: World) {
     assert_eq!(world.store.read_all_records(&run).await.unwrap().len(), 24);
 }
 
-pub(super) async fn outlines_are_records_without_outputs(world: World) {
+pub(super) async fn outlines_are_records_without_outputs(world: StoreFixture) {
     let run = world.run("a").await;
     let notes = [
-        Note::Started(Timestamp(1)),
-        Note::Accepted(Timestamp(2)),
-        Note::Again(Timestamp(4)),
-        Note::Posted(Timestamp(5)),
-        Note::Leased(Timestamp(6)),
-        Note::Refused("late".to_owned()),
+        AttemptUpdate::Started(Timestamp(1)),
+        AttemptUpdate::Accepted(Timestamp(2)),
+        AttemptUpdate::DispatchAgain(Timestamp(4)),
+        AttemptUpdate::Posted(Timestamp(5)),
+        AttemptUpdate::Leased(Timestamp(6)),
+        AttemptUpdate::Refused("late".to_owned()),
     ];
     for note in &notes {
-        world.store.note_record(&run, Unit(2), A1, note).await.unwrap();
+        world.store.update_attempt(&run, Unit(2), A1, note).await.unwrap();
     }
     world.store.put_result(&run, Unit(3), A1, &full()).await.unwrap();
     for number in 0..=limits::DISTINCT_RESULTS {
-        let distinct = result(Verdict::Succeeded, &number.to_string());
+        let distinct = result(AttemptOutcome::Succeeded, &number.to_string());
         world.store.put_result(&run, Unit(4), A1, &distinct).await.unwrap();
     }
-    let mut done = result(Verdict::Succeeded, "x");
-    done.outputs = Kept::Inline(BTreeMap::from([("x".to_owned(), Value::Json("y".into()))]));
-    let mut late = result(Verdict::Succeeded, "z");
-    late.outputs = Kept::Bucket("outputs/late.json".to_owned());
-    let note = Note::Beat(Timestamp(3), Some("1 of 2".to_owned()));
-    world.store.note_record(&run, Unit(0), A1, &note).await.unwrap();
+    let mut done = result(AttemptOutcome::Succeeded, "x");
+    done.outputs = OutputStorage::Inline(BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]));
+    let mut late = result(AttemptOutcome::Succeeded, "z");
+    late.outputs = OutputStorage::Bucket("outputs/late.json".to_owned());
+    let note = AttemptUpdate::Heartbeat(Timestamp(3), Some("1 of 2".to_owned()));
+    world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
     world.store.put_result(&run, Unit(0), A1, &done).await.unwrap();
     world.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
-    world.store.put_result(&run, Unit(1), A1, &result(Verdict::Failed, "f")).await.unwrap();
+    world.store.put_result(&run, Unit(1), A1, &result(AttemptOutcome::Failed, "f")).await.unwrap();
     let mut expected = world.store.read_all_records(&run).await.unwrap();
     assert!(expected.iter().any(|(_, _, record)| !record.others.is_empty()));
     for (_, _, record) in &mut expected {
         for result in record.result.iter_mut().chain(&mut record.others) {
-            result.outputs = Kept::Nothing;
+            result.outputs = OutputStorage::Nothing;
             result.evidence = None;
         }
     }
@@ -288,13 +308,13 @@ pub(super) async fn outlines_are_records_without_outputs(world: World) {
     assert_eq!(world.store.read_outlines(&run).await.unwrap(), expected);
 }
 
-pub(super) async fn records_beyond_one_page_are_all_read(world: World) {
+pub(super) async fn records_beyond_one_page_are_all_read(world: StoreFixture) {
     let run = world.run("a").await;
-    let outputs = BTreeMap::from([("x".to_owned(), Value::Json("y".repeat(300_000).into()))]);
+    let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".repeat(300_000).into()))]);
     for unit in 0..8 {
-        let large = TryResult {
-            outputs: Kept::Inline(outputs.clone()),
-            ..result(Verdict::Succeeded, &unit.to_string())
+        let large = AttemptResult {
+            outputs: OutputStorage::Inline(outputs.clone()),
+            ..result(AttemptOutcome::Succeeded, &unit.to_string())
         };
         world.store.put_result(&run, Unit(unit), A1, &large).await.unwrap();
     }
@@ -303,5 +323,7 @@ pub(super) async fn records_beyond_one_page_are_all_read(world: World) {
     let records = world.store.read_records(&run, &units).await.unwrap();
     assert_eq!(records.len(), 8);
     assert_eq!(world.meter.take().requests["Query"], world.differences.pages);
-    assert!(records.iter().all(|(.., record)| record.result.as_ref().unwrap().outputs != Kept::Nothing));
+    assert!(
+        records.iter().all(|(.., record)| record.result.as_ref().unwrap().outputs != OutputStorage::Nothing)
+    );
 }

@@ -1,19 +1,19 @@
 use std::collections::BTreeMap;
 
-use ebb_wire::engine::{Attempt, Change, Late, Patch, SHARD, Shard, Unit};
+use ebb_wire::engine::{Attempt, LateMark, Patch, PatchChange, SHARD, Shard, Unit};
 use ebb_wire::id::digest;
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_wire::lifecycle::LifecycleData;
 use ebb_wire::limits::OUTPUTS_INLINE;
-use ebb_wire::record::{Kept, TryResult, Verdict};
-use ebb_wire::value::Value;
+use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_wire::value::UnitValue;
 
-use super::world::{World, new_run, result, target, tombstone, written};
-use crate::dynamo::Body;
+use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
+use crate::dynamo::BodyStorage;
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
-    ListTargets as _, MoveTarget as _, PatchRun as _, Plans as _, PluginItem, Put, PutResult as _,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetList,
-    Transition, WritePlugins as _,
+    ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
+    PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead,
+    TargetList, TargetTransition, WritePlugins as _,
 };
 
 /// The table's limit of an item, in bytes.
@@ -27,51 +27,52 @@ fn too_large<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
     assert!(reason.to_lowercase().contains("item size"), "{error}");
 }
 
-fn outputs(bytes: usize, digest: &str) -> TryResult {
-    let outputs = BTreeMap::from([("x".to_owned(), Value::Json("y".repeat(bytes).into()))]);
-    TryResult { outputs: Kept::Inline(outputs), ..result(Verdict::Succeeded, digest) }
+fn outputs(bytes: usize, digest: &str) -> AttemptResult {
+    let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".repeat(bytes).into()))]);
+    AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, digest) }
 }
 
-pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: World) {
+pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: StoreFixture) {
     let dynamo = &world.store.dynamo;
     // pk and its value, sk and its value, o.
     let rest = 2 + "p#k1".len() + 2 + 1 + 1;
-    let full = Body::Object("x".repeat(LIMIT - rest));
+    let full = BodyStorage::Object("x".repeat(LIMIT - rest));
     dynamo.put_plan_item("k1", &full).await.unwrap();
     assert_eq!(dynamo.get_plan_item("k1").await.unwrap(), Some(full.clone()));
-    too_large(dynamo.put_plan_item("k1", &Body::Object("z".repeat(LIMIT - rest + 1))).await);
+    too_large(dynamo.put_plan_item("k1", &BodyStorage::Object("z".repeat(LIMIT - rest + 1))).await);
     assert_eq!(dynamo.get_plan_item("k1").await.unwrap(), Some(full));
 }
 
-pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: World) {
+pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: StoreFixture) {
     let run = world.run("a").await;
     too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
     assert_eq!(world.store.read_all_records(&run).await.unwrap(), []);
     let fits = outputs(LIMIT - 1024, "b");
-    assert_eq!(world.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), Put::First);
+    assert_eq!(world.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), PutOutcome::Created);
     too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
     let records = world.store.read_all_records(&run).await.unwrap();
     assert_eq!((records[0].2.result.as_ref(), records[0].2.others.len()), (Some(&fits), 0));
 }
 
-pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(world: World) {
+pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(world: StoreFixture) {
     let large = TargetHead { plugins: vec!["x".repeat(LIMIT)], ..target("sandbox", "a") };
-    let alone = Transition { target: large, seen: None, run: None, tombstone: None };
+    let alone = TargetTransition { target: large, expected_version: None, run: None, tombstone: None };
     too_large(world.store.move_target(&alone).await);
-    let together = Transition { run: Some(new_run("a")), ..alone };
+    let together = TargetTransition { run: Some(new_run("a")), ..alone };
     too_large(world.store.move_target(&together).await);
     assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), None);
     assert_eq!(world.store.read_root(&new_run("a").id).await.unwrap(), None);
 }
 
-pub(super) async fn the_largest_that_we_make_has_room(world: World) {
+pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
     let run = world.run("a").await;
     // A head of which everything is full: all units tried for the thousandth time, all late and all sealed.
     for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
         let changes = slots.flat_map(|slot| {
-            let late = |mark| Change::AddLate(Late { slot, attempt: Attempt(999), mark: u32::MAX - mark });
-            let attempt = Change::SetAttempt(slot, Attempt(1000));
-            [Change::AddDone(slot), Change::AddSealed(slot), attempt, late(0), late(1)]
+            let late =
+                |mark| PatchChange::AddLate(LateMark { slot, attempt: Attempt(999), mark: u32::MAX - mark });
+            let attempt = PatchChange::SetAttempt(slot, Attempt(1000));
+            [PatchChange::AddDone(slot), PatchChange::AddSealed(slot), attempt, late(0), late(1)]
         });
         let patch = Patch { shard: Shard::ROOT, conditions: vec![], changes: changes.collect() };
         written(world.store.patch_run(&run, &patch).await.unwrap());
@@ -82,10 +83,10 @@ pub(super) async fn the_largest_that_we_make_has_room(world: World) {
     assert!(bytes < LIMIT / 16, "{bytes} bytes");
 
     let inline = outputs(OUTPUTS_INLINE - 8, "a");
-    assert_eq!(world.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), Put::First);
+    assert_eq!(world.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), PutOutcome::Created);
     // The try's record and the head before it are all that is written: four units for the one.
     world.meter.take();
-    assert_eq!(world.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), Put::First);
+    assert_eq!(world.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
     assert_eq!(world.meter.take().sized_write_units, 4);
 
     for size in [PLAN_INLINE, PLAN_INLINE + 1] {
@@ -109,7 +110,7 @@ pub(super) async fn the_largest_that_we_make_has_room(world: World) {
     }
 }
 
-pub(super) async fn keys_that_no_item_can_have_are_not_there(world: World) {
+pub(super) async fn keys_that_no_item_can_have_are_not_there(world: StoreFixture) {
     for name in ["x".repeat(2048), "\u{1f40b}".repeat(253)] {
         assert_eq!(world.store.read_target("sandbox", &name).await.unwrap(), None);
         assert_eq!(world.store.list_versions(&name).await.unwrap(), []);
@@ -119,18 +120,18 @@ pub(super) async fn keys_that_no_item_can_have_are_not_there(world: World) {
 }
 
 /// The table keeps characters that are not ASCII in more bytes than they have.
-pub(super) async fn the_longest_names_of_targets_are_keys(world: World) {
-    let kind = "k".repeat(Lifecycle::MAX_KIND);
+pub(super) async fn the_longest_names_of_targets_are_keys(world: StoreFixture) {
+    let kind = "k".repeat(LifecycleData::MAX_KIND);
     let longest = |character: char| {
-        let fit = Lifecycle::MAX_NAME_BYTES / character.len_utf8();
-        character.to_string().repeat(fit.min(Lifecycle::MAX_NAME))
+        let fit = LifecycleData::MAX_NAME_BYTES / character.len_utf8();
+        character.to_string().repeat(fit.min(LifecycleData::MAX_NAME))
     };
     for character in ['a', '!', '\u{e4}', '\u{20ac}', '\u{1f40b}'] {
         let name = longest(character);
-        let event = Lifecycle {
+        let event = LifecycleData {
             kind: kind.clone(),
             name: name.clone(),
-            uid: "\u{1f40b}".repeat(Lifecycle::MAX_UID_BYTES / 4),
+            uid: "\u{1f40b}".repeat(LifecycleData::MAX_UID_BYTES / 4),
             generation: 1,
             document: None,
             routing_key: None,
@@ -139,8 +140,8 @@ pub(super) async fn the_longest_names_of_targets_are_keys(world: World) {
         world.put(target(&kind, &name)).await;
         world.store.put_tombstone(&tombstone(&event.uid)).await.unwrap();
         assert!(world.store.read_tombstone(&event.uid).await.unwrap().is_some());
-        let longer = Lifecycle { name: format!("{name}{character}"), ..event };
+        let longer = LifecycleData { name: format!("{name}{character}"), ..event };
         longer.validate().unwrap_err();
     }
-    assert_eq!(world.store.list_targets(TargetList::Living, Some(&kind), None, 100).await.unwrap().len(), 5);
+    assert_eq!(world.store.list_targets(TargetList::Active, Some(&kind), None, 100).await.unwrap().len(), 5);
 }

@@ -1,14 +1,14 @@
-use ebb_wire::engine::{Attempt, Epoch, Event, Timestamp, Unit};
-use ebb_wire::record::Verdict;
+use ebb_wire::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit};
+use ebb_wire::record::AttemptOutcome;
 
-use super::world::{World, new_run, result, target, tombstone, written};
+use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
 use crate::{
-    ListTargets as _, MoveTarget as _, Plans as _, PluginItem, PutResult as _, QueryDue as _,
+    ListTargets as _, MoveTarget as _, PlanStore as _, PluginItem, PutAttemptResult as _, QueryDue as _,
     ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
 };
 
 /// Every read of a table says so; the indexes have no strong reads, and are asked for nothing but keys.
-pub(super) async fn reads_of_the_table_are_strong(world: World) {
+pub(super) async fn reads_of_the_table_are_strong(world: StoreFixture) {
     let run = world.run("a").await;
     world.store.restore_plan("k1", b"{}").await.unwrap();
     let plugin = PluginItem {
@@ -37,7 +37,7 @@ pub(super) async fn reads_of_the_table_are_strong(world: World) {
         assert_eq!(asked["ConsistentRead"], true, "{operation} {asked}");
     }
     store.list_plugins().await.unwrap();
-    store.list_targets(TargetList::Living, None, None, 10).await.unwrap();
+    store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
     store.query_due(Timestamp(u64::MAX / 4), 10).await.unwrap();
     let (mut indexed, mut batches) = (0, 0);
     for (operation, asked) in proxy.requests() {
@@ -52,21 +52,21 @@ pub(super) async fn reads_of_the_table_are_strong(world: World) {
     assert_eq!((indexed, batches), (18, 2));
 }
 
-pub(super) async fn a_write_is_read_at_once_by_everybody(world: World) {
+pub(super) async fn a_write_is_read_at_once_by_everybody(world: StoreFixture) {
     let (_, other) = world.proxy().await;
     let run = world.run("a").await;
     for unit in 0..30 {
-        let success = Event::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
-        let done = result(Verdict::Succeeded, &unit.to_string());
+        let success = RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
+        let done = result(AttemptOutcome::Succeeded, &unit.to_string());
         world.store.put_result(&run, Unit(unit), Attempt(1), &done).await.unwrap();
         let head = written(world.accept(&run, success).await);
         assert_eq!(other.read_root(&run).await.unwrap(), Some(head));
         let records = other.read_records(&run, &[Unit(unit)]).await.unwrap();
         assert_eq!(records.len(), 1);
     }
-    let ended = crate::Transition {
+    let ended = crate::TargetTransition {
         target: target("sandbox", "b"),
-        seen: None,
+        expected_version: None,
         run: Some(new_run("b")),
         tombstone: Some(tombstone("u1")),
     };

@@ -5,30 +5,30 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
-use crate::{Release, TargetHead, TellState, Transition, Waiting};
-use ebb_wire::engine::target::Tell;
-use ebb_wire::engine::{Moment, TargetPhase, Timestamp};
+use crate::{NotificationState, PendingCreation, SecretRelease, TargetHead, TargetTransition};
+use ebb_wire::engine::target::Notification;
+use ebb_wire::engine::{Hook, TargetPhase, Timestamp};
 
-use super::world::{World, new_run, target, tombstone};
+use super::fixture::{StoreFixture, new_run, target, tombstone};
 
-fn plain(target: TargetHead, seen: Option<u64>) -> Transition {
-    Transition { target, seen, run: None, tombstone: None }
+fn plain(target: TargetHead, seen: Option<u64>) -> TargetTransition {
+    TargetTransition { target, expected_version: seen, run: None, tombstone: None }
 }
 
-pub(super) async fn a_target_is_read_back_as_it_was(world: World) {
+pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
     let full = TargetHead {
         phase: TargetPhase::Stuck,
-        moment: Some(Moment::AfterStop),
+        moment: Some(Hook::PostStop),
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
-        tell: Some(TellState {
-            what: Tell::Stuck,
+        tell: Some(NotificationState {
+            what: Notification::Stuck,
             tries: 3,
-            held_by: Some(Moment::AfterStop),
+            held_by: Some(Hook::PostStop),
             reason: Some("503".to_owned()),
         }),
-        waiting: Some(Waiting {
+        waiting: Some(PendingCreation {
             uid: "u2".into(),
             generation: 1,
             plan: "p".into(),
@@ -36,7 +36,7 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: World) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
-        release: [None, Some("eu".into())].map(|cluster| Release { life: "l".into(), cluster }).into(),
+        release: [None, Some("eu".into())].map(|cluster| SecretRelease { life: "l".into(), cluster }).into(),
         ..target("route group", "a#b%c")
     };
     assert!(world.store.move_target(&plain(full.clone(), None)).await.unwrap());
@@ -47,7 +47,7 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: World) {
     assert_eq!(world.store.read_target("sandbox", "c").await.unwrap(), None);
 }
 
-pub(super) async fn a_move_needs_the_version_that_was_seen(world: World) {
+pub(super) async fn a_move_needs_the_version_that_was_seen(world: StoreFixture) {
     let first = target("sandbox", "a");
     assert!(world.store.move_target(&plain(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
@@ -61,10 +61,10 @@ pub(super) async fn a_move_needs_the_version_that_was_seen(world: World) {
     assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
 }
 
-pub(super) async fn target_and_run_begin_together_or_not_at_all(world: World) {
-    let begin = |uid: &str| Transition {
+pub(super) async fn target_and_run_begin_together_or_not_at_all(world: StoreFixture) {
+    let begin = |uid: &str| TargetTransition {
         target: TargetHead { uid: uid.into(), ..target("sandbox", "a") },
-        seen: None,
+        expected_version: None,
         run: Some(new_run(uid)),
         tombstone: None,
     };
@@ -80,11 +80,11 @@ pub(super) async fn target_and_run_begin_together_or_not_at_all(world: World) {
 }
 
 /// Invocations that settle one run within a millisecond make the same of it: one of them goes on.
-pub(super) async fn of_writers_of_the_very_same_one_wins(world: World) {
+pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
     let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let plain_move = plain(target("sandbox", "a"), None);
-    let end = Transition { tombstone: Some(tombstone("u1")), ..plain(end, Some(1)) };
-    let begin = Transition { run: Some(new_run("b")), ..plain(target("sandbox", "b"), None) };
+    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..plain(end, Some(1)) };
+    let begin = TargetTransition { run: Some(new_run("b")), ..plain(target("sandbox", "b"), None) };
     for transition in [plain_move, end, begin] {
         let moved = join_all((0..8).map(|_| world.store.move_target(&transition))).await;
         let won = moved.into_iter().filter(|moved| match moved {
@@ -97,10 +97,10 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(world: World) {
     }
 }
 
-pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(world: World) {
+pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(world: StoreFixture) {
     world.store.move_target(&plain(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
-    let end = Transition { tombstone: Some(tombstone("u1")), ..plain(gone, Some(1)) };
+    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..plain(gone, Some(1)) };
     assert!(world.store.move_target(&end).await.unwrap());
     assert!(world.store.read_tombstone("u1").await.unwrap().is_some());
     let dynamo = &world.store.dynamo;
@@ -125,11 +125,11 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
     }
 }
 
-pub(super) async fn a_run_without_its_target_is_our_mistake(world: World) {
+pub(super) async fn a_run_without_its_target_is_our_mistake(world: StoreFixture) {
     world.run("a").await;
-    let again = Transition {
+    let again = TargetTransition {
         target: target("sandbox", "other"),
-        seen: None,
+        expected_version: None,
         run: Some(new_run("a")),
         tombstone: None,
     };
@@ -137,9 +137,9 @@ pub(super) async fn a_run_without_its_target_is_our_mistake(world: World) {
     assert!(matches!(error, StoreError::Broken { .. }), "{error}");
 }
 
-pub(super) async fn no_table_is_broken_and_no_network_retryable(world: World) {
+pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixture) {
     let client = world.store.dynamo.client().clone();
-    let error = crate::Dynamo::new(client, "other").read_target("a", "b").await.unwrap_err();
+    let error = crate::DynamoTable::new(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
     // Nobody there, and somebody who never answers.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -149,7 +149,7 @@ pub(super) async fn no_table_is_broken_and_no_network_retryable(world: World) {
         let config = world.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
         let config = config.retry_config(RetryConfig::disabled()).timeout_config(patience.clone()).build();
         let client = aws_sdk_dynamodb::Client::from_conf(config);
-        let error = crate::Dynamo::new(client, "ebb").read_target("a", "b").await.unwrap_err();
+        let error = crate::DynamoTable::new(client, "ebb").read_target("a", "b").await.unwrap_err();
         assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
     }
 }

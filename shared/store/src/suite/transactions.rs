@@ -1,49 +1,50 @@
-use ebb_wire::engine::{Attempt, Epoch, Event, Unit};
+use ebb_wire::engine::{Attempt, Epoch, RunEvent, Unit};
 use futures::future::join_all;
 
-use super::proxy::Fault;
-use super::world::{World, new_run, target, tombstone, written};
-use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, Transition};
+use super::fixture::{StoreFixture, new_run, target, tombstone, written};
+use super::proxy::ProxyFault;
+use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetTransition};
 
-fn begin(name: &str, uid: &str) -> Transition {
-    Transition {
+fn begin(name: &str, uid: &str) -> TargetTransition {
+    TargetTransition {
         target: TargetHead { uid: uid.into(), ..target("sandbox", name) },
-        seen: None,
+        expected_version: None,
         run: Some(new_run(&format!("{name}-{uid}"))),
         tombstone: None,
     }
 }
 
-pub(super) async fn all_or_nothing(world: World) {
+pub(super) async fn all_or_nothing(world: StoreFixture) {
     let store = &world.store;
     let first = begin("a", "u1");
     assert!(store.move_target(&first).await.unwrap());
     // The target refuses: neither the run nor the tombstone is written.
-    let second = Transition { tombstone: Some(tombstone("u0")), ..begin("a", "u2") };
+    let second = TargetTransition { tombstone: Some(tombstone("u0")), ..begin("a", "u2") };
     assert!(!store.move_target(&second).await.unwrap());
     assert_eq!(store.read_root(&second.run.as_ref().unwrap().id).await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // The run refuses: neither the target nor the tombstone is written.
-    let third = Transition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
+    let third =
+        TargetTransition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
     let error = store.move_target(&third).await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("exists")), "{error}");
     assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // Both refuse: the target's word counts.
-    let both = Transition { run: first.run.clone(), ..begin("a", "u4") };
+    let both = TargetTransition { run: first.run.clone(), ..begin("a", "u4") };
     assert!(!store.move_target(&both).await.unwrap());
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
 }
 
 /// What was made, whose answer is lost and that is sent again, is made once; the same by another invocation is not.
-pub(super) async fn a_repetition_by_its_token_writes_nothing(world: World) {
+pub(super) async fn a_repetition_by_its_token_writes_nothing(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
     let first = begin("a", "u1");
-    proxy.plan("TransactWriteItems", [Fault::LoseReply]);
+    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(store.move_target(&first).await.unwrap());
     assert_eq!(proxy.hits(), 1);
     let run = first.run.as_ref().unwrap();
-    let success = Event::Succeeded { unit: Unit(1), attempt: Attempt(1), epoch: Epoch(1) };
+    let success = RunEvent::Succeeded { unit: Unit(1), attempt: Attempt(1), epoch: Epoch(1) };
     let head = written(world.accept(&run.id, success).await);
     // The same once more is somebody else's.
     assert!(!store.move_target(&first).await.unwrap());
@@ -51,8 +52,8 @@ pub(super) async fn a_repetition_by_its_token_writes_nothing(world: World) {
     assert_eq!(store.read_root(&run.id).await.unwrap(), Some(head));
 }
 
-pub(super) async fn many_transactions_on_one_target_and_one_wins(world: World) {
-    let transitions: Vec<Transition> = (0..20).map(|n| begin("a", &format!("u{n}"))).collect();
+pub(super) async fn many_transactions_on_one_target_and_one_wins(world: StoreFixture) {
+    let transitions: Vec<TargetTransition> = (0..20).map(|n| begin("a", &format!("u{n}"))).collect();
     let moved = join_all(transitions.iter().map(|transition| world.store.move_target(transition))).await;
     let mut won = Vec::new();
     for (moved, transition) in moved.into_iter().zip(&transitions) {
@@ -70,12 +71,12 @@ pub(super) async fn many_transactions_on_one_target_and_one_wins(world: World) {
 }
 
 /// A run that begins again and again while its target is written: nobody is turned away for the other's sake.
-pub(super) async fn a_transaction_and_completions_of_one_item(world: World) {
+pub(super) async fn a_transaction_and_completions_of_one_item(world: StoreFixture) {
     let store = &world.store;
     let run = world.run("a").await;
-    let again = Transition { run: Some(new_run("a")), ..begin("b", "u1") };
+    let again = TargetTransition { run: Some(new_run("a")), ..begin("b", "u1") };
     let transactions = join_all((0..10).map(|_| store.move_target(&again)));
-    let success = |unit| Event::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
+    let success = |unit| RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
     let completions = join_all((0..40).map(|unit| world.accept(&run, success(unit))));
     let (refusals, heads) = tokio::join!(transactions, completions);
     assert!(refusals.iter().all(Result::is_err));

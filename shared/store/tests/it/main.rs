@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use ebb_store::suite::{Differences, DynamoDbLocal, Table, trials};
+use ebb_store::suite::{DynamoDbLocal, TableDifferences, TableUnderTest, trials};
 use libtest_mimic::Arguments;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
         Ok(AMAZONS) => match DynamoDbLocal::start() {
             Ok(server) => {
                 let endpoint = server.endpoint();
-                let table = Table { name: AMAZONS, endpoint, differences: Differences::DYNAMODB_LOCAL };
+                let table =
+                    TableUnderTest { name: AMAZONS, endpoint, differences: TableDifferences::DYNAMODB_LOCAL };
                 return libtest_mimic::run(&arguments, trials(&table)).exit_code();
             }
             Err(error) => {
@@ -30,10 +31,10 @@ fn main() -> ExitCode {
             eprintln!("error: EBB_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table");
             return ExitCode::FAILURE;
         }
-        Err(_) => trials(&Table {
+        Err(_) => trials(&TableUnderTest {
             name: "dynoxide",
             endpoint: runtime.block_on(dynoxide()),
-            differences: Differences::DYNOXIDE,
+            differences: TableDifferences::DYNOXIDE,
         }),
     };
     libtest_mimic::run(&arguments, trials).exit_code()

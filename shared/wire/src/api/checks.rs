@@ -14,13 +14,13 @@ pub struct CheckList {
     /// Where units and relays are told to report.
     pub callback_url: String,
     /// Each part.
-    pub checks: Vec<Check>,
+    pub checks: Vec<HealthCheck>,
 }
 
 /// Whether one part works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Check {
+pub struct HealthCheck {
     /// The part: `table`, `due index`, `list index`, `bucket`, `queue`, `sweep`, or `relay of NAME`.
     pub name: String,
     /// Whether it works.

@@ -18,7 +18,7 @@ pub struct ClusterInfo {
     /// The name that documents have for it.
     pub name: String,
     /// `push`: its relay is asked; `pull`: it asks.
-    pub way: Way,
+    pub way: TransportKind,
     /// The uid of its namespace `kube-system`: the pinned one, else what the relay says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
@@ -36,13 +36,13 @@ pub struct ClusterInfo {
     pub trouble: Option<String>,
     /// Since when it gives no answer to what units need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silence: Option<Silence>,
+    pub silence: Option<RelayOutage>,
 }
 
 /// A cluster that gives no answer to what units need: its relay is not reached, or does not reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Silence {
+pub struct RelayOutage {
     /// The cluster.
     pub cluster: String,
     /// When that was seen first.
@@ -57,7 +57,7 @@ pub struct Silence {
 /// Who asks whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Way {
+pub enum TransportKind {
     /// The control plane asks the relay.
     Push,
     /// The relay asks the control plane.
@@ -72,7 +72,7 @@ pub struct OrphanList {
     pub orphans: Vec<Orphan>,
     /// What could not be looked at. For people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unseen: Vec<Unseen>,
+    pub unseen: Vec<RelayProblem>,
 }
 
 /// An object that nobody seems to need.
@@ -104,7 +104,7 @@ pub struct Orphan {
 /// What could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Unseen {
+pub struct RelayProblem {
     /// The cluster.
     pub cluster: String,
     /// What, and why not.
@@ -127,5 +127,5 @@ pub struct OrphansDeleted {
     pub deleted: Vec<Orphan>,
     /// These are not, or not yet: a later sweep, or the same request, goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left: Vec<Unseen>,
+    pub left: Vec<RelayProblem>,
 }

@@ -15,7 +15,7 @@ const TEXTS: [&str; 8] =
     ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
 /// What is read of an event.
-pub(super) struct Attributes {
+pub(super) struct EventAttributes {
     pub(super) id: String,
     pub(super) source: String,
     pub(super) r#type: String,
@@ -25,8 +25,8 @@ pub(super) struct Attributes {
 }
 
 /// Reads one JSON object.
-pub(super) fn structured(body: &[u8]) -> Result<Attributes, EventError> {
-    let Members(mut members) = serde_json::from_slice(body).map_err(json)?;
+pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
+    let EventMembers(mut members) = serde_json::from_slice(body).map_err(json)?;
     let data = members.remove("data").filter(|raw| raw.get() != "null");
     if members.remove("data_base64").is_some_and(|raw| raw.get() != "null") {
         return Err(wrong("data_base64", "is not read here: data has to be JSON, under data"));
@@ -44,10 +44,10 @@ pub(super) fn structured(body: &[u8]) -> Result<Attributes, EventError> {
         };
         texts.insert(name, text);
     }
-    Attributes::read(texts, data)
+    EventAttributes::read(texts, data)
 }
 
-impl Attributes {
+impl EventAttributes {
     fn read(mut texts: BTreeMap<String, String>, data: Option<Box<RawValue>>) -> Result<Self, EventError> {
         for (name, text) in &texts {
             let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -93,20 +93,20 @@ fn json(error: serde_json::Error) -> EventError {
 }
 
 /// The members of an object, none of them twice, each as it was written.
-struct Members(BTreeMap<String, Box<RawValue>>);
+struct EventMembers(BTreeMap<String, Box<RawValue>>);
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for EventMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
+        struct MembersVisitor;
 
-        impl<'de> Visitor<'de> for Object {
-            type Value = Members;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = EventMembers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with the event's attributes and data")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<EventMembers, A::Error> {
                 let mut members = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
                     if members.contains_key(&name) {
@@ -114,10 +114,10 @@ impl<'de> Deserialize<'de> for Members {
                     }
                     members.insert(name, value);
                 }
-                Ok(Members(members))
+                Ok(EventMembers(members))
             }
         }
 
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(MembersVisitor)
     }
 }

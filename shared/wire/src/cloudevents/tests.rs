@@ -2,7 +2,7 @@ use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
-use crate::callback::{Reason, ReasonCode};
+use crate::callback::{FailureReason, ReasonCode};
 
 const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
 
@@ -19,8 +19,8 @@ fn read(body: &str) -> Result<LifecycleEvent, EventError> {
     parse(&headers(&[("content-type", "application/cloudevents+json")]), body.as_bytes())
 }
 
-fn data() -> Lifecycle {
-    Lifecycle {
+fn data() -> LifecycleData {
+    LifecycleData {
         kind: "sandbox".to_owned(),
         name: "pr-1234".to_owned(),
         uid: "8c1a".to_owned(),
@@ -57,10 +57,10 @@ fn data_with(changes: serde_json::Value) -> String {
 
 #[test]
 fn what_a_platform_builds_is_read() {
-    for asked in Asked::ALL {
+    for asked in LifecycleType::ALL {
         let (content_type, body) = lifecycle("e-1", "//platform.example.org", asked, TIME, &data());
         let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
-        assert_eq!((event.asked, event.data), (asked, data()));
+        assert_eq!((event.event_type, event.data), (asked, data()));
         assert_eq!((event.id.as_str(), event.source.as_str()), ("e-1", "//platform.example.org"));
         assert_eq!(event.time.unwrap().as_millisecond(), 1_790_000_000_123);
     }
@@ -101,7 +101,7 @@ fn a_deletion_needs_no_document() {
         "type": DELETED,
         "data": {"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "generation": 4}
     }));
-    assert_eq!(read(&body).unwrap().asked, Asked::Deleted);
+    assert_eq!(read(&body).unwrap().event_type, LifecycleType::Deleted);
 }
 
 #[test]
@@ -227,14 +227,14 @@ fn outcomes() {
         outputs: Default::default(),
         env: Default::default(),
         unit: Some("users/database".to_owned()),
-        reason: Some(Reason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
+        reason: Some(FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
         stop_cause: None,
         waived: false,
     };
     let (content_type, body) =
         outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);
     assert_eq!(content_type, CONTENT_TYPE);
-    let event: Event<OutcomeData> = serde_json::from_slice(&body).unwrap();
+    let event: CloudEvent<OutcomeData> = serde_json::from_slice(&body).unwrap();
     assert_eq!(event.data, data);
     insta::assert_json_snapshot!(event);
     // The far end of time is no reason to fall.
@@ -249,8 +249,8 @@ proptest! {
         uid in "[a-z0-9-]{1,128}",
         generation in 1..=crate::lifecycle::MAX_GENERATION,
     ) {
-        let data = Lifecycle { name, uid, generation, ..data() };
-        let (content_type, body) = lifecycle("e", "s", Asked::Updated, TIME, &data);
+        let data = LifecycleData { name, uid, generation, ..data() };
+        let (content_type, body) = lifecycle("e", "s", LifecycleType::Updated, TIME, &data);
         let read = parse(&headers(&[("content-type", content_type)]), &body);
         prop_assert_eq!(read.map(|event| event.data), Ok(data));
     }

@@ -7,8 +7,8 @@ const NOW: Timestamp = Timestamp(1_614_265_330_123);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-fn keys(text: &str) -> Keys {
-    Keys::parse(text).unwrap()
+fn keys(text: &str) -> WebhookKeys {
+    WebhookKeys::parse(text).unwrap()
 }
 
 fn id() -> MessageId {
@@ -40,7 +40,7 @@ fn the_vector_of_the_reference_libraries() {
 fn a_signature_verifies_and_says_who_and_when() {
     let headers = signed(SECRET, NOW, b"{}");
     let verified = verify(&keys(SECRET), &headers, b"{}", NOW).unwrap();
-    assert_eq!(verified, Verified { id: id(), timestamp: Timestamp(1_614_265_330_000) });
+    assert_eq!(verified, VerifiedWebhook { id: id(), timestamp: Timestamp(1_614_265_330_000) });
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn while_keys_rotate_the_first_signs_and_all_verify() {
     verify(&rotating, &signed(SECRET, NOW, b"x"), b"x", NOW).unwrap();
     verify(&rotating, &signed(OTHER, NOW, b"x"), b"x", NOW).unwrap();
     let by_first = sign(rotating.first(), &id(), NOW, b"x");
-    assert_eq!(by_first, sign(&Secret::parse(OTHER).unwrap(), &id(), NOW, b"x"));
+    assert_eq!(by_first, sign(&WebhookSecret::parse(OTHER).unwrap(), &id(), NOW, b"x"));
     let only_old = verify(&keys(SECRET), &signed(OTHER, NOW, b"x"), b"x", NOW);
     assert_eq!(only_old, Err(SignatureError::NoMatch));
 }
@@ -170,20 +170,20 @@ fn secrets_that_are_none_are_explained_and_never_shown() {
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZI",
         "whsec_",
     ] {
-        let error = Secret::parse(text).unwrap_err();
+        let error = WebhookSecret::parse(text).unwrap_err();
         assert!(!error.to_string().contains("MfKQ9r8"));
         said.push_str(&format!("{text:?}\n  {error}\n"));
     }
-    said.push_str(&format!("65 bytes\n  {}\n", Secret::from_bytes(&[1; 65]).unwrap_err()));
-    said.push_str(&format!("9 secrets\n  {}\n", Keys::parse(&[SECRET; 9].join(" ")).unwrap_err()));
+    said.push_str(&format!("65 bytes\n  {}\n", WebhookSecret::from_bytes(&[1; 65]).unwrap_err()));
+    said.push_str(&format!("9 secrets\n  {}\n", WebhookKeys::parse(&[SECRET; 9].join(" ")).unwrap_err()));
     insta::assert_snapshot!(said);
-    let shown = format!("{:?} {:?}", keys(SECRET), Secret::parse(SECRET).unwrap());
+    let shown = format!("{:?} {:?}", keys(SECRET), WebhookSecret::parse(SECRET).unwrap());
     assert_eq!(shown, "Keys { first: Secret(…), others: [] } Secret(…)");
 }
 
 #[test]
 fn what_is_revealed_is_read_again() {
-    assert_eq!(Secret::parse(&format!(" {SECRET}\n")).unwrap().reveal().as_str(), SECRET);
+    assert_eq!(WebhookSecret::parse(&format!(" {SECRET}\n")).unwrap().reveal().as_str(), SECRET);
 }
 
 proptest! {
@@ -194,7 +194,7 @@ proptest! {
         seconds in 0u64..10_000_000_000,
         body in ".{0,200}",
     ) {
-        let ours = Secret::from_bytes(&secret).unwrap();
+        let ours = WebhookSecret::from_bytes(&secret).unwrap();
         let theirs = standardwebhooks::Webhook::new(&ours.reveal()).unwrap();
         let theirs = theirs.sign(&id, i64::try_from(seconds).unwrap(), body.as_bytes()).unwrap();
         let id = MessageId::parse(&id).unwrap();
@@ -238,7 +238,7 @@ proptest! {
 /// change.
 #[test]
 fn each_plugin_has_a_secret_of_its_own() {
-    let deployment = Secret::from_bytes(&[7; 32]).unwrap();
+    let deployment = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let derived = |plugin: &str| deployment.for_plugin(plugin).reveal().to_string();
     assert_eq!(derived("acme/db"), "whsec_aAbQyskdb5MSJcA26/XL5SPMXjOcC11y5sY1osVqNPY=");
     let all: std::collections::BTreeSet<String> = ["acme/db", "acme/d", "acme", "", "b"]
@@ -248,10 +248,10 @@ fn each_plugin_has_a_secret_of_its_own() {
         .collect();
     assert_eq!(all.len(), 6);
     let id = MessageId::parse("m").unwrap();
-    let headers = sign_with(&Keys::from(deployment.clone()).for_plugin("a"), &id, NOW, b"body");
+    let headers = sign_with(&WebhookKeys::from(deployment.clone()).for_plugin("a"), &id, NOW, b"body");
     let headers: HeaderMap =
         headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-    let by = |secret: Secret| verify(&secret.into(), &headers, b"body", NOW);
+    let by = |secret: WebhookSecret| verify(&secret.into(), &headers, b"body", NOW);
     assert!(by(deployment.for_plugin("a")).is_ok());
     for other in [deployment.for_plugin("b"), deployment.clone()] {
         assert_eq!(by(other), Err(SignatureError::NoMatch));
@@ -261,8 +261,8 @@ fn each_plugin_has_a_secret_of_its_own() {
 /// While one secret replaces the other, receivers may know either.
 #[test]
 fn a_rotation_signs_with_each_secret() {
-    let [old, new] = [[1; 32], [2; 32]].map(|bytes| Secret::from_bytes(&bytes).unwrap());
-    let keys = Keys::new(new.clone(), vec![old.clone()]).unwrap().for_plugin("a");
+    let [old, new] = [[1; 32], [2; 32]].map(|bytes| WebhookSecret::from_bytes(&bytes).unwrap());
+    let keys = WebhookKeys::new(new.clone(), vec![old.clone()]).unwrap().for_plugin("a");
     let headers = sign_with(&keys, &MessageId::parse("m").unwrap(), NOW, b"body");
     assert_eq!(headers[2].1.split(' ').filter(|part| part.starts_with("v1,")).count(), 2);
     let map: HeaderMap =

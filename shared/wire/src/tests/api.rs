@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::api::*;
-use crate::callback::{Reason, ReasonCode};
+use crate::callback::{FailureReason, ReasonCode};
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause};
 
@@ -19,8 +19,8 @@ fn some(given: &str) -> Option<String> {
     Some(text(given))
 }
 
-fn reason() -> Reason {
-    Reason { code: ReasonCode::Exit, message: text("exit code 3") }
+fn reason() -> FailureReason {
+    FailureReason { code: ReasonCode::Exit, message: text("exit code 3") }
 }
 
 fn outputs() -> BTreeMap<String, OutputValue> {
@@ -33,7 +33,7 @@ fn target() -> TargetInfo {
         name: text("pr-1234"),
         uid: text("8c1a"),
         generation: 3,
-        phase: Phase::Failed,
+        phase: TargetState::Failed,
         since: text(AT),
         created: text(AT),
         expires: some(AT),
@@ -88,7 +88,7 @@ fn errors() {
         line: Some(7),
         column: Some(13),
     };
-    let problem = Problem {
+    let problem = ProblemDetails {
         status: 422,
         code: text("document"),
         detail: text("1 error"),
@@ -96,7 +96,7 @@ fn errors() {
         changes: vec![],
     };
     golden!("problem", problem);
-    let short = Problem {
+    let short = ProblemDetails {
         status: 401,
         code: text("unsigned"),
         detail: text("sign it"),
@@ -121,9 +121,9 @@ fn plugins() {
     golden!("plugin", PluginDetail { info, withdrawn: some(AT), document: text("kind: Plugin\n") });
 }
 
-fn silence(units: &[&str]) -> Silence {
+fn silence(units: &[&str]) -> RelayOutage {
     let units = units.iter().copied().map(text).collect();
-    Silence { cluster: text("inside"), since: text(AT), why: text("it polls"), units }
+    RelayOutage { cluster: text("inside"), since: text(AT), why: text("it polls"), units }
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn targets() {
         problem: some("too large"),
         runs: vec![run],
         telling: some("failed"),
-        delivery: Some(OutcomeDelivery {
+        delivery: Some(NotificationDelivery {
             outcome: text("failed"),
             tries: 3,
             reason: some("the server answered 503"),
@@ -173,7 +173,7 @@ fn targets() {
 
 #[test]
 fn states() {
-    use {Phase as P, RunState as R, UnitState as U};
+    use {RunState as R, TargetState as P, UnitState as U};
     golden!("phases", [P::Starting, P::Ready, P::Failed, P::Stopping, P::Stuck, P::Gone]);
     golden!("run-states", [R::Running, R::Stopping, R::Succeeded, R::Failed, R::Cancelled]);
     golden!(
@@ -184,7 +184,7 @@ fn states() {
 
 #[test]
 fn reasons_for_people() {
-    let cause = Cause {
+    let cause = RootCause {
         run: text("k3j2h4q5w6e7r3t2-3-pre-start"),
         unit: text("users/database"),
         attempt: 3,
@@ -196,16 +196,16 @@ fn reasons_for_people() {
         log: vec![text("no such role")],
         evidence: Some(evidence()),
     };
-    let existing = |certainty| Existing {
+    let existing = |certainty| RemainingEffect {
         unit: text("users/database"),
         certainty,
         outputs: outputs(),
         outputs_left_out: false,
     };
-    let why = Why {
+    let why = TargetDiagnosis {
         notes: vec![],
         target: text("sandbox/pr-1234"),
-        phase: Phase::Failed,
+        phase: TargetState::Failed,
         summary: text("users/database failed"),
         cause: Some(cause),
         failed: vec![FailedUnit { unit: text("users/database"), attempt: 3, reason: reason() }],
@@ -213,11 +213,11 @@ fn reasons_for_people() {
         next: vec![text("ebb retry sandbox/pr-1234")],
     };
     golden!("why", why);
-    golden!("retried", Retried { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
-    golden!("waived", Waived { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
+    golden!("retried", RetryResponse { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
+    golden!("waived", OverrideResponse { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
     let by = Some(text("ada"));
-    golden!("skip", Skip { unit: text("users/drop"), reason: text("removed by hand"), by });
-    golden!("abandon", Abandon { reason: text("the cluster is no more"), by: None });
+    golden!("skip", ForceCompleteUnit { unit: text("users/drop"), reason: text("removed by hand"), by });
+    golden!("abandon", ForceDeleteTarget { reason: text("the cluster is no more"), by: None });
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn plans() {
         after: vec![EdgePreview { key: text("users/database"), why: text("reads dsn") }],
         rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
     };
-    let event = EventPreview { event: text("preStart"), units: vec![unit] };
+    let event = HookPreview { event: text("preStart"), units: vec![unit] };
     golden!("plan", PlanPreview { digest: text("sha256:00"), events: vec![event], warnings: vec![] });
 }
 
@@ -238,7 +238,7 @@ fn plans() {
 fn clusters() {
     let eu = ClusterInfo {
         name: text("eu"),
-        way: Way::Push,
+        way: TransportKind::Push,
         uid: some("8c1a"),
         version: some("0.1.0"),
         up_seconds: Some(7),
@@ -249,7 +249,7 @@ fn clusters() {
     let (name, trouble) = (text("inside"), some("the relay does not answer"));
     let inside = ClusterInfo {
         name,
-        way: Way::Pull,
+        way: TransportKind::Pull,
         trouble,
         version: None,
         up_seconds: None,
@@ -269,7 +269,7 @@ fn clusters() {
         why: text("sandbox/a, for which it was made, is gone"),
         proven: true,
     };
-    let unseen = Unseen { cluster: text("inside"), why: text("the relay does not answer") };
+    let unseen = RelayProblem { cluster: text("inside"), why: text("the relay does not answer") };
     let (orphans, unseen) = (vec![orphan], vec![unseen]);
     golden!("orphans", OrphanList { orphans: orphans.clone(), unseen: unseen.clone() });
     golden!("delete-orphans", DeleteOrphans { uids: vec![text("9d2b")] });

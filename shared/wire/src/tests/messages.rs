@@ -11,21 +11,22 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::golden::ignores_unknown_fields;
-use crate::callback::{Callback, CallbackStatus, Reason, ReasonCode};
-use crate::engine::Moment;
+use crate::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+use crate::engine::Hook;
 use crate::evidence::Evidence;
-use crate::id::{RunId, life, unit_key};
+use crate::id::{RunId, instance_key, unit_key};
 use crate::lifecycle::{
-    Lifecycle, LifecycleAnswer, LifecycleResult, OutcomeData, OutputValue, TargetStopCause,
+    LifecycleData, LifecycleResponse, LifecycleResult, OutcomeData, OutputValue, TargetStopCause,
 };
-use crate::listing::{About, Listed, Listing, Object, Stranger};
-use crate::mail::{Mail, Outcome, Poll, Post, Reply};
-use crate::record::{Kept, Record, Refused, TryResult, Verdict};
+use crate::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
+use crate::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
+use crate::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use crate::relay::{
-    Answer, Answers, Batch, Destination, Ensure, Fill, FillWith, ObjectOutput, ObjectOutputFrom, Objects,
-    ReadyRules, Request, Script, ScriptInput, ScriptOutput, SecretDocument, Until, Work, WorkName, WorkState,
+    Batch, BatchResponse, CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectOutput,
+    ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, RelayResponse, ScriptInput, ScriptOutput,
+    ScriptTask, SecretDocument, TaskBody, TaskCompletion, TaskId, TaskState,
 };
-use crate::value::{SecretRef, Value};
+use crate::value::{SecretRef, UnitValue};
 
 fn refuses_unknown_fields<T: Serialize + DeserializeOwned + Debug>(message: &T) {
     let mut json = serde_json::to_value(message).expect("it can be written");
@@ -43,12 +44,12 @@ fn secret() -> SecretRef {
     }
 }
 
-fn values() -> BTreeMap<String, Value> {
+fn values() -> BTreeMap<String, UnitValue> {
     BTreeMap::from([
-        ("bytes".to_owned(), Value::Bytes(vec![0xff, 0, 0xfe])),
-        ("json".to_owned(), Value::Json(json!({"a": [1, 2.5, null, true]}))),
-        ("secret".to_owned(), Value::Secret(secret())),
-        ("text".to_owned(), Value::from_bytes(b"line\n".to_vec())),
+        ("bytes".to_owned(), UnitValue::Bytes(vec![0xff, 0, 0xfe])),
+        ("json".to_owned(), UnitValue::Json(json!({"a": [1, 2.5, null, true]}))),
+        ("secret".to_owned(), UnitValue::Secret(secret())),
+        ("text".to_owned(), UnitValue::from_bytes(b"line\n".to_vec())),
     ])
 }
 
@@ -60,8 +61,8 @@ fn output_values() -> BTreeMap<String, OutputValue> {
     ])
 }
 
-fn reason() -> Reason {
-    Reason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }
+fn reason() -> FailureReason {
+    FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }
 }
 
 #[test]
@@ -117,17 +118,17 @@ fn reason_codes() {
 
 #[test]
 fn relay_messages() {
-    let ensure = Ensure {
+    let ensure = EnsureTask {
         v: 1,
-        name: WorkName { unit: "k3j2h4q5w6e7r3t2-1-pre-start-7".to_owned(), attempt: 2 },
+        name: TaskId { unit: "k3j2h4q5w6e7r3t2-1-pre-start-7".to_owned(), attempt: 2 },
         not_after_ms: 45_000,
         timeout_ms: 300_000,
-        callback: Destination {
+        callback: CallbackEndpoint {
             url: "https://ebb.example.org/v1/callbacks".to_owned(),
             token: "ebb1.k1.r.…".to_owned(),
             installation: "k3j2h4q5w6e7r3t2".to_owned(),
         },
-        work: Work::Script(Script {
+        work: TaskBody::Script(ScriptTask {
             image: "postgres:17-alpine".to_owned(),
             namespace: Some("ebb-units".to_owned()),
             pod_template: Some("spec: {}\n".to_owned()),
@@ -138,7 +139,7 @@ fn relay_messages() {
                     name: "admin-dsn".to_owned(),
                     env: Some("ADMIN_DSN".to_owned()),
                     path: None,
-                    value: Some(Value::Secret(secret())),
+                    value: Some(UnitValue::Secret(secret())),
                 },
                 ScriptInput {
                     name: "rows".to_owned(),
@@ -156,11 +157,11 @@ fn relay_messages() {
     };
     ignores_unknown_fields(&ensure);
     golden!("ensure", ensure.clone());
-    let Ensure { v, name, not_after_ms, timeout_ms, callback, .. } = ensure;
+    let EnsureTask { v, name, not_after_ms, timeout_ms, callback, .. } = ensure;
     let value = |name: &str, from, sensitive| ObjectOutput { name: name.to_owned(), from, sensitive };
     let password =
         ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
-    let objects = Objects {
+    let objects = ObjectTask {
         life: "k3j2h4q5w6e7r3t2".to_owned(),
         namespace: Some("ebb-units".to_owned()),
         apply: vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})],
@@ -169,12 +170,15 @@ fn relay_messages() {
             key: "spec.json".to_owned(),
             document: json!({"v": 1, "relay": null}),
             fill: vec![
-                Fill { pointer: "/relay".to_owned(), with: FillWith::Report },
-                Fill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(secret()) },
+                DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report },
+                DocumentFill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(secret()) },
             ],
         }],
         remove: vec!["k3j2h4q5w6e7r3t2-1-pre-start-3".to_owned()],
-        until: Until::Ready(vec![ReadyRules { ready: Some("object.status.up".to_owned()), fail: None }]),
+        until: TaskCompletion::Ready(vec![ReadyRules {
+            ready: Some("object.status.up".to_owned()),
+            fail: None,
+        }]),
         outputs: vec![
             value("host", ObjectOutputFrom::Value("object.status.host".to_owned()), false),
             value("password", password, true),
@@ -182,31 +186,32 @@ fn relay_messages() {
         keep: true,
     };
     refuses_unknown_fields(&objects);
-    let ended = Objects { until: Until::Ended { container: "main".to_owned() }, ..Objects::default() };
-    let other = WorkName { unit: "a-1".to_owned(), attempt: 1 };
+    let ended =
+        ObjectTask { until: TaskCompletion::Ended { container: "main".to_owned() }, ..ObjectTask::default() };
+    let other = TaskId { unit: "a-1".to_owned(), attempt: 1 };
     let asked = |work| {
         let (name, callback) = (name.clone(), callback.clone());
-        Request::Ensure(Box::new(Ensure { v, name, not_after_ms, timeout_ms, callback, work }))
+        RelayRequest::Ensure(Box::new(EnsureTask { v, name, not_after_ms, timeout_ms, callback, work }))
     };
     let requests = vec![
         asked(objects),
         asked(ended),
-        Request::Get(other.clone()),
-        Request::Cancel { name: other.clone(), grace_ms: 10_000 },
-        Request::Acknowledge(other.clone()),
-        Request::Release { life: "k3j2h4q5w6e7r3t2".to_owned() },
-        Request::About,
-        Request::List { after: None },
-        Request::List { after: Some("records:x".to_owned()) },
-        Request::Discard(other.clone()),
-        Request::Dequeue(other.clone()),
+        RelayRequest::Get(other.clone()),
+        RelayRequest::Cancel { name: other.clone(), grace_ms: 10_000 },
+        RelayRequest::Acknowledge(other.clone()),
+        RelayRequest::Release { life: "k3j2h4q5w6e7r3t2".to_owned() },
+        RelayRequest::About,
+        RelayRequest::List { after: None },
+        RelayRequest::List { after: Some("records:x".to_owned()) },
+        RelayRequest::Discard(other.clone()),
+        RelayRequest::Dequeue(other.clone()),
     ];
     let batch = Batch { v, cluster: "8c1a".to_owned(), requests };
     golden!("batch", batch.clone());
     let late = batch.after(Duration::from_millis(45_001));
-    let Request::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
+    let RelayRequest::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
     assert_eq!((late.not_after_ms, late.timeout_ms), (0, 254_999));
-    let object = Object {
+    let object = ObjectSummary {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
         namespace: Some("ebb-units".to_owned()),
@@ -214,7 +219,7 @@ fn relay_messages() {
         uid: "9d2b".to_owned(),
         labelled: true,
     };
-    let listed = Listed {
+    let listed = TaskSummary {
         name: other,
         phase: "taken".to_owned(),
         life: "a".to_owned(),
@@ -223,57 +228,57 @@ fn relay_messages() {
         age_ms: 7,
         objects: vec![object.clone()],
     };
-    let stranger = Stranger { unit: "b-1".to_owned(), age_ms: 8, object };
-    let listing = Listing {
+    let stranger = UnmanagedObject { unit: "b-1".to_owned(), age_ms: 8, object };
+    let listing = ClusterListing {
         works: vec![listed],
         strangers: vec![stranger],
         unseen: vec!["Pod: forbidden".to_owned()],
         next: Some("strangers".to_owned()),
     };
     ignores_unknown_fields(&listing);
-    let about = About { version: "0.1.0".to_owned(), up_ms: 9, works: 3 };
+    let about = RelayInfo { version: "0.1.0".to_owned(), up_ms: 9, works: 3 };
     ignores_unknown_fields(&about);
     let answers = vec![
-        Answer::State(WorkState::Tombstoned),
-        Answer::Done,
-        Answer::Refused("no such kind".to_owned()),
-        Answer::Failed("busy".to_owned()),
-        Answer::Alone,
-        Answer::About(about),
-        Answer::Listing(listing),
+        RelayResponse::State(TaskState::Tombstoned),
+        RelayResponse::Done,
+        RelayResponse::Refused("no such kind".to_owned()),
+        RelayResponse::Failed("busy".to_owned()),
+        RelayResponse::Alone,
+        RelayResponse::About(about),
+        RelayResponse::Listing(listing),
     ];
-    let answers = Answers { v, cluster: "8c1a".to_owned(), answers };
+    let answers = BatchResponse { v, cluster: "8c1a".to_owned(), answers };
     golden!("answers", answers.clone());
-    let reply = |id: &str, outcome| Reply { id: id.to_owned(), outcome };
-    let status = Outcome::Status { status: 409, said: "another cluster".to_owned() };
-    let poll = Poll {
+    let reply = |id: &str, outcome| QueuedReply { id: id.to_owned(), outcome };
+    let status = ReplyOutcome::Status { status: 409, said: "another cluster".to_owned() };
+    let poll = PollRequest {
         v,
         cluster: "8c1a".to_owned(),
         wait_ms: Some(20_000),
         held: vec!["0-1".to_owned()],
         answers: vec![
-            reply("0-2", Outcome::Answers(Answers { answers: vec![], ..answers })),
+            reply("0-2", ReplyOutcome::Answers(BatchResponse { answers: vec![], ..answers })),
             reply("0-3", status),
         ],
     };
     ignores_unknown_fields(&poll);
     golden!("poll", poll);
-    let mail = Mail { id: "0-4".to_owned(), age_ms: 1, left_ms: 2, sealed: "c2VhbGVk".to_owned() };
-    let post = Post { v, waited_ms: 3, mail: vec![mail] };
+    let mail = SealedBatch { id: "0-4".to_owned(), age_ms: 1, left_ms: 2, sealed: "c2VhbGVk".to_owned() };
+    let post = PollResponse { v, waited_ms: 3, mail: vec![mail] };
     ignores_unknown_fields(&post);
     golden!("post", post);
-    let ended = WorkState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
-    let running = WorkState::Running {
+    let ended = TaskState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
+    let running = TaskState::Running {
         log: "waiting\n".to_owned(),
         pending: Some("Pod p: 0/3 nodes are available".to_owned()),
         heartbeat_ms: Some(1_200),
     };
-    golden!("work-states", vec![WorkState::Unknown, running, ended, WorkState::Tombstoned]);
+    golden!("work-states", vec![TaskState::Unknown, running, ended, TaskState::Tombstoned]);
 }
 
 #[test]
 fn lifecycle_messages() {
-    let asked = Lifecycle {
+    let asked = LifecycleData {
         kind: "sandbox".to_owned(),
         name: "pr-1234".to_owned(),
         uid: "8c1a".to_owned(),
@@ -283,7 +288,7 @@ fn lifecycle_messages() {
     };
     refuses_unknown_fields(&asked);
     golden!("lifecycle", asked);
-    let answer = |result| LifecycleAnswer {
+    let answer = |result| LifecycleResponse {
         target: "sandbox/pr-1234".to_owned(),
         uid: "8c1a".to_owned(),
         generation: 3,
@@ -334,11 +339,11 @@ fn lifecycle_messages() {
 
 #[test]
 fn records() {
-    let succeeded = TryResult {
-        verdict: Verdict::Succeeded,
+    let succeeded = AttemptResult {
+        verdict: AttemptOutcome::Succeeded,
         at: 1_790_000_001_000,
         took_ms: Some(900),
-        outputs: Kept::Inline(values()),
+        outputs: OutputStorage::Inline(values()),
         reason: None,
         evidence: None,
         next: None,
@@ -346,9 +351,9 @@ fn records() {
         unanswered: false,
         digest: "sha256:00".to_owned(),
     };
-    let failed = TryResult {
-        verdict: Verdict::Failed,
-        outputs: Kept::Nothing,
+    let failed = AttemptResult {
+        verdict: AttemptOutcome::Failed,
+        outputs: OutputStorage::Nothing,
         reason: Some(reason()),
         evidence: Some(Box::new(Evidence {
             method: "POST".to_owned(),
@@ -364,8 +369,8 @@ fn records() {
         unanswered: true,
         ..succeeded.clone()
     };
-    let late = TryResult { outputs: Kept::Bucket("o/run/7/2".to_owned()), ..succeeded.clone() };
-    let record = Record {
+    let late = AttemptResult { outputs: OutputStorage::Bucket("o/run/7/2".to_owned()), ..succeeded.clone() };
+    let record = AttemptRecord {
         started: Some(1_790_000_000_000),
         accepted: Some(1_790_000_000_100),
         again: Some(1_790_000_030_000),
@@ -376,25 +381,33 @@ fn records() {
         result: Some(failed),
         others: vec![late, succeeded],
         excess: 3,
-        refused: Some(Refused { count: 2, reason: "unknown field `error`".to_owned() }),
+        refused: Some(CallbackRefusals { count: 2, reason: "unknown field `error`".to_owned() }),
     };
     ignores_unknown_fields(&record);
     golden!("record", record);
-    golden!("record-empty", Record::default());
-    golden!("verdicts", [Verdict::Succeeded, Verdict::Skipped, Verdict::Failed, Verdict::Cancelled]);
+    golden!("record-empty", AttemptRecord::default());
+    golden!(
+        "verdicts",
+        [
+            AttemptOutcome::Succeeded,
+            AttemptOutcome::Skipped,
+            AttemptOutcome::Failed,
+            AttemptOutcome::Cancelled
+        ]
+    );
 }
 
 #[test]
 fn values_of_units() {
     golden!("values", values());
-    let error = serde_json::from_str::<Value>(r#"{"base64": "not base64"}"#).unwrap_err();
+    let error = serde_json::from_str::<UnitValue>(r#"{"base64": "not base64"}"#).unwrap_err();
     assert!(error.to_string().contains("Invalid"), "{error}");
 }
 
 #[test]
 fn run_ids() {
-    let life = life("sandbox", "pr-1234", "8c1a");
-    let moments = [Moment::BeforeReady, Moment::AfterReady, Moment::BeforeStop, Moment::AfterStop];
+    let life = instance_key("sandbox", "pr-1234", "8c1a");
+    let moments = [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop];
     golden!("run-ids", moments.map(|moment| RunId::new(&life, 3, moment)));
 }
 

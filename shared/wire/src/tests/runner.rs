@@ -8,9 +8,11 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::callback::{Callback, CallbackStatus, ReasonCode};
+use crate::entrypoint::{
+    EntrypointSpec, RelayAddress, ReportState, ScriptExit, ScriptReport, TerminationResult, VERSION,
+};
 use crate::relay::{ScriptInput, ScriptOutput};
-use crate::runner::{Ended, RelayAddress, Report, ReportState, Spec, Termination, VERSION};
-use crate::value::Value;
+use crate::value::UnitValue;
 
 /// What it says is read also with what a later version adds.
 fn lasting<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: T) -> T {
@@ -31,11 +33,14 @@ fn specs() {
         path: format!("/tmp/{name}"),
         sensitive,
     };
-    let spec = Spec {
+    let spec = EntrypointSpec {
         v: VERSION,
         text: "#!/bin/sh\ntrue\n".to_owned(),
         env: vec![("SIGNADOT_SANDBOX_NAME".to_owned(), "pr-1234".to_owned())],
-        inputs: vec![input("text", Value::Json(json!("a\n"))), input("bytes", Value::Bytes(vec![0xff, 0]))],
+        inputs: vec![
+            input("text", UnitValue::Json(json!("a\n"))),
+            input("bytes", UnitValue::Bytes(vec![0xff, 0])),
+        ],
         outputs: vec![output("name", false), output("password", true)],
         deadline_ms: 600_000,
         grace_ms: 10_000,
@@ -51,31 +56,39 @@ fn specs() {
     };
     golden!("spec", lasting(spec));
     let least = json!({"v": 1, "text": "true", "deadlineMs": 1, "graceMs": 2, "folder": "/ebb/own"});
-    let least: Spec = serde_json::from_value(least).expect("what is left out has a default");
+    let least: EntrypointSpec = serde_json::from_value(least).expect("what is left out has a default");
     golden!("spec-least", lasting(least));
 }
 
 #[test]
 fn ends() {
-    golden!("report-running", lasting(Report { v: VERSION, log_bytes: 1234, state: ReportState::Running }));
+    golden!(
+        "report-running",
+        lasting(ScriptReport { v: VERSION, log_bytes: 1234, state: ReportState::Running })
+    );
     let mut result = Callback { took_ms: Some(1500), ..Callback::new(CallbackStatus::Succeeded) };
     result.hold("name", b"users\n".to_vec());
     result.hold("bytes", vec![0xff, 0]);
-    let termination =
-        Termination { v: VERSION, result: result.clone(), exit_code: Some(0), report: None, reported: true };
+    let termination = TerminationResult {
+        v: VERSION,
+        result: result.clone(),
+        exit_code: Some(0),
+        report: None,
+        reported: true,
+    };
     golden!("termination", lasting(termination.clone()));
     result.log = Some("creating\n".to_owned());
     let sensitive = BTreeMap::from([("password".to_owned(), "czNjcjN0".to_owned())]);
-    let ended = Ended { result, sensitive, exit_code: Some(0) };
+    let ended = ScriptExit { result, sensitive, exit_code: Some(0) };
     golden!(
         "report-ended",
-        lasting(Report { v: VERSION, log_bytes: 9, state: ReportState::Ended(Box::new(ended)) })
+        lasting(ScriptReport { v: VERSION, log_bytes: 9, state: ReportState::Ended(Box::new(ended)) })
     );
     let result = Callback::new(CallbackStatus::Succeeded);
     let elsewhere =
-        Termination { result, report: Some("5e88".repeat(16)), reported: false, ..termination.clone() };
+        TerminationResult { result, report: Some("5e88".repeat(16)), reported: false, ..termination.clone() };
     golden!("termination-elsewhere", lasting(elsewhere));
     let result =
         Callback::failed(ReasonCode::NotStartable, "this image has no /bin/sh, the script's interpreter");
-    golden!("termination-not-started", lasting(Termination { result, exit_code: None, ..termination }));
+    golden!("termination-not-started", lasting(TerminationResult { result, exit_code: None, ..termination }));
 }

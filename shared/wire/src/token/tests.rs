@@ -6,14 +6,14 @@ const KEYS: &str = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const NEXT: &str = "k2:ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-fn claims() -> Claims {
-    Claims {
+fn claims() -> TokenClaims {
+    TokenClaims {
         run: "k3j2h4q5w6e7r3t2-1-pre-start".parse().unwrap(),
         unit: Unit(7),
         attempt: Attempt(2),
         epoch: Epoch(1),
         expiry: NOW.plus(ebb_engine::Millis(1)),
-        more: 0,
+        remaining_results: 0,
         kind: TokenKind::Webhook,
     }
 }
@@ -25,13 +25,13 @@ fn keys(text: &str) -> TokenKeys {
 #[test]
 fn a_token_is_text_that_goes_anywhere() {
     insta::assert_snapshot!(keys(KEYS).mint(&claims()));
-    let longest = Claims {
+    let longest = TokenClaims {
         run: format!("{}-{}-post-start", "a".repeat(32), u64::MAX).parse().unwrap(),
         unit: Unit(u32::MAX),
         attempt: Attempt(u32::MAX),
         epoch: Epoch(u32::MAX),
         expiry: Timestamp(u64::MAX),
-        more: u32::MAX,
+        remaining_results: u32::MAX,
         kind: TokenKind::Relay,
     };
     let keys = TokenKeys::from_bytes("abcdefghijklmnop", &[7; 64]).unwrap();
@@ -45,7 +45,7 @@ fn it_says_what_was_said() {
     let keys = keys(KEYS);
     let token = keys.mint(&claims());
     assert_eq!(keys.verify(&token, NOW), Ok(claims()));
-    let relay = Claims { kind: TokenKind::Relay, ..claims() };
+    let relay = TokenClaims { kind: TokenKind::Relay, ..claims() };
     assert_eq!(keys.verify(&keys.mint(&relay), NOW), Ok(relay));
 }
 
@@ -76,7 +76,7 @@ fn changed_tokens_are_refused_and_look_the_same_outside() {
     let keys = keys(KEYS);
     let token = keys.mint(&claims());
     let (signed, mac) = token.rsplit_once('.').unwrap();
-    let other = keys.mint(&Claims { attempt: Attempt(3), ..claims() });
+    let other = keys.mint(&TokenClaims { attempt: Attempt(3), ..claims() });
     let other_mac = other.rsplit_once('.').unwrap().1;
     let too_long = format!("{token}{}", "A".repeat(MAX_TOKEN));
     let cases = [
@@ -118,7 +118,7 @@ fn authentic_text_that_says_nothing_is_malformed() {
         "w.no-run.7.2.1.99.0".to_owned(),
     ] {
         let signed = format!("ebb1.k1.{says}");
-        let mac = keyed(&keys.first.bytes).chain_update(&signed).finalize().into_bytes();
+        let mac = hmac_with(&keys.first.bytes).chain_update(&signed).finalize().into_bytes();
         let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac));
         assert_eq!(keys.verify(&token, NOW), Err(TokenError::Malformed), "{says}");
     }
@@ -152,13 +152,13 @@ fn keys_that_are_none_are_explained_and_never_shown() {
 
 #[test]
 fn the_stable_key_is_one_per_target_resource_and_unit() {
-    let key = stable_key("k3j2h4q5w6e7r3t2", "users", "database");
+    let key = idempotency_key("k3j2h4q5w6e7r3t2", "users", "database");
     insta::assert_snapshot!(key);
-    assert_eq!(key, stable_key("k3j2h4q5w6e7r3t2", "users", "database"));
+    assert_eq!(key, idempotency_key("k3j2h4q5w6e7r3t2", "users", "database"));
     for other in [
-        stable_key("k3j2h4q5w6e7r3t3", "users", "database"),
-        stable_key("k3j2h4q5w6e7r3t2", "user", "sdatabase"),
-        stable_key("k3j2h4q5w6e7r3t2", "users", "databas"),
+        idempotency_key("k3j2h4q5w6e7r3t3", "users", "database"),
+        idempotency_key("k3j2h4q5w6e7r3t2", "user", "sdatabase"),
+        idempotency_key("k3j2h4q5w6e7r3t2", "users", "databas"),
     ] {
         assert_ne!(key, other);
     }
@@ -173,13 +173,13 @@ proptest! {
         expiry in NOW.0 + 1..,
         relay in any::<bool>(),
     ) {
-        let claims = Claims {
-            run: RunId::new(&life, generation, ebb_engine::Moment::AfterStop),
+        let claims = TokenClaims {
+            run: RunId::new(&life, generation, ebb_engine::Hook::PostStop),
             unit: Unit(numbers.0),
             attempt: Attempt(numbers.1),
             epoch: Epoch(numbers.2),
             expiry: Timestamp(expiry),
-            more: 1,
+            remaining_results: 1,
             kind: if relay { TokenKind::Relay } else { TokenKind::Webhook },
         };
         let keys = keys(KEYS);

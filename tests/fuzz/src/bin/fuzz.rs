@@ -4,14 +4,14 @@
 
 use std::sync::OnceLock;
 
-use ebb_fuzz::Target;
+use ebb_fuzz::FuzzTarget;
 
-static TARGET: OnceLock<Target> = OnceLock::new();
+static TARGET: OnceLock<FuzzTarget> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let target = TARGET.get_or_init(|| {
         let name = std::env::var("EBB_FUZZ_TARGET").unwrap_or_default();
-        Target::named(&name).expect("EBB_FUZZ_TARGET names a target")
+        FuzzTarget::named(&name).expect("EBB_FUZZ_TARGET names a target")
     });
     target.run(input);
 });

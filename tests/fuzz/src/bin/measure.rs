@@ -8,17 +8,17 @@ use std::io::Read as _;
 use std::rc::Rc;
 use std::time::Instant;
 
-use ebb_fuzz::Target;
+use ebb_fuzz::FuzzTarget;
 use ebb_spec::expr::WorkBudget;
 
 fn main() {
     match std::env::args().nth(1) {
-        Some(name) => one_input(Target::named(&name).expect("the argument names a target")),
+        Some(name) => one_input(FuzzTarget::named(&name).expect("the argument names a target")),
         None => worst_documents(),
     }
 }
 
-fn one_input(target: Target) {
+fn one_input(target: FuzzTarget) {
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).expect("the input can be read");
     let began = Instant::now();

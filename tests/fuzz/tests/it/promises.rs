@@ -4,7 +4,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use ebb_fuzz::{TARGETS, Target};
+use ebb_fuzz::{FuzzTarget, TARGETS};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 const CASES: u32 = 400;
 
 /// The inputs of a target in a folder beside the sources; a folder that nothing was kept in is not there.
-fn inputs(folder: &str, target: Target) -> Vec<(PathBuf, Vec<u8>)> {
+fn inputs(folder: &str, target: FuzzTarget) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target.name);
     let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -56,7 +56,7 @@ fn every_target_has_seeds_and_every_folder_is_a_targets() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         for entry in fs::read_dir(&folder).into_iter().flatten() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            assert!(Target::named(&name).is_some(), "{} {name}", folder.display());
+            assert!(FuzzTarget::named(&name).is_some(), "{} {name}", folder.display());
         }
     }
     for target in TARGETS {
@@ -81,7 +81,7 @@ fn what_once_broke_something_breaks_nothing() {
 }
 
 /// Seeds of a target with pieces put in, taken out, doubled and mixed with another seed.
-fn mutated(target: Target) -> impl Strategy<Value = Vec<u8>> {
+fn mutated(target: FuzzTarget) -> impl Strategy<Value = Vec<u8>> {
     let seeds: Vec<Vec<u8>> = inputs("seeds", target)
         .into_iter()
         .chain(inputs("crashes", target))
@@ -112,7 +112,7 @@ fn mutated(target: Target) -> impl Strategy<Value = Vec<u8>> {
 
 /// The same inputs each time: a failure here is of the change that is tested.
 fn tried(name: &str) {
-    let target = Target::named(name).unwrap();
+    let target = FuzzTarget::named(name).unwrap();
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let outcome = TestRunner::new_with_rng(config, random).run(&mutated(target), |input| {

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ebb_spec::compile;
-use ebb_spec::load::{self, Document, FileError, Files, Folder, NoFiles, Vars};
+use ebb_spec::load::{self, Document, DocumentVars, FileError, FileSource, FolderFiles, NoFiles};
 
 /// Values of variables: a time where a time is wanted.
 const TIMES: [&str; 1] = ["ttlDur"];
 const TEXTS: [&str; 8] = ["dev", "team", "commit", "name", "cluster", "namespace", "port", "tfstate-bucket"];
 
 /// The files beside a document, or what could stand there.
-struct Made(Folder);
+struct CorpusFiles(FolderFiles);
 
-impl Files for Made {
+impl FileSource for CorpusFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
         let template: &[u8] = b"spec: {containers: [{name: main}]}\n";
         let script: &[u8] = b"#!/bin/sh\ntrue\n";
@@ -27,19 +27,19 @@ impl Files for Made {
 
 /// The place of the documents.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CorpusArgs {
     /// The folder
     folder: PathBuf,
 }
 
 /// Tries all documents, and returns those that are wrong.
-pub(crate) fn tried(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+pub(crate) fn tried(arguments: &CorpusArgs) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
     collect(&arguments.folder, &mut paths)?;
     anyhow::ensure!(!paths.is_empty(), "there is no document in {}", arguments.folder.display());
     paths.sort();
     let texts = TEXTS.iter().map(|name| format!("{name}=x"));
-    let vars = Vars::parse(texts.chain(TIMES.iter().map(|name| format!("{name}=2d"))))?;
+    let vars = DocumentVars::parse(texts.chain(TIMES.iter().map(|name| format!("{name}=2d"))))?;
     let mut wrong = Vec::new();
     for path in &paths {
         match try_one(path, &vars) {
@@ -64,9 +64,9 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn try_one(path: &Path, vars: &Vars) -> anyhow::Result<String> {
+fn try_one(path: &Path, vars: &DocumentVars) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path)?;
-    let beside = Made(Folder::new(path.parent().unwrap_or(Path::new("."))));
+    let beside = CorpusFiles(FolderFiles::new(path.parent().unwrap_or(Path::new("."))));
     let loaded = load::documents(&path.display().to_string(), &text, &beside, vars)?;
     let mut said = Vec::new();
     for document in loaded.documents {
@@ -78,7 +78,7 @@ fn try_one(path: &Path, vars: &Vars) -> anyhow::Result<String> {
             Document::Sandbox(sandbox) => ("sandbox", &sandbox.expanded),
             Document::RouteGroup(group) => ("route group", &group.expanded),
         };
-        load::document("written anew", written, &NoFiles, &Vars::none())?;
+        load::document("written anew", written, &NoFiles, &DocumentVars::none())?;
         said.push(what);
     }
     Ok(said.join(", "))

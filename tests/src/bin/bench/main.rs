@@ -11,36 +11,36 @@ use tokio::runtime::Runtime;
 mod chains;
 mod corpus;
 mod counts;
-mod crowd;
 mod large;
+mod many_targets;
 mod prices;
 mod server;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", about = "Measures Ebb")]
-struct Program {
+struct BenchCli {
     #[command(subcommand)]
-    measure: Measure,
+    measure: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Measure {
+enum BenchCommand {
     /// A chain of scripts in a cluster, beside the same as bare Jobs
-    Chains(chains::Arguments),
+    Chains(chains::ChainsArgs),
     /// Loads and compiles every document of a folder
-    Corpus(corpus::Arguments),
+    Corpus(corpus::CorpusArgs),
     /// Counts what runs ask of the table, and what that costs
-    Counts(counts::Arguments),
+    Counts(counts::CountsArgs),
     /// Many targets at once on one `ebb dev`, twice
-    Crowd(crowd::Arguments),
+    Crowd(many_targets::ManyTargetsArgs),
     /// Measures invocations in large runs and large tables
-    Large(large::Arguments),
+    Large(large::LargeArgs),
     /// The price of a sandbox on AWS, by what is counted and list prices
-    Prices(prices::Arguments),
+    Prices(prices::PricesArgs),
 }
 
 fn main() -> ExitCode {
-    match measured(Program::parse().measure) {
+    match measured(BenchCli::parse().measure) {
         Ok(broken) if broken.is_empty() => ExitCode::SUCCESS,
         Ok(broken) => {
             for line in broken {
@@ -56,14 +56,16 @@ fn main() -> ExitCode {
 }
 
 /// Measures, and returns what does not hold.
-fn measured(measure: Measure) -> anyhow::Result<Vec<String>> {
+fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
     let none = |()| Vec::new();
     match measure {
-        Measure::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
-        Measure::Corpus(arguments) => corpus::tried(&arguments),
-        Measure::Counts(arguments) => counts::measured(&arguments),
-        Measure::Crowd(arguments) => Runtime::new()?.block_on(Box::pin(crowd::crowd(&arguments))).map(none),
-        Measure::Large(arguments) => large::measured(&arguments),
-        Measure::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
+        BenchCommand::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
+        BenchCommand::Corpus(arguments) => corpus::tried(&arguments),
+        BenchCommand::Counts(arguments) => counts::measured(&arguments),
+        BenchCommand::Crowd(arguments) => {
+            Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
+        }
+        BenchCommand::Large(arguments) => large::measured(&arguments),
+        BenchCommand::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
     }
 }

@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::complete::Taken;
-use ebb_flow::observe::{Came, Function, Telemetry};
+use ebb_flow::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
-use ebb_flow::{Env, Warm};
-use ebb_lambda::EmfLines;
-use ebb_local::embedded::Table;
-use ebb_outbound::{Call, CallError, Request, Response};
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use ebb_flow::{Env, InstanceCache};
+use ebb_lambda::EmfSink;
+use ebb_local::embedded::EmbeddedTable;
+use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_store::suite::s3_bucket;
-use ebb_store::{Dynamo, Meter, ReadTarget as _, S3Bucket, Store, TableSpec};
-use ebb_tests::lines::Lines;
-use ebb_tests::still::{Messages, Numbers, Time};
-use ebb_tests::surroundings::{self, NoCluster};
-use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_store::{DynamoTable, Meter, ReadTarget as _, S3Bucket, Store, TableSpec};
+use ebb_tests::fakes::{self, NoCluster};
+use ebb_tests::log_buffer::LogBuffer;
+use ebb_tests::virtual_clock::{CountingRandom, ManualClock, ManualQueue};
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::lifecycle::LifecycleData;
 use ebb_wire::unit::CALLBACK_TOKEN;
 use serde_json::{Value, json};
 
-use crate::counts::shapes::{self, Answers, Case, Outputs, Shape};
+use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
 use crate::large::filling::{KIND, sandbox};
-use crate::large::world::Requests;
+use crate::large::harness::RequestCounts;
 
 /// Dollars that a million units cost at most.
 const MOST: f64 = 4.5;
@@ -43,7 +43,7 @@ const LINE: &str = "1795341600 203.0.113.100 POST /v1/callbacks 204 1000 JKJaXmP
 
 /// The size of a sandbox, and an assumption.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PricesArgs {
     /// Units of a sandbox; as many take away what these make
     #[arg(long, default_value_t = 10)]
     units: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 }
 
 /// Prints the price, and returns what does not hold.
-pub(crate) async fn priced(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>> {
     let units = arguments.units;
     ensure!(units >= shapes::LEAST, "the least sandbox has {} units", shapes::LEAST);
     let list: Value = serde_json::from_str(&file("infra/aws/prices.json")?)?;
@@ -78,20 +78,20 @@ fn file(name: &str) -> anyhow::Result<String> {
 
 /// The servers of the units and the platform, with the tokens of units that are to call back.
 #[derive(Clone, Default)]
-struct Servers(Arc<Mutex<Vec<String>>>);
+struct PricesServer(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
-impl Call for Servers {
-    async fn call(&self, request: Request) -> Result<Response, CallError> {
+impl HttpCall for PricesServer {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let token = request.headers.into_iter().find(|(name, _)| name == CALLBACK_TOKEN);
         let status = if token.is_some() { 202 } else { 204 };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(token.map(|(_, token)| token));
-        Ok(Response { status, headers: Vec::new(), body: Vec::new() })
+        Ok(HttpResponse { status, headers: Vec::new(), body: Vec::new() })
     }
 }
 
 /// Returns the amounts of the prices that a life needs, and after them those of its removal.
-async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64)>> {
+async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
     let default = |name: &str| &template["Parameters"][name]["Default"];
     let format = template["Resources"]["EntryStage"]["Properties"]["AccessLogSettings"]["Format"].as_str();
@@ -103,35 +103,36 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
     let gb = default("CompleteMemory").as_f64().context("CompleteMemory")? / 1024.0;
     let retention = DAY * default("RetentionDays").as_u64().context("RetentionDays")?;
 
-    let (lines, meter, objects) = (Lines::default(), Arc::new(Meter::new()), Requests::default());
+    let (lines, meter, objects) = (LogBuffer::default(), Arc::new(Meter::new()), RequestCounts::default());
     let printed = lines.clone();
     ebb_lambda::log_to(&filter, move || printed.clone());
-    let telemetry = Telemetry::default().with_figures(EmfLines::new("Ebb/ebb", Box::new(lines.clone())));
+    let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
     let folder = tempfile::tempdir()?;
-    let dynamo = Table::memory()?;
+    let dynamo = EmbeddedTable::memory()?;
     ebb_store::table::create(&dynamo, NAME).await?;
     let bucket = s3_bucket(folder.path()).await;
     let s3 = bucket.client().config().to_builder().interceptor(objects.clone()).build();
     let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(s3), bucket.name());
-    let unmetered = Store::new(Dynamo::new(dynamo.clone(), NAME), Arc::new(bucket));
+    let unmetered = Store::new(DynamoTable::new(dynamo.clone(), NAME), Arc::new(bucket));
     let store = Arc::new(unmetered.clone().metered(meter.clone()));
-    let (clock, servers) = (Arc::new(Time::at(THEN)), Servers::default());
-    let messages = Arc::new(Messages::new(clock.clone()));
+    let (clock, servers) = (Arc::new(ManualClock::at(THEN)), PricesServer::default());
+    let messages = Arc::new(ManualQueue::new(clock.clone()));
     // Each function has a memory of its own.
     let env = || -> anyhow::Result<Env> {
         let outcomes = Some("https://platform.test".to_owned());
-        let mut settings = surroundings::settings("https://ebb.test", outcomes, Millis(60_000))?;
+        let mut settings = fakes::settings("https://ebb.test", outcomes, Millis(60_000))?;
         settings.retention = Some(Millis(retention));
         let (outside, platform) = (Arc::new(servers.clone()), Arc::new(servers.clone()));
         let (store, clock, queue) = (store.clone(), clock.clone(), messages.clone());
-        let (random, relay, warm) = (Arc::new(Numbers::default()), Arc::new(NoCluster), Warm::default());
-        Ok(Env { store, clock, random, relay, outside, platform, queue, settings, warm })
+        let (random, relay, warm) =
+            (Arc::new(CountingRandom::default()), Arc::new(NoCluster), InstanceCache::default());
+        Ok(Env { store, clock, random, relay, egress: outside, platform, queue, settings, cache: warm })
     };
     let (receive, complete, sweep) = (env()?, env()?, env()?);
-    let came = || Came { request: UID.to_owned(), at: None };
+    let came = || InvocationOrigin { request_id: UID.to_owned(), received: None };
 
-    let (shape, outputs, answers) = (Shape::Diamond, Outputs::Kept, Answers::Later);
-    let case = Case { shape, units: arguments.units, outputs, answers };
+    let (shape, outputs, answers) = (RunShape::Diamond, UnitOutputs::Kept, ResultDelivery::Later);
+    let case = CountCase { shape, units: arguments.units, outputs, answers };
     let mut plugin = shapes::plugin(case, "https://units.test") + "postStop:\n";
     for unit in 0..arguments.units {
         let body = format!("{{id: \"${{units.u{unit}.outputs.id}}\"}}");
@@ -143,17 +144,17 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
     stored(&meter, &objects);
 
     let (mut entries, mut taken) = (0.0, 0.0);
-    let created = Lifecycle { uid: UID.to_owned(), ..sandbox(NAME, "measured", 1) };
-    let deleted = Lifecycle { document: None, ..created.clone() };
+    let created = LifecycleData { uid: UID.to_owned(), ..sandbox(NAME, "measured", 1) };
+    let deleted = LifecycleData { document: None, ..created.clone() };
     let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
     let undone = json!({"status": "succeeded"}).to_string();
     for (asked, event, phase, body) in [
-        (Asked::Created, created, TargetPhase::Ready, made),
-        (Asked::Deleted, deleted, TargetPhase::Gone, undone),
+        (LifecycleType::Created, created, TargetPhase::Ready, made),
+        (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
         entries += 1.0;
-        let work = Box::pin(ebb_flow::receive::receive(&receive, store.as_ref(), asked, &event));
-        let answer = telemetry.invoke(Function::Receive, came(), work).await?;
+        let work = Box::pin(ebb_flow::lifecycle::receive(&receive, store.as_ref(), asked, &event));
+        let answer = telemetry.invoke(FunctionKind::Receive, came(), work).await?;
         answer.map_err(|refused| anyhow::anyhow!("the sandbox is refused: {refused:?}"))?;
         let end = clock.now().0 + HOUR;
         loop {
@@ -162,11 +163,11 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
             let over = tokens.is_empty() && target.phase == phase && target.due.is_none();
             ensure!(over || clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
             // Hints that find nothing to do any more are paid for, too.
-            clock.pass(if over { HOUR } else { WORK });
-            for message in messages.take() {
+            clock.advance(if over { HOUR } else { WORK });
+            for message in messages.take_due() {
                 taken += 1.0;
                 let work = Box::pin(ebb_flow::sweep::receive_message(&sweep, &message));
-                telemetry.invoke(Function::Sweep, came(), work).await?;
+                telemetry.invoke(FunctionKind::Sweep, came(), work).await?;
             }
             let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, &unmetered)).await?;
             ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
@@ -175,9 +176,9 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
             }
             for token in tokens {
                 entries += 1.0;
-                let work = Box::pin(ebb_flow::complete::complete(&complete, &token, body.as_bytes()));
-                let taken = telemetry.invoke(Function::Complete, came(), work).await?;
-                ensure!(taken == Taken::Accepted, "a callback is not taken: {taken:?}");
+                let work = Box::pin(ebb_flow::callback::complete(&complete, &token, body.as_bytes()));
+                let taken = telemetry.invoke(FunctionKind::Complete, came(), work).await?;
+                ensure!(taken == CallbackOutcome::Accepted, "a callback is not taken: {taken:?}");
             }
         }
     }
@@ -191,7 +192,7 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
         ("logs", bytes),
     ];
     amounts.extend(stored(&meter, &objects));
-    clock.pass(retention);
+    clock.advance(retention);
     // The table removes by itself what has a time to live.
     for item in dynamo.scan().table_name(NAME).send().await?.items() {
         if item.contains_key(TableSpec::TTL) {
@@ -200,14 +201,14 @@ async fn amounts(arguments: &Arguments) -> anyhow::Result<Vec<(&'static str, f64
             dynamo.delete_item().table_name(NAME).set_key(Some(key.into())).send().await?;
         }
     }
-    let removed = ebb_flow::retention::round(&sweep, store.as_ref(), clock.now()).await?;
+    let removed = ebb_flow::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
     ensure!(removed == 1, "{removed} lives are removed after their retention");
     amounts.extend(stored(&meter, &objects));
     Ok(amounts)
 }
 
 /// Returns the requests to the table and the bucket since the last call.
-fn stored(meter: &Meter, objects: &Requests) -> [(&'static str, f64); 4] {
+fn stored(meter: &Meter, objects: &RequestCounts) -> [(&'static str, f64); 4] {
     let (figures, mut requests) = (meter.take(), objects.take());
     let gets = requests.remove("GetObject").unwrap_or_default();
     // Deleting costs nothing.

@@ -13,10 +13,10 @@ use tokio::process::{Child, ChildStdout, Command};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server; killed when this is dropped.
-pub(crate) struct Server {
+pub(crate) struct DevServer {
     ebb: PathBuf,
     child: Child,
-    pub(crate) connection: Connection,
+    pub(crate) connection: ServerConnection,
     folder: tempfile::TempDir,
     /// Open as long as it runs.
     _stdout: tokio::io::Lines<BufReader<ChildStdout>>,
@@ -25,13 +25,13 @@ pub(crate) struct Server {
 /// What the server says of itself.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     pub(crate) url: String,
     pub(crate) token: String,
     pub(crate) webhook_secret: String,
 }
 
-impl Server {
+impl DevServer {
     /// Starts the program `ebb`, without it the one beside this, on free ports with further `options`.
     pub(crate) async fn start(
         ebb: Option<PathBuf>,

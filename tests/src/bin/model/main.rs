@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use ebb_flow::switch::Rule;
-use ebb_tests::model::{Case, Noticed, cases, explore, large_cases, notice};
+use ebb_flow::switch::ProtocolRule;
+use ebb_tests::model::{ModelCase, RuleFinding, cases, check_rule, explore, large_cases};
 
 /// Goes through every order of the steps of small graphs.
 #[derive(Parser)]
 #[command(name = "model")]
-struct Arguments {
+struct ModelArgs {
     /// Explore only the cases whose names contain this
     #[arg(long, default_value = "")]
     case: String,
@@ -40,7 +40,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = ModelArgs::parse();
     let begun = Instant::now();
     let mut wrong = 0;
     if arguments.rule.is_none() && !arguments.only_rules {
@@ -71,10 +71,10 @@ fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize
     wrong.into_inner().expect("no thread panicked")
 }
 
-fn whole(arguments: &Arguments) -> usize {
+fn whole(arguments: &ModelArgs) -> usize {
     // One that is named is explored however large.
     let large = arguments.large || !arguments.case.is_empty();
-    let mut list: Vec<Case> = if large { large_cases() } else { Vec::new() };
+    let mut list: Vec<ModelCase> = if large { large_cases() } else { Vec::new() };
     list.extend(cases());
     list.retain(|case| case.name.contains(&arguments.case));
     let states = AtomicUsize::new(0);
@@ -110,20 +110,23 @@ fn whole(arguments: &Arguments) -> usize {
     wrong
 }
 
-fn rules(arguments: &Arguments) -> usize {
-    let named = |rule: &Rule| arguments.rule.as_ref().is_none_or(|name| format!("{rule:?}") == *name);
-    let list: Vec<Rule> = Rule::ALL.into_iter().filter(named).collect();
+fn rules(arguments: &ModelArgs) -> usize {
+    let named = |rule: &ProtocolRule| arguments.rule.as_ref().is_none_or(|name| format!("{rule:?}") == *name);
+    let list: Vec<ProtocolRule> = ProtocolRule::ALL.into_iter().filter(named).collect();
     let wrong = each(&list, arguments.threads, |&rule| {
         let begun = Instant::now();
-        let noticed = notice(rule, arguments.paths);
+        let noticed = check_rule(rule, arguments.paths);
         let seconds = begun.elapsed().as_secs_f64();
         match noticed {
             Err(error) => (format!("NOT NOTICED: {error} ({seconds:.1} s)"), 1),
-            Ok(Noticed { case, violation, states }) if arguments.schedules || arguments.rule.is_some() => {
+            Ok(RuleFinding { case, violation, states })
+                if arguments.schedules || arguments.rule.is_some() =>
+            {
                 (format!("without {rule:?}, {case}: {states} states, {seconds:.1} s\n  {violation}"), 0)
             }
-            Ok(Noticed { case, violation, states }) => {
-                let (what, steps, unusual) = (&violation.what, violation.schedule.len(), violation.unusual);
+            Ok(RuleFinding { case, violation, states }) => {
+                let (what, steps, unusual) =
+                    (&violation.promise, violation.schedule.len(), violation.unusual);
                 let text = format!(
                     "without {rule:?}, {case}: {what} ({steps} steps, {unusual} of them unusual; {states} states, {seconds:.1} s)"
                 );

@@ -1,19 +1,19 @@
 //! `ebb cluster connect`: nothing is asked and nothing is kept, so what it prints is all there is of the new secret.
 
-use ebb_wire::sign::Secret;
+use ebb_wire::sign::WebhookSecret;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 
 /// What the relay's chart renders, with a word in each place that is filled in here.
 const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("direction").required(true).args(["poll", "relay"]))]
-pub(crate) struct Args {
+pub(crate) struct ClusterConnectArgs {
     /// The cluster, by the name that documents have for it; `default` is that of documents that name none
     #[arg(value_parser = label)]
     name: String,
@@ -43,36 +43,36 @@ pub(crate) struct Args {
     #[arg(long, value_parser = uid)]
     uid: String,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
 /// What is printed for programs.
 #[derive(Serialize)]
-struct Connection {
+struct ClusterConnection {
     /// YAML, for the cluster.
     manifests: String,
     /// For `EBB_CLUSTERS` of the control plane.
     clusters: Value,
 }
 
-impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Trouble> {
-        let secret = Secret::from_bytes(&rand::random::<[u8; 32]>()).expect("32 bytes are enough");
+impl ClusterConnectArgs {
+    pub(crate) fn run(self) -> Result<Exit, CliError> {
+        let secret = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).expect("32 bytes are enough");
         let connection = self.connection(&secret)?;
         self.output.write(&connection, |connection| connection.manifests.clone())?;
         if self.output.format().is_none() {
-            output::tell(&format!(
+            output::status_line(&format!(
                 "The manifests are for `kubectl apply --filename=-`. The control plane needs, in EBB_CLUSTERS:\n\n{}\n",
                 connection.clusters
             ));
-            output::tell("Both hold a secret that is shown only now.");
+            output::status_line("Both hold a secret that is shown only now.");
         }
         Ok(Exit::Done)
     }
 
-    fn connection(&self, secret: &Secret) -> Result<Connection, Trouble> {
+    fn connection(&self, secret: &WebhookSecret) -> Result<ClusterConnection, CliError> {
         if self.namespace == self.units {
-            return Err(Trouble::broken(
+            return Err(CliError::broken(
                 "--namespace and --units are two namespaces: the relay's own is nobody's",
             ));
         }
@@ -120,18 +120,18 @@ impl Args {
             entry["url"] = relay.as_str().trim_end_matches('/').into();
         }
         let clusters = Value::Object(Map::from_iter([(self.name.clone(), entry)]));
-        Ok(Connection { manifests: lines.collect(), clusters })
+        Ok(ClusterConnection { manifests: lines.collect(), clusters })
     }
 }
 
 /// The host and port of a URL.
-fn server(url: &Url, which: &str) -> Result<(String, u16), Trouble> {
+fn server(url: &Url, which: &str) -> Result<(String, u16), CliError> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     match (url.scheme(), host, port) {
         ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => {
             Ok((host.to_owned(), port))
         }
-        _ => Err(Trouble::broken(format!("{which} is https://HOST or http://HOST"))),
+        _ => Err(CliError::broken(format!("{which} is https://HOST or http://HOST"))),
     }
 }
 
@@ -163,17 +163,17 @@ fn image(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ebb_flow::cluster::{Clusters, Way};
+    use ebb_flow::cluster::{ClusterRegistry, RelayTransport};
 
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct OneLine {
         #[command(flatten)]
-        args: Args,
+        args: ClusterConnectArgs,
     }
 
-    fn connection(more: &[&str]) -> Result<Connection, String> {
+    fn connection(more: &[&str]) -> Result<ClusterConnection, String> {
         let relay = match more.iter().any(|it| it.starts_with("--poll")) {
             true => None,
             false => Some("--relay=https://relay.example/"),
@@ -183,21 +183,21 @@ mod tests {
         let control = if more.iter().any(|it| it.starts_with("--control")) { None } else { Some(control) };
         let uid = if more.iter().any(|it| it.starts_with("--uid")) { None } else { Some("--uid=u-1") };
         let line = line.into_iter().chain(relay).chain(control).chain(uid).chain(more.iter().copied());
-        let args = Line::try_parse_from(line).map_err(|error| error.to_string())?.args;
-        let secret = Secret::from_bytes(&[7; 32]).unwrap();
-        args.connection(&secret).map_err(|trouble| trouble.text(ebb_spec::diagnostic::Drawing::Plain))
+        let args = OneLine::try_parse_from(line).map_err(|error| error.to_string())?.args;
+        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+        args.connection(&secret).map_err(|trouble| trouble.text(ebb_spec::diagnostic::DiagnosticStyle::Plain))
     }
 
     #[test]
     fn both_sides_have_what_they_need_of_each_other() {
-        let secret = Secret::from_bytes(&[7; 32]).unwrap().reveal();
-        let Connection { manifests, clusters } =
+        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
+        let ClusterConnection { manifests, clusters } =
             connection(&["--namespace=own", "--units=theirs", "--uid=u-1"]).unwrap();
-        let cluster = Clusters::parse(&clusters.to_string()).unwrap();
+        let cluster = ClusterRegistry::parse(&clusters.to_string()).unwrap();
         let cluster = cluster.named(Some("eu")).unwrap();
         assert_eq!(
-            (&cluster.way, &*cluster.uid, &*cluster.runner_image, &*cluster.keys.first().reveal()),
-            (&Way::Push("https://relay.example".to_owned()), "u-1", "r/runner:1", &*secret)
+            (&cluster.transport, &*cluster.uid, &*cluster.runner_image, &*cluster.keys.first().reveal()),
+            (&RelayTransport::Push("https://relay.example".to_owned()), "u-1", "r/runner:1", &*secret)
         );
         for line in [
             "  name: own",
@@ -226,8 +226,8 @@ mod tests {
         ] {
             assert!(polls.manifests.contains(part), "{part}\n{}", polls.manifests);
         }
-        let cluster = Clusters::parse(&polls.clusters.to_string()).unwrap();
-        assert_eq!(cluster.named(Some("eu")).unwrap().way, Way::Poll);
+        let cluster = ClusterRegistry::parse(&polls.clusters.to_string()).unwrap();
+        assert_eq!(cluster.named(Some("eu")).unwrap().transport, RelayTransport::Pull);
         let again = connection(&["--control-plane=http://10.0.0.1:8080"]).unwrap();
         assert!(again.manifests.contains("\"10.0.0.1:8080\"") && again.manifests.contains("port: 8080}"));
         let settings =

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{ClusterInfo, Way};
+use ebb_wire::api::{ClusterInfo, TransportKind};
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ClusterListArgs {
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl ClusterListArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let clusters = client.clusters().await?;
         self.output.write(&clusters, |clusters| text(clusters))?;
         Ok(Exit::Done)
@@ -26,8 +26,8 @@ impl Args {
 fn text(clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|cluster| {
         let way = match cluster.way {
-            Way::Push => "push",
-            Way::Pull => "pull",
+            TransportKind::Push => "push",
+            TransportKind::Pull => "pull",
         };
         let silence = cluster.silence.as_ref();
         let online = match (&cluster.trouble, silence, cluster.up_seconds) {
@@ -56,7 +56,7 @@ fn text(clusters: &[ClusterInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::api::Silence;
+    use ebb_wire::api::RelayOutage;
 
     use super::*;
     use crate::progress::fixtures;
@@ -65,7 +65,7 @@ mod tests {
     fn one_row_for_each() {
         let eu = ClusterInfo {
             name: "eu".to_owned(),
-            way: Way::Push,
+            way: TransportKind::Push,
             uid: Some("8c1a".to_owned()),
             version: Some("0.1.0".to_owned()),
             up_seconds: Some(3725),
@@ -73,7 +73,7 @@ mod tests {
             trouble: None,
             silence: None,
         };
-        let silence = Silence {
+        let silence = RelayOutage {
             cluster: "inside".to_owned(),
             since: fixtures::NOW.to_owned(),
             why: "the API server is away".to_owned(),
@@ -82,7 +82,7 @@ mod tests {
         let alone = ClusterInfo { name: "alone".to_owned(), silence: Some(silence.clone()), ..eu.clone() };
         let inside = ClusterInfo {
             name: "inside".to_owned(),
-            way: Way::Pull,
+            way: TransportKind::Pull,
             uid: None,
             version: None,
             up_seconds: None,

@@ -6,19 +6,19 @@ mod list;
 use clap::Subcommand;
 
 use crate::commands::connect as server_of;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ClusterCommand {
     /// Print what connects a cluster: manifests for the cluster, an entry for the control plane
-    Connect(Box<connect::Args>),
+    Connect(Box<connect::ClusterConnectArgs>),
     /// List the clusters that are connected, and whether their relays answer
-    List(list::Args),
+    List(list::ClusterListArgs),
 }
 
-impl Command {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl ClusterCommand {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         match self {
             Self::Connect(args) => args.run(),
             Self::List(args) => args.run(&server_of(server)?).await,

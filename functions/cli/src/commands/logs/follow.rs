@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{Phase, RunDetail, RunState, TargetDetail, UnitDetail, UnitState};
+use ebb_wire::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 
-use super::{Args, clean, heading};
-use crate::client::{Client, ClientError};
-use crate::exit::{Exit, Trouble};
+use super::{LogsArgs, clean, heading};
+use crate::client::{ApiClient, ApiClientError};
+use crate::exit::{CliError, Exit};
 use crate::output;
-use crate::target::Target;
+use crate::target::TargetRef;
 
 const EVERY: Duration = Duration::from_millis(200);
 /// A question that took long is asked again after so many times as long.
@@ -22,68 +22,68 @@ const PATIENCE: u32 = 25;
 
 /// What has been printed of the logs of a target.
 #[derive(Default)]
-struct Printed {
-    units: BTreeMap<(String, String), Followed>,
+struct LogPrinter {
+    units: BTreeMap<(String, String), UnitLog>,
     last: Option<(String, String, u32)>,
     /// How many tries have said something.
-    said: usize,
+    attempts_printed: usize,
     /// True if more than one unit is followed.
     several: bool,
 }
 
 /// The log of a unit.
-struct Followed {
+struct UnitLog {
     /// The try that is being followed.
     attempt: u32,
-    tail: Tail,
+    tail: LogPosition,
     is_over: bool,
 }
 
-impl Args {
+impl LogsArgs {
     /// Prints until what was chosen is over.
-    pub(super) async fn follow(&self, client: &Client, target: &Target) -> Result<Exit, Trouble> {
-        let mut printed = Printed::default();
+    pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit, CliError> {
+        let mut printed = LogPrinter::default();
         let mut uid: Option<String> = None;
         let mut unanswered = 0;
         loop {
             let asked = Instant::now();
-            match self.look(client, target, &mut uid, &mut printed).await {
-                Ok(Look::Again) => unanswered = 0,
-                Ok(Look::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
+            match self.poll(client, target, &mut uid, &mut printed).await {
+                Ok(FollowState::Again) => unanswered = 0,
+                Ok(FollowState::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
                     return Err(super::nothing_meant(target, &seen));
                 }
-                Ok(Look::Over(seen)) if printed.said == 0 => {
+                Ok(FollowState::Over(seen)) if printed.attempts_printed == 0 => {
                     let units: Vec<&UnitDetail> =
                         self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
                     return Err(super::no_log(&units, None));
                 }
-                Ok(Look::Over(_) | Look::Left) => return Ok(Exit::Done),
-                Err(Broken::Asking(error @ ClientError::Unreachable { .. })) => {
+                Ok(FollowState::Over(_) | FollowState::Gone) => return Ok(Exit::Done),
+                Err(FollowError::Api(error @ ApiClientError::Unreachable { .. })) => {
                     unanswered += 1;
                     if unanswered > PATIENCE {
                         return Err(error.into());
                     }
                 }
-                Err(Broken::Asking(error)) => return Err(error.into()),
-                Err(Broken::Other(trouble)) => return Err(trouble),
+                Err(FollowError::Api(error)) => return Err(error.into()),
+                Err(FollowError::Other(trouble)) => return Err(trouble),
             }
             tokio::time::sleep(EVERY.max(asked.elapsed() * SPARING)).await;
         }
     }
 
     /// Prints what is new.
-    async fn look(
+    async fn poll(
         &self,
-        client: &Client,
-        target: &Target,
+        client: &ApiClient,
+        target: &TargetRef,
         uid: &mut Option<String>,
-        printed: &mut Printed,
-    ) -> Result<Look, Broken> {
+        printed: &mut LogPrinter,
+    ) -> Result<FollowState, FollowError> {
         let seen = match client.target(target).await? {
             Some(seen) if uid.as_ref().is_none_or(|uid| *uid == seen.info.uid) => seen,
-            None if uid.is_none() => return Err(Broken::Other(super::super::unknown(target))),
+            None if uid.is_none() => return Err(FollowError::Other(super::super::unknown(target))),
             // Its life is over, and its logs have gone with it.
-            _ => return Ok(Look::Left),
+            _ => return Ok(FollowState::Gone),
         };
         uid.get_or_insert_with(|| seen.info.uid.clone());
         let chosen: Vec<_> = self.chosen(&seen).into_iter().filter(|(_, unit)| unit.kind == "pod").collect();
@@ -95,25 +95,25 @@ impl Args {
             Some(_) if !chosen.is_empty() => chosen.iter().all(|(run, unit)| has_ended(run, unit)),
             _ => is_settled(&seen),
         };
-        Ok(if is_over { Look::Over(Box::new(seen)) } else { Look::Again })
+        Ok(if is_over { FollowState::Over(Box::new(seen)) } else { FollowState::Again })
     }
 }
 
-enum Look {
+enum FollowState {
     Again,
     Over(Box<TargetDetail>),
     /// The target is not there any more.
-    Left,
+    Gone,
 }
 
-enum Broken {
-    Asking(ClientError),
-    Other(Trouble),
+enum FollowError {
+    Api(ApiClientError),
+    Other(CliError),
 }
 
-impl From<ClientError> for Broken {
-    fn from(error: ClientError) -> Self {
-        Self::Asking(error)
+impl From<ApiClientError> for FollowError {
+    fn from(error: ApiClientError) -> Self {
+        Self::Api(error)
     }
 }
 
@@ -129,31 +129,36 @@ fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
 
 /// Whether all runs of a target are over and none is about to begin.
 fn is_settled(seen: &TargetDetail) -> bool {
-    let is_moving = matches!(seen.info.phase, Phase::Starting | Phase::Stopping);
+    let is_moving = matches!(seen.info.phase, TargetState::Starting | TargetState::Stopping);
     !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Stopping))
 }
 
-impl Printed {
-    async fn unit(&mut self, client: &Client, run: &RunDetail, unit: &UnitDetail) -> Result<(), Broken> {
+impl LogPrinter {
+    async fn unit(
+        &mut self,
+        client: &ApiClient,
+        run: &RunDetail,
+        unit: &UnitDetail,
+    ) -> Result<(), FollowError> {
         let key = (run.id.clone(), unit.key.clone());
         if matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped) {
             return Ok(());
         }
         // Tries that are over are not told when somebody comes later.
-        let first = || Followed { attempt: unit.attempt, tail: Tail::default(), is_over: false };
+        let first = || UnitLog { attempt: unit.attempt, tail: LogPosition::default(), is_over: false };
         let mut followed = self.units.remove(&key).unwrap_or_else(first);
-        let told = self.tell(client, run, unit, &mut followed).await;
+        let told = self.print_unit(client, run, unit, &mut followed).await;
         self.units.insert(key, followed);
         told
     }
 
-    async fn tell(
+    async fn print_unit(
         &mut self,
-        client: &Client,
+        client: &ApiClient,
         run: &RunDetail,
         unit: &UnitDetail,
-        followed: &mut Followed,
-    ) -> Result<(), Broken> {
+        followed: &mut UnitLog,
+    ) -> Result<(), FollowError> {
         loop {
             // Of a try that has a successor everything is there.
             let is_last = followed.attempt >= unit.attempt;
@@ -165,19 +170,26 @@ impl Printed {
                 let log = client.log(&run.id, &unit.key, Some(followed.attempt)).await?;
                 let log = log.map(|(_, log)| log).unwrap_or_default();
                 let new = followed.tail.news(&log, is_over);
-                self.print(run, unit, followed.attempt, &new).map_err(Broken::Other)?;
+                self.print(run, unit, followed.attempt, &new).map_err(FollowError::Other)?;
                 followed.is_over = is_over;
             }
             if is_last {
                 return Ok(());
             }
-            *followed = Followed { attempt: followed.attempt + 1, tail: Tail::default(), is_over: false };
+            *followed =
+                UnitLog { attempt: followed.attempt + 1, tail: LogPosition::default(), is_over: false };
         }
     }
 
-    fn print(&mut self, run: &RunDetail, unit: &UnitDetail, attempt: u32, new: &News) -> Result<(), Trouble> {
+    fn print(
+        &mut self,
+        run: &RunDetail,
+        unit: &UnitDetail,
+        attempt: u32,
+        new: &LogDelta,
+    ) -> Result<(), CliError> {
         if new.has_gap {
-            output::tell(&format!(
+            output::status_line(&format!(
                 "lines of {} are left out here: it has said more than is kept between two looks",
                 unit.key
             ));
@@ -188,10 +200,10 @@ impl Printed {
         let from = (run.id.clone(), unit.key.clone(), attempt);
         if self.last.as_ref() != Some(&from) {
             // The only one needs no name.
-            if self.several || self.said > 0 {
+            if self.several || self.attempts_printed > 0 {
                 output::print(&heading(&run.event, &unit.key, attempt))?;
             }
-            self.said += 1;
+            self.attempts_printed += 1;
             self.last = Some(from);
         }
         output::print(&clean(&new.text))
@@ -200,7 +212,7 @@ impl Printed {
 
 /// What a log has new.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct LogDelta {
     pub(crate) text: String,
     /// Something before it was not seen.
     has_gap: bool,
@@ -208,11 +220,11 @@ pub(crate) struct News {
 
 /// The end of a log as far as it has been printed.
 #[derive(Debug, Default)]
-pub(crate) struct Tail(String);
+pub(crate) struct LogPosition(String);
 
-impl Tail {
+impl LogPosition {
     /// What of `log`, the tail as it is now, has not been printed; a line without an end only if nothing follows.
-    pub(crate) fn news(&mut self, log: &str, is_over: bool) -> News {
+    pub(crate) fn news(&mut self, log: &str, is_over: bool) -> LogDelta {
         let lines = match log.rfind('\n') {
             _ if is_over => log,
             Some(end) => &log[..=end],
@@ -221,7 +233,7 @@ impl Tail {
         let (new, has_gap) = match lines.strip_prefix(self.0.as_str()) {
             Some(new) => (new, false),
             // Less than before: the end of the log is there already.
-            None if self.0.ends_with(lines) => return News::default(),
+            None if self.0.ends_with(lines) => return LogDelta::default(),
             None => {
                 // Its first line may be cut.
                 let lines = lines.split_once('\n').map_or(lines, |(_, rest)| rest);
@@ -231,7 +243,7 @@ impl Tail {
                 }
             }
         };
-        let news = News { text: new.to_owned(), has_gap };
+        let news = LogDelta { text: new.to_owned(), has_gap };
         lines.clone_into(&mut self.0);
         news
     }
@@ -262,8 +274,8 @@ mod tests {
 
     #[test]
     fn what_is_new() {
-        let new = |text: &str| News { text: text.to_owned(), has_gap: false };
-        let gap = |text: &str| News { text: text.to_owned(), has_gap: true };
+        let new = |text: &str| LogDelta { text: text.to_owned(), has_gap: false };
+        let gap = |text: &str| LogDelta { text: text.to_owned(), has_gap: true };
         for (steps, expected) in [
             (&["a\n", "a\n", "a\nb\n"][..], &[new("a\n"), new(""), new("b\n")][..]),
             (&["a\nb", "a\nbc\nd"], &[new("a\n"), new("bc\nd")]),
@@ -272,9 +284,9 @@ mod tests {
             (&["", "a\n"], &[new(""), new("a\n")]),
             (&["a\nb\n", "b\n"], &[new("a\nb\n"), new("")]),
         ] {
-            let mut tail = Tail::default();
+            let mut tail = LogPosition::default();
             let last = steps.len() - 1;
-            let told: Vec<News> =
+            let told: Vec<LogDelta> =
                 steps.iter().enumerate().map(|(at, log)| tail.news(log, at == last)).collect();
             assert_eq!(told, expected, "{steps:?}");
         }
@@ -285,7 +297,7 @@ mod tests {
         #[test]
         fn lines_are_told_once(looks in prop::collection::vec(0_usize..12, 1..20), window in 400_usize..600) {
             let line = |number: usize| format!("line {number:020}\n");
-            let mut tail = Tail::default();
+            let mut tail = LogPosition::default();
             let (mut log, mut told, mut count) = (String::new(), String::new(), 0);
             for (at, more) in looks.iter().enumerate() {
                 for _ in 0..*more {

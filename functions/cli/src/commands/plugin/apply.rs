@@ -6,30 +6,30 @@ use ebb_spec::compile;
 use ebb_wire::api::PluginInfo;
 
 use super::immutable;
-use crate::client::Publication;
+use crate::client::PublicationStatus;
 use crate::commands::connect;
 use crate::documents::{self, SetArgs};
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PluginApplyArgs {
     /// The document; `-` is standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl PluginApplyArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         for plugin in &plugins {
             for warning in compile::check_plugin(plugin)? {
-                output::tell(warning.drawn(output::drawing()).trim_end());
+                output::status_line(warning.drawn(output::drawing()).trim_end());
             }
         }
         let client = connect(server)?;
@@ -38,10 +38,10 @@ impl Args {
             match client.publish(&plugin.expanded).await {
                 Ok((publication, info)) => {
                     let word = match publication {
-                        Publication::Created => "Created",
-                        Publication::Unchanged => "Unchanged",
+                        PublicationStatus::Created => "Created",
+                        PublicationStatus::Unchanged => "Unchanged",
                     };
-                    output::tell(&format!("{word} resource plugin {}@{}", info.name, info.version));
+                    output::status_line(&format!("{word} resource plugin {}@{}", info.name, info.version));
                     published.push(info);
                 }
                 Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {

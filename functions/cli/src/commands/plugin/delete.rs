@@ -2,22 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_spec::load::{self, DocumentVars, NoFiles};
 use serde_json::Value;
 
-use super::Named;
-use crate::client::Client;
+use super::VersionedName;
+use crate::client::ApiClient;
 use crate::commands::connect;
-use crate::documents::{SetArgs, Source};
-use crate::exit::{Exit, Trouble};
+use crate::documents::{DocumentSource, SetArgs};
+use crate::exit::{CliError, Exit};
 use crate::output;
 use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PluginDeleteArgs {
     /// The plugin; without a version only its highest is withdrawn
     #[arg(value_name = "NAME[@VERSION]", required_unless_present = "file", conflicts_with = "file")]
-    plugin: Option<Named>,
+    plugin: Option<VersionedName>,
     /// Its document, of which only the name is read; `-` is standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -25,15 +25,17 @@ pub(crate) struct Args {
     sets: SetArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl PluginDeleteArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let all = match (&self.plugin, &self.file) {
             (Some(_), _) if !self.sets.is_empty() => {
-                return Err(Trouble::broken("--set says something of a document: give one with -f"));
+                return Err(CliError::broken("--set says something of a document: give one with -f"));
             }
             (Some(named), _) => vec![named.clone()],
             (None, Some(file)) => named_in(file, &self.sets.vars()?)?,
-            (None, None) => return Err(Trouble::broken("which one? give its name, or its document with -f")),
+            (None, None) => {
+                return Err(CliError::broken("which one? give its name, or its document with -f"));
+            }
         };
         let client = connect(server)?;
         for named in &all {
@@ -43,7 +45,7 @@ impl Args {
     }
 }
 
-async fn delete(client: &Client, named: &Named) -> Result<(), Trouble> {
+async fn delete(client: &ApiClient, named: &VersionedName) -> Result<(), CliError> {
     let detail = client.plugin(&named.name, &named.version()).await?.ok_or_else(|| named.unknown())?;
     let full = format!("{}@{}", detail.info.name, detail.info.version);
     client.delete_plugin(&detail.info.name, &detail.info.version).await?;
@@ -53,26 +55,25 @@ async fn delete(client: &Client, named: &Named) -> Result<(), Trouble> {
         (1, _) => "; 1 version remains".to_owned(),
         (left, _) => format!("; {left} versions remain"),
     };
-    output::tell(&format!("Withdrew resource plugin {full}{left}"));
+    output::status_line(&format!("Withdrew resource plugin {full}{left}"));
     Ok(())
 }
 
 /// The names of the plugins of a file. Nothing else is read of it, so what it embeds need not exist.
-fn named_in(file: &Path, vars: &Vars) -> Result<Vec<Named>, Trouble> {
-    let source = Source::read(file)?;
+fn named_in(file: &Path, vars: &DocumentVars) -> Result<Vec<VersionedName>, CliError> {
+    let source = DocumentSource::read(file)?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&source.text)
-        .map_err(|error| Trouble::failed(format!("{} cannot be read", source.name)).because(&error))?;
+        .map_err(|error| CliError::failed(format!("{} cannot be read", source.name)).with_causes(&error))?;
     let mut all = Vec::new();
     for document in documents {
         let Some(name) = document["name"].as_str() else {
-            return Err(
-                Trouble::failed(format!("{}: missing name", source.name)).next("add `name:` at the top")
-            );
+            return Err(CliError::failed(format!("{}: missing name", source.name))
+                .with_hint("add `name:` at the top"));
         };
         let reduced = serde_json::json!({"name": name, "spec": {"runner": {"image": "none"}, "create": []}});
         let mut plugins = load::plugins(&source.name, &reduced.to_string(), &NoFiles, vars)?;
         if let Some(plugin) = plugins.pop() {
-            all.push(Named { name: plugin.name.value.clone(), version: plugin.version });
+            all.push(VersionedName { name: plugin.name.value.clone(), version: plugin.version });
         }
     }
     Ok(all)
@@ -91,7 +92,10 @@ mod tests {
             "name: \"db-@{who}@1.2.0\"\nspec: {create: [{script: \"@{embed: gone.sh}\"}]}\n",
         )
         .unwrap();
-        let named = named_in(&file, &Vars::parse(["who=me"]).unwrap()).unwrap();
-        assert_eq!(named, [Named { name: "db-me".to_owned(), version: Some("1.2.0".parse().unwrap()) }]);
+        let named = named_in(&file, &DocumentVars::parse(["who=me"]).unwrap()).unwrap();
+        assert_eq!(
+            named,
+            [VersionedName { name: "db-me".to_owned(), version: Some("1.2.0".parse().unwrap()) }]
+        );
     }
 }

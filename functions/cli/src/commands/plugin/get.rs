@@ -1,44 +1,44 @@
 //! `ebb plugin get`.
 
 use ebb_spec::compile;
-use ebb_spec::load::{self, NoFiles, Vars};
+use ebb_spec::load::{self, DocumentVars, NoFiles};
 use ebb_wire::api::PluginDetail;
 
-use super::Named;
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Format, Output};
+use super::VersionedName;
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs, OutputFormat};
 use crate::timing;
 
 /// Show a version, also a withdrawn one. `-o yaml` gives the document as it was published, which can be applied again;
 /// `-o json` everything that is known of it
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PluginGetArgs {
     /// The plugin; without a version its highest
     #[arg(value_name = "NAME[@VERSION]")]
-    plugin: Named,
+    plugin: VersionedName,
     /// Print the secrets by which receivers verify the plugin's requests, one per line, the current one first
     #[arg(long)]
     signing_secret: bool,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl PluginGetArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         if self.signing_secret {
             return self.print_secrets(client).await;
         }
         let detail = client.plugin(&self.plugin.name, &self.plugin.version()).await?;
         let detail = detail.ok_or_else(|| self.plugin.unknown())?;
         match self.output.format() {
-            Some(Format::Yaml) => output::print(&detail.document)?,
-            Some(Format::Json) | None => self.output.write(&detail, text)?,
+            Some(OutputFormat::Yaml) => output::print(&detail.document)?,
+            Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
         }
         Ok(Exit::Done)
     }
 
-    async fn print_secrets(self, client: &Client) -> Result<Exit, Trouble> {
+    async fn print_secrets(self, client: &ApiClient) -> Result<Exit, CliError> {
         let secrets = client.signing_secrets(&self.plugin.name).await?;
         let secrets = secrets.ok_or_else(|| super::never_published(&self.plugin.name))?;
         self.output.write(&secrets, |secrets| {
@@ -65,7 +65,7 @@ fn text(detail: &PluginDetail) -> String {
 
 /// The params and outputs of a plugin, with the descriptions of its document.
 fn interface(document: &str) -> String {
-    let Ok(plugins) = load::plugins("document", document, &NoFiles, &Vars::none()) else {
+    let Ok(plugins) = load::plugins("document", document, &NoFiles, &DocumentVars::none()) else {
         return String::new();
     };
     let Some(plugin) = plugins.first() else { return String::new() };
@@ -88,7 +88,7 @@ fn interface(document: &str) -> String {
         text += &format!("\n{}", output::table(&["PARAM", "TYPE", "DEFAULT", "DESCRIPTION"], params));
     }
     let outputs = plugin.outputs.iter().map(|(name, _)| {
-        let made = plugin.events.iter().flat_map(|event| &event.units).flat_map(|unit| &unit.outputs);
+        let made = plugin.hooks.iter().flat_map(|event| &event.units).flat_map(|unit| &unit.outputs);
         let last = name.value.rsplit('.').next().unwrap_or_default();
         let description =
             made.filter(|output| output.name.value == last).find_map(|output| output.description.as_ref());

@@ -2,22 +2,22 @@
 
 use ebb_wire::api::PluginInfo;
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PluginListArgs {
     /// Every version, not only the highest
     #[arg(short = 'A', long)]
     all_versions: bool,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl PluginListArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let mut all = client.plugins().await?;
         sort(&mut all);
         let several = all.windows(2).any(|pair| pair[0].name == pair[1].name);
@@ -27,7 +27,7 @@ impl Args {
         }
         self.output.write(&all, |all| text(all))?;
         if several && !self.all_versions && self.output.format().is_none() {
-            output::tell("Some plugins have more versions: ebb plugin list -A");
+            output::status_line("Some plugins have more versions: ebb plugin list -A");
         }
         Ok(Exit::Done)
     }

@@ -12,34 +12,34 @@ mod versions;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use ebb_spec::model::Plugin;
+use ebb_spec::model::PluginDoc;
 
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::offline;
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum PluginCommand {
     /// Publish the plugins of a file; versions are immutable
-    Apply(apply::Args),
+    Apply(apply::PluginApplyArgs),
     /// List plugins
-    List(list::Args),
+    List(list::PluginListArgs),
     /// List the versions of a plugin, highest first
-    Versions(versions::Args),
+    Versions(versions::PluginVersionsArgs),
     /// Show a version
-    Get(get::Args),
+    Get(get::PluginGetArgs),
     /// Withdraw a version: new sandboxes cannot use it, living ones go on with it
-    Delete(delete::Args),
+    Delete(delete::PluginDeleteArgs),
     /// Check documents without a server
-    Validate(validate::Args),
+    Validate(validate::PluginValidateArgs),
     /// Draw the units of a plugin and what waits for what
-    Graph(graph::Args),
+    Graph(graph::PluginGraphArgs),
     /// Write a document to start from
-    New(new::Args),
+    New(new::PluginNewArgs),
 }
 
-impl Command {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl PluginCommand {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         match self {
             Self::Apply(args) => args.run(server).await,
             Self::List(args) => args.run(&super::connect(server)?).await,
@@ -55,29 +55,29 @@ impl Command {
 
 /// `NAME[@VERSION]` on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Named {
+struct VersionedName {
     name: String,
     /// `None`: the highest.
     version: Option<semver::Version>,
 }
 
-impl Named {
+impl VersionedName {
     /// The version as the api wants it.
     fn version(&self) -> String {
         self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
     }
 
     /// There is no such plugin, or no such version of it.
-    fn unknown(&self) -> Trouble {
+    fn unknown(&self) -> CliError {
         match &self.version {
-            Some(version) => Trouble::failed(format!("{}@{version} is not published", self.name))
-                .next(format!("ebb plugin versions {}", self.name)),
+            Some(version) => CliError::failed(format!("{}@{version} is not published", self.name))
+                .with_hint(format!("ebb plugin versions {}", self.name)),
             None => never_published(&self.name),
         }
     }
 }
 
-impl FromStr for Named {
+impl FromStr for VersionedName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -102,24 +102,24 @@ fn exact(text: &str) -> Result<semver::Version, String> {
     full.parse().map_err(|_| format!("`{text}` is no version: write it as 1.2.3"))
 }
 
-fn never_published(name: &str) -> Trouble {
-    Trouble::failed(format!("no version of the plugin {name} is published")).next("ebb plugin list")
+fn never_published(name: &str) -> CliError {
+    CliError::failed(format!("no version of the plugin {name} is published")).with_hint("ebb plugin list")
 }
 
 /// The version is taken.
-pub(crate) fn immutable(plugin: &Plugin) -> Trouble {
+pub(crate) fn immutable(plugin: &PluginDoc) -> CliError {
     let name = &plugin.name.value;
     let full = offline::full_name(plugin);
-    let trouble = Trouble::failed(format!("{full} is published already: versions are immutable"));
+    let trouble = CliError::failed(format!("{full} is published already: versions are immutable"));
     match &plugin.version {
         Some(version) => {
             let mut next = version.clone();
             next.patch += 1;
             next.pre = semver::Prerelease::EMPTY;
             next.build = semver::BuildMetadata::EMPTY;
-            trouble.next(format!("bump the version: name: {name}@{next}"))
+            trouble.with_hint(format!("bump the version: name: {name}@{next}"))
         }
-        None => trouble.next(format!("add a version: name: {name}@0.0.1")),
+        None => trouble.with_hint(format!("add a version: name: {name}@0.0.1")),
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn names_with_and_without_version() {
-        let named = |text: &str| text.parse::<Named>();
+        let named = |text: &str| text.parse::<VersionedName>();
         assert_eq!(named("db").map(|named| named.version()), Ok("latest".to_owned()));
         assert_eq!(named("db@latest").map(|named| named.version()), Ok("latest".to_owned()));
         for text in ["db@1.0.0", "db@v1", "db@1.0"] {

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use ebb_spec::compile;
 use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, Document, Vars};
+use ebb_spec::load::{self, Document, DocumentVars};
 use serde::Serialize;
 
-use crate::documents::{self, SetArgs, Source};
-use crate::exit::{Exit, Trouble};
+use crate::documents::{self, DocumentSource, SetArgs};
+use crate::exit::{CliError, Exit};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PluginValidateArgs {
     /// Documents; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -20,32 +20,32 @@ pub(crate) struct Args {
     sets: SetArgs,
     /// One JSON object per file and line
     #[arg(short = 'o', long = "output", value_name = "json", value_enum, hide_possible_values = true)]
-    output: Option<Json>,
+    output: Option<JsonFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Json {
+enum JsonFormat {
     /// One JSON object per line
     Json,
 }
 
 /// What is said of one file.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Verdict {
+struct FileValidation {
     file: String,
     valid: bool,
-    errors: Vec<Wrong>,
+    errors: Vec<ValidationError>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Wrong {
+struct ValidationError {
     code: String,
     message: String,
     line: Option<u32>,
     column: Option<u32>,
 }
 
-impl From<&Diagnostic> for Wrong {
+impl From<&Diagnostic> for ValidationError {
     fn from(diagnostic: &Diagnostic) -> Self {
         Self {
             code: diagnostic.code.to_owned(),
@@ -56,18 +56,23 @@ impl From<&Diagnostic> for Wrong {
     }
 }
 
-impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Trouble> {
+impl PluginValidateArgs {
+    pub(crate) fn run(self) -> Result<Exit, CliError> {
         let vars = self.sets.vars()?;
         let mut exit = Exit::Done;
         for file in &self.files {
-            let checked = match Source::read(file) {
+            let checked = match DocumentSource::read(file) {
                 Ok(source) => check(&source, &vars),
                 Err(trouble) if self.output.is_some() => {
-                    let message = trouble.text(ebb_spec::diagnostic::Drawing::Ascii);
+                    let message = trouble.text(ebb_spec::diagnostic::DiagnosticStyle::Ascii);
                     let message = message.trim().trim_start_matches("error: ").replace("\n  ", "; ");
-                    let wrong = Wrong { code: "unreadable".to_owned(), message, line: None, column: None };
-                    print(&Verdict { file: file.display().to_string(), valid: false, errors: vec![wrong] })?;
+                    let wrong =
+                        ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
+                    print(&FileValidation {
+                        file: file.display().to_string(),
+                        valid: false,
+                        errors: vec![wrong],
+                    })?;
                     exit = Exit::Failed;
                     continue;
                 }
@@ -87,8 +92,8 @@ impl Args {
                 if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
             if self.output.is_some() {
                 let errors = found.iter().filter(|d| d.severity == ebb_spec::diagnostic::Severity::Error);
-                let errors = errors.map(Wrong::from).collect();
-                print(&Verdict { file: name, valid: !found.has_errors(), errors })?;
+                let errors = errors.map(ValidationError::from).collect();
+                print(&FileValidation { file: name, valid: !found.has_errors(), errors })?;
             } else if found.has_errors() {
                 documents::warn(&found);
             } else {
@@ -100,7 +105,7 @@ impl Args {
 }
 
 /// Everything that documents can tell by themselves. Gives the warnings.
-fn check(source: &Source, vars: &Vars) -> Result<Diagnostics, Diagnostics> {
+fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Diagnostics> {
     let loaded = load::documents(&source.name, &source.text, &source.folder, vars)?;
     let mut found = loaded.warnings;
     for document in &loaded.documents {
@@ -120,7 +125,7 @@ fn check(source: &Source, vars: &Vars) -> Result<Diagnostics, Diagnostics> {
     found.or(()).map(|((), warnings)| warnings)
 }
 
-fn print(verdict: &Verdict) -> Result<(), Trouble> {
+fn print(verdict: &FileValidation) -> Result<(), CliError> {
     let line = serde_json::to_string(verdict).expect("texts and numbers are JSON");
     output::print(&(line + "\n"))
 }

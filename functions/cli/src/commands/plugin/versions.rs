@@ -1,21 +1,21 @@
 //! `ebb plugin versions`.
 
 use super::never_published;
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PluginVersionsArgs {
     /// The plugin
     name: String,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl PluginVersionsArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let versions = client.versions(&self.name).await?.filter(|versions| !versions.is_empty());
         let versions = versions.ok_or_else(|| never_published(&self.name))?;
         self.output.write(&versions, |versions| {

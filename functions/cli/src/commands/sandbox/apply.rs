@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_wire::api::TargetDetail;
-use ebb_wire::cloudevents::Asked;
+use ebb_wire::cloudevents::LifecycleType;
 use ebb_wire::lifecycle::LifecycleResult;
 
-use super::WaitArg;
+use super::WaitArgs;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
-use crate::exit::{Exit, Trouble};
-use crate::lifecycle::{Wait, ask, fresh_uid, lives, wait};
-use crate::output::{self, Output};
-use crate::progress::follow::{Goal, Life};
+use crate::exit::{CliError, Exit};
+use crate::lifecycle::{WaitLimit, fresh_uid, is_alive, request, wait};
+use crate::output::{self, OutputArgs};
+use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
 use crate::target::KindArgs;
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SandboxApplyArgs {
     /// The document; `-` is standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: PathBuf,
@@ -28,16 +28,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     kind: KindArgs,
     #[command(flatten)]
-    wait: WaitArg,
+    wait: WaitArgs,
     /// How long to wait
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "3m")]
     wait_timeout: Duration,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl SandboxApplyArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let document = TargetDocument::read(&self.file, &self.sets.vars()?)?;
         let client = connect(server)?;
         let target = document.target(self.kind.kind());
@@ -45,11 +45,11 @@ impl Args {
         let uid = seen.as_ref().and_then(current_uid).map_or_else(fresh_uid, str::to_owned);
         let known = seen.as_ref().filter(|seen| current_uid(seen).is_some());
         let (asked, generation) = match known {
-            Some(seen) => (Asked::Updated, seen.info.generation + 1),
-            None => (Asked::Created, 1),
+            Some(seen) => (LifecycleType::Updated, seen.info.generation + 1),
+            None => (LifecycleType::Created, 1),
         };
-        let mut life = Life { target, uid, generation };
-        let answer = ask(&client, asked, &life, Some(document.expanded())).await?;
+        let mut life = WatchedInstance { target, uid, generation };
+        let answer = request(&client, asked, &life, Some(document.expanded())).await?;
         life.generation = answer.generation;
         let change = match answer.result {
             LifecycleResult::Unchanged => "Unchanged",
@@ -57,10 +57,13 @@ impl Args {
             LifecycleResult::Waiting => "Queued",
             LifecycleResult::Starting | LifecycleResult::Stopping => "Created",
         };
-        output::tell(&format!("{change} {} (uid {}, generation {})", life.target, life.uid, life.generation));
+        output::status_line(&format!(
+            "{change} {} (uid {}, generation {})",
+            life.target, life.uid, life.generation
+        ));
         let ended = match self.wait.limit(self.wait_timeout) {
-            Wait::No => Ok(Exit::Done),
-            Wait::For(timeout) => wait(&client, &life, Goal::Ready, timeout).await,
+            WaitLimit::No => Ok(Exit::Done),
+            WaitLimit::For(timeout) => wait(&client, &life, FollowGoal::Ready, timeout).await,
         };
         let is_told = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
         match client.target(&life.target).await {
@@ -79,6 +82,6 @@ impl Args {
 
 /// The uid that an update is for: the life that waits for the name, or else the one that has it and lives.
 fn current_uid(seen: &TargetDetail) -> Option<&str> {
-    let living = || lives(seen).then_some(seen.info.uid.as_str());
+    let living = || is_alive(seen).then_some(seen.info.uid.as_str());
     seen.waiting.as_deref().or_else(living)
 }

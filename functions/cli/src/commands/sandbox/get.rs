@@ -2,29 +2,29 @@
 
 use std::fmt::Write as _;
 
-use ebb_wire::api::{Silence, TargetDetail};
+use ebb_wire::api::{RelayOutage, TargetDetail};
 use ebb_wire::lifecycle::OutputValue;
 use jiff::Timestamp;
 
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::commands::unknown;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
-use crate::output::{self, Output};
-use crate::progress::words;
-use crate::target::{Target, TargetArgs};
+use crate::output::{self, OutputArgs};
+use crate::progress::labels;
+use crate::target::{TargetArgs, TargetRef};
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SandboxGetArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl SandboxGetArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let target = self.target.target();
         let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
         self.output.write(&seen, |seen| text(seen, timing::now()))?;
@@ -39,7 +39,8 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
     let _ = writeln!(text, "Generation:  {}", info.generation);
-    let _ = writeln!(text, "Phase:       {} since {}", words::stand(info), timing::clock(&info.since));
+    let _ =
+        writeln!(text, "Phase:       {} since {}", labels::target_state(info), timing::clock(&info.since));
     let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
     if let Some(expires) = &info.expires {
         let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
@@ -55,8 +56,8 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     if let Some(waits) = &info.waits_for {
         let _ = writeln!(text, "Waits for:   {}", why::printable(waits));
     }
-    if let Some(Silence { cluster, since, why, units }) = &detail.silence {
-        let target = Target { kind: info.kind.clone(), name: info.name.clone() };
+    if let Some(RelayOutage { cluster, since, why, units }) = &detail.silence {
+        let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
         let (since, why) = (timing::clock(since), why::printable(why));
         let _ = writeln!(text, "Silent:      cluster {cluster} gives no answer since {since}: {why}");
         let _ = writeln!(text, "             waiting for it: {}", units.join(", "));
@@ -94,10 +95,10 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
         }
     }
     for run in &detail.runs {
-        let _ = writeln!(text, "\n{}  {}  {}", run.event, words::run(run.state), run.id);
+        let _ = writeln!(text, "\n{}  {}  {}", run.event, labels::run(run.state), run.id);
         for unit in &run.units {
-            let waiting = words::waiting_for(unit, &run.units);
-            let _ = writeln!(text, "  {}  {}", unit.key, words::unit(unit, &waiting, now));
+            let waiting = labels::waiting_for(unit, &run.units);
+            let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(unit, &waiting, now));
         }
     }
     text

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use ebb_wire::api::TargetInfo;
 
-use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::output::{self, Output};
-use crate::progress::words;
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
+use crate::progress::labels;
 use crate::timing;
 use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SandboxListArgs {
     /// Targets of this kind, or of every kind with `all`
     #[arg(long, value_name = "KIND", default_value = "sandbox")]
     kind: String,
@@ -23,11 +23,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "all")]
     gone: bool,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
-impl Args {
-    pub(crate) async fn run(self, client: &Client) -> Result<Exit, Trouble> {
+impl SandboxListArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         if !self.gone {
@@ -54,7 +54,7 @@ fn text(targets: &[TargetInfo]) -> String {
         [
             target.kind.clone(),
             target.name.clone(),
-            words::stand(target),
+            labels::target_state(target),
             timing::clock(&target.since),
             target.plugins.iter().map(|plugin| output::plugin_name(plugin)).collect::<Vec<_>>().join(", "),
             target.expires.as_deref().map(timing::clock).unwrap_or_default(),
@@ -66,7 +66,7 @@ fn text(targets: &[TargetInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::api::Phase;
+    use ebb_wire::api::TargetState;
 
     use super::*;
 
@@ -77,7 +77,7 @@ mod tests {
             name: "pr-1".to_owned(),
             uid: "a".to_owned(),
             generation: 1,
-            phase: Phase::Ready,
+            phase: TargetState::Ready,
             since: "2026-11-21T09:00:00.123Z".to_owned(),
             created: "2026-11-21T09:00:00.123Z".to_owned(),
             expires: None,

@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
 
-use crate::exit::{Exit, Trouble};
-use crate::lifecycle::Wait;
+use crate::exit::{CliError, Exit};
+use crate::lifecycle::WaitLimit;
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum SandboxCommand {
     /// Create a sandbox; try a failed one again
-    Apply(apply::Args),
+    Apply(apply::SandboxApplyArgs),
     /// Show a sandbox with its resources and units
-    Get(get::Args),
+    Get(get::SandboxGetArgs),
     /// List sandboxes
-    List(list::Args),
+    List(list::SandboxListArgs),
     /// End a sandbox and take away what was made for it
-    Delete(delete::Args),
+    Delete(delete::SandboxDeleteArgs),
 }
 
-impl Command {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, Trouble> {
+impl SandboxCommand {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         match self {
             Self::Apply(args) => args.run(server).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
@@ -38,7 +38,7 @@ impl Command {
 
 /// `--wait`.
 #[derive(Clone, Debug, clap::Args)]
-struct WaitArg {
+struct WaitArgs {
     /// Wait until it is done
     #[arg(
         long,
@@ -52,8 +52,8 @@ struct WaitArg {
     wait: bool,
 }
 
-impl WaitArg {
-    fn limit(&self, timeout: Duration) -> Wait {
-        if self.wait { Wait::For(timeout) } else { Wait::No }
+impl WaitArgs {
+    fn limit(&self, timeout: Duration) -> WaitLimit {
+        if self.wait { WaitLimit::For(timeout) } else { WaitLimit::No }
     }
 }

@@ -1,13 +1,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use ebb_outbound::{Call, CallError, Request, Response};
-use ebb_wire::relay::{Answer, Answers, Batch, Destination, Ensure, Objects, VERSION, WorkName, WorkState};
+use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_wire::relay::{
+    Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayResponse, TaskId, TaskState, VERSION,
+};
 use serde_json::json;
 
 use super::*;
-use crate::cluster::Clusters;
-use crate::cluster::relay::tests::{Counted, Fixed, NoMail};
+use crate::cluster::ClusterRegistry;
+use crate::cluster::relay::tests::{FixedClock, NoBatches, SequentialRandom};
 
 const UID: &str = "uid";
 /// Bytes of answers that are read.
@@ -15,7 +17,7 @@ const LARGEST: usize = 1000;
 
 /// A relay: answers `get` by a log with the unit's name, and refuses units with `bad` in their name.
 #[derive(Default)]
-struct Relays {
+struct FakeBatchRelay {
     batches: Mutex<Vec<usize>>,
     /// Batches of more verbs are answered 413.
     most: Option<usize>,
@@ -27,21 +29,21 @@ struct Relays {
     answers_once: bool,
 }
 
-fn answer(verb: &Verb) -> Answer {
+fn answer(verb: &Verb) -> RelayResponse {
     let name = match verb {
         Verb::Get(name) | Verb::Dequeue(name) | Verb::Cancel { name, .. } => &name.unit,
         Verb::Ensure(request) => &request.name.unit,
-        _ => return Answer::Done,
+        _ => return RelayResponse::Done,
     };
     match name.contains("bad") {
-        true => Answer::Refused(name.clone()),
-        false => Answer::State(WorkState::running(name.clone())),
+        true => RelayResponse::Refused(name.clone()),
+        false => RelayResponse::State(TaskState::running(name.clone())),
     }
 }
 
 #[async_trait]
-impl Call for Relays {
-    async fn call(&self, request: Request) -> Result<Response, CallError> {
+impl HttpCall for FakeBatchRelay {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let batch: Batch = serde_json::from_slice(&request.body).unwrap();
         let number = {
             let mut batches = self.batches.lock().unwrap();
@@ -58,44 +60,46 @@ impl Call for Relays {
         let status = if self.most.is_some_and(|most| batch.requests.len() > most) { 413 } else { 200 };
         let fits = |at: usize| self.fit.is_none_or(|fit| at < fit);
         let answers = batch.requests.iter().enumerate();
-        let answers = answers.map(|(at, verb)| if fits(at) { answer(verb) } else { Answer::Alone }).collect();
-        let body = serde_json::to_vec(&Answers { v: VERSION, cluster: UID.to_owned(), answers }).unwrap();
+        let answers =
+            answers.map(|(at, verb)| if fits(at) { answer(verb) } else { RelayResponse::Alone }).collect();
+        let body =
+            serde_json::to_vec(&BatchResponse { v: VERSION, cluster: UID.to_owned(), answers }).unwrap();
         if body.len() > LARGEST && batch.requests.len() > 1 {
             return Err(CallError::TooLarge(LARGEST));
         }
-        Ok(Response { status, headers: Vec::new(), body })
+        Ok(HttpResponse { status, headers: Vec::new(), body })
     }
 }
 
-struct World {
-    relays: Arc<Relays>,
-    sender: Arc<Sender>,
-    batches: Batches,
+struct BatchFixture {
+    relays: Arc<FakeBatchRelay>,
+    sender: Arc<BatchSender>,
+    batches: OpenBatches,
 }
 
-impl World {
-    fn new(relays: Relays) -> Self {
+impl BatchFixture {
+    fn new(relays: FakeBatchRelay) -> Self {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let cluster = json!({"url": "http://r", "secret": secret, "uid": UID, "runnerImage": "r"});
         let clusters = json!({"default": cluster.clone(), "eu": cluster}).to_string();
         let relays = Arc::new(relays);
-        let sender = Sender {
-            clusters: Arc::new(Clusters::parse(&clusters).unwrap()),
-            mail: Arc::new(NoMail),
-            clock: Arc::new(Fixed),
-            random: Arc::new(Counted::default()),
+        let sender = BatchSender {
+            clusters: Arc::new(ClusterRegistry::parse(&clusters).unwrap()),
+            queue: Arc::new(NoBatches),
+            clock: Arc::new(FixedClock),
+            random: Arc::new(SequentialRandom::default()),
             call: relays.clone(),
         };
-        Self { relays, sender: Arc::new(sender), batches: Batches::default() }
+        Self { relays, sender: Arc::new(sender), batches: OpenBatches::default() }
     }
 
-    async fn ask(&self, cluster: Option<&str>, verb: Verb) -> Answered {
+    async fn ask(&self, cluster: Option<&str>, verb: Verb) -> RelayReply {
         let cluster = self.sender.clusters.named(cluster).unwrap();
-        self.batches.ask(&self.sender, cluster, verb).await
+        self.batches.request(&self.sender, cluster, verb).await
     }
 
     /// Asks for all of them at the same time. Gives the answers, and how many verbs each batch had.
-    async fn all(&self, verbs: impl IntoIterator<Item = Verb>) -> (Vec<Answered>, Vec<usize>) {
+    async fn all(&self, verbs: impl IntoIterator<Item = Verb>) -> (Vec<RelayReply>, Vec<usize>) {
         let asked = verbs.into_iter().map(|verb| self.ask(None, verb));
         let answers = futures::future::join_all(asked).await;
         let mut batches = std::mem::take(&mut *self.relays.batches.lock().unwrap());
@@ -104,28 +108,32 @@ impl World {
     }
 }
 
-fn name(unit: impl std::fmt::Display) -> WorkName {
-    WorkName { unit: format!("u{unit}"), attempt: 1 }
+fn name(unit: impl std::fmt::Display) -> TaskId {
+    TaskId { unit: format!("u{unit}"), attempt: 1 }
 }
 
-fn running(unit: impl std::fmt::Display) -> Answered {
-    Ok((Answer::State(WorkState::running(format!("u{unit}"))), UID.to_owned()))
+fn running(unit: impl std::fmt::Display) -> RelayReply {
+    Ok((RelayResponse::State(TaskState::running(format!("u{unit}"))), UID.to_owned()))
 }
 
 fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {
-    Verb::Ensure(Box::new(Ensure {
+    Verb::Ensure(Box::new(EnsureTask {
         v: VERSION,
-        name: WorkName { attempt, ..name(unit) },
+        name: TaskId { attempt, ..name(unit) },
         not_after_ms: 1,
         timeout_ms: 2,
-        callback: Destination { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
-        work: Objects { life: "x".repeat(bytes), ..Objects::default() },
+        callback: CallbackEndpoint {
+            url: "u".to_owned(),
+            token: "t".to_owned(),
+            installation: String::new(),
+        },
+        work: ObjectTask { life: "x".repeat(bytes), ..ObjectTask::default() },
     }))
 }
 
 #[tokio::test]
 async fn what_is_asked_at_the_same_time_goes_together() {
-    let world = World::new(Relays::default());
+    let world = BatchFixture::new(FakeBatchRelay::default());
     let (answers, batches) = world.all((0..20).map(|unit| Verb::Dequeue(name(unit)))).await;
     assert_eq!(answers, (0..20).map(running).collect::<Vec<_>>());
     assert_eq!(batches, [20]);
@@ -138,7 +146,7 @@ async fn what_is_asked_at_the_same_time_goes_together() {
         world.all((0..BATCH + 5).map(|unit| Verb::Release { life: unit.to_string() })).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(batches, [5, BATCH]);
-    let (answers, batches) = world.all((0..5).map(|unit| start(unit, 1, BYTES / 3))).await;
+    let (answers, batches) = world.all((0..5).map(|unit| start(unit, 1, MAX_BYTES / 3))).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(batches, [1, 2, 2]);
     let cancel = Verb::Cancel { name: name(2), grace_ms: 1 };
@@ -152,7 +160,7 @@ async fn what_is_asked_at_the_same_time_goes_together() {
 
 #[tokio::test]
 async fn each_verb_has_an_answer_of_its_own() {
-    let world = World::new(Relays::default());
+    let world = BatchFixture::new(FakeBatchRelay::default());
     let units = ["1", "bad", "2"];
     let (answers, batches) = world.all(units.map(|unit| Verb::Dequeue(name(unit)))).await;
     assert_eq!(answers, [running(1), Err(RelayError::Refused("ubad".to_owned())), running(2)]);
@@ -168,7 +176,7 @@ async fn each_verb_has_an_answer_of_its_own() {
 async fn what_is_too_much_for_one_batch_is_sent_in_parts() {
     // The relay takes fewer, and one that it never takes is refused by itself.
     for (most, expected) in [(3, vec![2, 2, 2, 2, 4, 4, 8]), (0, vec![1, 1, 2])] {
-        let world = World::new(Relays { most: Some(most), ..Relays::default() });
+        let world = BatchFixture::new(FakeBatchRelay { most: Some(most), ..FakeBatchRelay::default() });
         let count = if most == 0 { 2 } else { 8 };
         let (answers, batches) = world.all((0..count).map(|unit| Verb::Dequeue(name(unit)))).await;
         match most {
@@ -178,7 +186,7 @@ async fn what_is_too_much_for_one_batch_is_sent_in_parts() {
         assert_eq!(batches, expected);
     }
     // Answers that are larger than what is read.
-    let world = World::new(Relays::default());
+    let world = BatchFixture::new(FakeBatchRelay::default());
     let long = |unit: usize| format!("{}{unit}", "x".repeat(LARGEST / 2));
     let (answers, batches) = world.all((0..4).map(|unit| Verb::Get(name(long(unit))))).await;
     assert_eq!(answers, (0..4).map(|unit| running(long(unit))).collect::<Vec<_>>());
@@ -188,14 +196,14 @@ async fn what_is_too_much_for_one_batch_is_sent_in_parts() {
 /// Answers that do not fit are asked for again one by one, as many as a function has memory for.
 #[tokio::test]
 async fn answers_that_do_not_fit_are_asked_for_alone() {
-    let relays = Relays { fit: Some(2), ..Relays::default() };
-    let world = World::new(relays);
+    let relays = FakeBatchRelay { fit: Some(2), ..FakeBatchRelay::default() };
+    let world = BatchFixture::new(relays);
     let (answers, batches) = world.all((0..12).map(|unit| Verb::Dequeue(name(unit)))).await;
     assert_eq!(answers[..8], (0..8).map(running).collect::<Vec<_>>());
     assert!(answers[8..].iter().all(|answer| matches!(answer, Err(RelayError::Busy(_)))), "{answers:?}");
     assert_eq!(batches, [1, 1, 1, 1, 1, 1, 12]);
     // Alone it is too large as well.
-    let world = World::new(Relays { fit: Some(0), ..Relays::default() });
+    let world = BatchFixture::new(FakeBatchRelay { fit: Some(0), ..FakeBatchRelay::default() });
     let (answers, batches) = world.all([Verb::Dequeue(name(1))]).await;
     assert!(matches!(answers[..], [Err(RelayError::Busy(_))]), "{answers:?}");
     assert_eq!(batches, [1]);
@@ -205,10 +213,10 @@ async fn answers_that_do_not_fit_are_asked_for_alone() {
 #[tokio::test]
 async fn a_part_of_a_batch_without_an_answer_is_not_now() {
     for relays in [
-        Relays { fit: Some(1), answers_once: true, ..Relays::default() },
-        Relays { most: Some(1), answers_once: true, ..Relays::default() },
+        FakeBatchRelay { fit: Some(1), answers_once: true, ..FakeBatchRelay::default() },
+        FakeBatchRelay { most: Some(1), answers_once: true, ..FakeBatchRelay::default() },
     ] {
-        let world = World::new(relays);
+        let world = BatchFixture::new(relays);
         let (answers, batches) = world.all((0..2).map(|unit| Verb::Dequeue(name(unit)))).await;
         assert!(matches!(answers[1], Err(RelayError::Busy(_))), "{answers:?}");
         assert_eq!(batches.last(), Some(&2));
@@ -218,7 +226,7 @@ async fn a_part_of_a_batch_without_an_answer_is_not_now() {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_stops_no_other_and_leaves_nothing() {
-    let world = World::new(Relays::default());
+    let world = BatchFixture::new(FakeBatchRelay::default());
     let mut first = Box::pin(world.ask(None, Verb::Dequeue(name(1))));
     let mut second = Box::pin(world.ask(None, Verb::Dequeue(name(2))));
     assert!(futures::poll!(first.as_mut()).is_pending() && futures::poll!(second.as_mut()).is_pending());

@@ -3,10 +3,10 @@ use std::sync::{Mutex, atomic::AtomicU64, atomic::Ordering};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_engine::Timestamp;
-use ebb_outbound::{Client, Policy};
-use ebb_store::{Letter, Stored};
-use ebb_wire::relay::{Batch, Destination, Objects, Work};
-use ebb_wire::sign::{Keys, Secret, verify};
+use ebb_outbound::{HttpClient, Policy};
+use ebb_store::{QueuedBatch, StoreResult};
+use ebb_wire::relay::{Batch, CallbackEndpoint, ObjectTask, TaskBody};
+use ebb_wire::sign::{WebhookKeys, WebhookSecret, verify};
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,58 +14,58 @@ use super::*;
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-pub(in crate::cluster) struct Fixed;
-impl Clock for Fixed {
+pub(in crate::cluster) struct FixedClock;
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         NOW
     }
 }
 #[derive(Default)]
-pub(in crate::cluster) struct Counted(AtomicU64);
-impl Random for Counted {
+pub(in crate::cluster) struct SequentialRandom(AtomicU64);
+impl RandomSource for SequentialRandom {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 
 /// Nobody here polls.
-pub(in crate::cluster) struct NoMail;
+pub(in crate::cluster) struct NoBatches;
 #[async_trait]
-impl Mailbox for NoMail {
-    async fn post_letter(&self, _: &str, _: &Letter) -> Stored<()> {
+impl BatchQueue for NoBatches {
+    async fn enqueue_batch(&self, _: &str, _: &QueuedBatch) -> StoreResult<()> {
         unreachable!()
     }
-    async fn waiting_letters(
+    async fn pending_batches(
         &self,
         _: &str,
         _: Timestamp,
         _: &[String],
         _: usize,
         _: usize,
-    ) -> Stored<Vec<Letter>> {
+    ) -> StoreResult<Vec<QueuedBatch>> {
         unreachable!()
     }
-    async fn answer_letter(&self, _: &str, _: &str, _: &[u8]) -> Stored<bool> {
+    async fn put_reply(&self, _: &str, _: &str, _: &[u8]) -> StoreResult<bool> {
         unreachable!()
     }
-    async fn read_answer(&self, _: &str, _: &str) -> Stored<Option<Vec<u8>>> {
+    async fn read_reply(&self, _: &str, _: &str) -> StoreResult<Option<Vec<u8>>> {
         unreachable!()
     }
-    async fn take_letter(&self, _: &str, _: &str) -> Stored<Option<Vec<u8>>> {
+    async fn take_batch(&self, _: &str, _: &str) -> StoreResult<Option<Vec<u8>>> {
         unreachable!()
     }
 }
 
 /// What a server got, after its signature was checked, and what it answers.
 #[derive(Default)]
-struct Seen {
+struct RecordingServer {
     batches: Mutex<Vec<Batch>>,
     answer: Mutex<(u16, String)>,
 }
 
-async fn serve(seen: Arc<Seen>) -> String {
+async fn serve(seen: Arc<RecordingServer>) -> String {
     let take = move |headers: HeaderMap, body: Bytes| async move {
-        let keys = Keys::new(Secret::parse(SECRET).unwrap(), Vec::new()).unwrap();
+        let keys = WebhookKeys::new(WebhookSecret::parse(SECRET).unwrap(), Vec::new()).unwrap();
         if let Err(error) = verify(&keys, &headers, &body, NOW) {
             return (StatusCode::UNAUTHORIZED, error.to_string());
         }
@@ -82,10 +82,10 @@ async fn serve(seen: Arc<Seen>) -> String {
 
 fn relay(url: &str, secret: &str, uid: &str) -> ClusterRelay {
     let cluster = json!({"url": url, "secret": secret, "uid": uid, "runnerImage": "r"});
-    let clusters = Clusters::parse(&json!({"default": cluster}).to_string()).unwrap();
-    let call = Arc::new(Client::new(Policy::with_loopback()).unwrap());
-    let (clock, random) = (Arc::new(Fixed), Arc::new(Counted::default()));
-    ClusterRelay::new(Arc::new(clusters), call, Arc::new(NoMail), clock, random, Duration::from_secs(30))
+    let clusters = ClusterRegistry::parse(&json!({"default": cluster}).to_string()).unwrap();
+    let call = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
+    let (clock, random) = (Arc::new(FixedClock), Arc::new(SequentialRandom::default()));
+    ClusterRelay::new(Arc::new(clusters), call, Arc::new(NoBatches), clock, random, Duration::from_secs(30))
 }
 
 const REFUSED: &str = "refused";
@@ -100,26 +100,30 @@ fn kind_of(error: &RelayError) -> &'static str {
     }
 }
 
-fn work() -> WorkName {
-    WorkName { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
+fn work() -> TaskId {
+    TaskId { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
 }
 
-fn request() -> (Ensure, Objects) {
-    let objects = Objects { life: "life".to_owned(), ..Objects::default() };
-    let request = Ensure {
+fn request() -> (EnsureTask, ObjectTask) {
+    let objects = ObjectTask { life: "life".to_owned(), ..ObjectTask::default() };
+    let request = EnsureTask {
         v: 1,
         name: work(),
         not_after_ms: 1,
         timeout_ms: 2,
-        callback: Destination { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
-        work: Work::Objects(objects.clone()),
+        callback: CallbackEndpoint {
+            url: "u".to_owned(),
+            token: "t".to_owned(),
+            installation: String::new(),
+        },
+        work: TaskBody::Objects(objects.clone()),
     };
     (request, objects)
 }
 
 #[tokio::test]
 async fn every_verb_is_signed_and_answered() {
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(RecordingServer::default());
     let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, "uid");
     let answers = |status: u16, answer: Value| {
         let text = json!({"v": 1, "cluster": "uid", "answers": [answer]}).to_string();
@@ -127,20 +131,20 @@ async fn every_verb_is_signed_and_answered() {
     };
     let (request, objects) = request();
     answers(200, json!({"state": {"running": {"log": "l"}}}));
-    let running = WorkState::running("l".to_owned());
+    let running = TaskState::running("l".to_owned());
     assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
     assert_eq!(relay.get(None, &work()).await, Ok(running));
     answers(200, json!({"state": "tombstoned"}));
-    assert_eq!(relay.cancel(None, &work(), Duration::from_secs(3)).await, Ok(WorkState::Tombstoned));
+    assert_eq!(relay.cancel(None, &work(), Duration::from_secs(3)).await, Ok(TaskState::Tombstoned));
     answers(200, json!("done"));
     assert_eq!(relay.acknowledge(None, &work()).await, Ok(()));
     assert_eq!(relay.release(None, "life").await, Ok(()));
     assert_eq!(relay.discard("default", &work()).await, Ok(()));
     answers(200, json!({"about": {"version": "1", "upMs": 2, "works": 3}}));
-    let about = About { version: "1".to_owned(), up_ms: 2, works: 3 };
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, works: 3 };
     assert_eq!(relay.about("default").await, Ok((about, "uid".to_owned())));
     answers(200, json!({"listing": {"next": "2"}}));
-    let listing = Listing { next: Some("2".to_owned()), ..Listing::default() };
+    let listing = ClusterListing { next: Some("2".to_owned()), ..ClusterListing::default() };
     assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
     let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
@@ -160,7 +164,7 @@ async fn every_verb_is_signed_and_answered() {
 
 #[tokio::test]
 async fn what_is_final_and_what_is_asked_again() {
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(RecordingServer::default());
     let url = serve(Arc::clone(&seen)).await;
     let right = relay(&url, SECRET, "uid");
     let answers = |list: Value| json!({"v": 1, "cluster": "uid", "answers": list}).to_string();
@@ -194,15 +198,15 @@ async fn what_is_final_and_what_is_asked_again() {
         assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
     // An answer outweighs what gave none, and a refusal is one to whoever asks for a start.
-    let noted = || right.heard().pop();
-    assert!(matches!(noted(), Some((name, Heard::Answer)) if name == "default"));
+    let noted = || right.take_observations().pop();
+    assert!(matches!(noted(), Some((name, RelayObservation::Responded)) if name == "default"));
     assert_eq!(
-        (noted(), right.connected(None), right.connected(Some("eu"))),
+        (noted(), right.resolve_cluster(None), right.resolve_cluster(Some("eu"))),
         (None, Some("default".to_owned()), None)
     );
     *seen.answer.lock().unwrap() = (200, answers(json!([{"refused": "no"}])));
     right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
-    assert_eq!(noted(), Some(("default".to_owned(), Heard::Nothing("no".to_owned()))));
+    assert_eq!(noted(), Some(("default".to_owned(), RelayObservation::NoResponse("no".to_owned()))));
     let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
     let gone = relay("http://127.0.0.1:1", SECRET, "uid");
     for (relay, cluster, is_final, expected) in [

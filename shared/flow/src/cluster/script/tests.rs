@@ -1,44 +1,49 @@
 use std::time::Duration;
 
-use ebb_podspec::{Allowed, Level, OURS};
-use ebb_wire::relay::{Destination, ScriptOutput};
+use ebb_podspec::{ClusterPolicy, PodSecurityLevel, RESERVED_PREFIX};
+use ebb_wire::relay::{CallbackEndpoint, ScriptOutput};
 use ebb_wire::value::SecretRef;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::job::User;
+use crate::cluster::job::PodUser;
 
-fn pods(user: User) -> Pods {
-    Pods { runner_image: "ebb.test/runner:1".to_owned(), grace: Duration::from_secs(30), user }
+fn pods(user: PodUser) -> PodSettings {
+    PodSettings { runner_image: "ebb.test/runner:1".to_owned(), grace: Duration::from_secs(30), user }
 }
 
-fn input(name: &str, value: Option<Value>) -> ScriptInput {
+fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
     ScriptInput { name: name.to_owned(), env: Some(name.to_uppercase()), path: None, value }
 }
 
-fn request(unit: &str, pod_template: Option<&str>, text: &str) -> Ensure {
+fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
     let secret = |namespace: Option<&str>| {
         let namespace = namespace.map(str::to_owned);
-        Value::Secret(SecretRef { cluster: None, namespace, name: "db".to_owned(), key: "dsn".to_owned() })
+        UnitValue::Secret(SecretRef {
+            cluster: None,
+            namespace,
+            name: "db".to_owned(),
+            key: "dsn".to_owned(),
+        })
     };
-    Ensure {
+    EnsureTask {
         v: 1,
-        name: WorkName { unit: unit.to_owned(), attempt: 2 },
+        name: TaskId { unit: unit.to_owned(), attempt: 2 },
         not_after_ms: 104_000,
         timeout_ms: 90_500,
-        callback: Destination {
+        callback: CallbackEndpoint {
             url: "https://e/v1/callbacks".to_owned(),
             token: "t".to_owned(),
             installation: String::new(),
         },
-        work: Work::Script(Script {
+        work: TaskBody::Script(ScriptTask {
             image: "alpine:3".to_owned(),
             namespace: Some("units".to_owned()),
             pod_template: pod_template.map(str::to_owned),
             text: text.to_owned(),
             env: vec![("EBB_ATTEMPT".to_owned(), "2".to_owned())],
             inputs: vec![
-                input("plain", Some(Value::Json("v".into()))),
+                input("plain", Some(UnitValue::Json("v".into()))),
                 input("dsn", Some(secret(Some("apps")))),
                 input("none", None),
                 input("own", Some(secret(None))),
@@ -53,7 +58,7 @@ const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
 #[test]
 fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
-    let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(User::NotRoot)).unwrap();
+    let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
     insta::assert_json_snapshot!(made);
     // The document is what the runner reads, once it is filled in.
     let mut document = made.work.secrets[0].document.clone();
@@ -66,9 +71,9 @@ fn a_script_is_a_job_and_a_secret() {
         };
         *document.pointer_mut(&fill.pointer).unwrap() = value;
     }
-    let spec: Spec = serde_json::from_value(document).unwrap();
+    let spec: EntrypointSpec = serde_json::from_value(document).unwrap();
     assert!(spec.relay.is_some());
-    let values: Vec<_> = spec.inputs.iter().map(|input| input.value.as_ref().map(Value::size)).collect();
+    let values: Vec<_> = spec.inputs.iter().map(|input| input.value.as_ref().map(UnitValue::size)).collect();
     assert_eq!(values, [Some(1), Some(6), None, Some(6)]);
 }
 
@@ -76,15 +81,19 @@ fn a_script_is_a_job_and_a_secret() {
 #[test]
 fn the_template_meets_the_levels() {
     for (user, level, refused) in [
-        (User::NotRoot, Level::Restricted, &[][..]),
-        (User::OfImage, Level::Baseline, &[]),
-        (User::OfImage, Level::Restricted, &["spec.containers[main].securityContext.runAsNonRoot"]),
+        (PodUser::NonRoot, PodSecurityLevel::Restricted, &[][..]),
+        (PodUser::Image, PodSecurityLevel::Baseline, &[]),
+        (
+            PodUser::Image,
+            PodSecurityLevel::Restricted,
+            &["spec.containers[main].securityContext.runAsNonRoot"],
+        ),
     ] {
         let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().work;
         let template = &made.apply[0]["spec"]["template"];
         let namespaces = [("units".to_owned(), Default::default())].into();
-        let allowed = Allowed { level, namespaces, ..Allowed::default() };
-        let found = ebb_podspec::refusals(template, template, "units", &allowed);
+        let allowed = ClusterPolicy { level, namespaces, ..ClusterPolicy::default() };
+        let found = ebb_podspec::template_violations(template, template, "units", &allowed);
         let found: Vec<&str> = found.iter().map(|refusal| refusal.path.as_str()).collect();
         assert_eq!(found, refused, "{user:?} {level:?}");
     }
@@ -94,12 +103,12 @@ fn the_template_meets_the_levels() {
 fn names_are_the_same_for_the_same_try_and_fit() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
-        let made = || objects(request(unit, None, "#!/bin/sh"), &pods(User::OfImage)).unwrap().work;
+        let made = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().work;
         let (first, second) = (made(), made());
         let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
         assert_eq!(first, second);
         assert_eq!(name, first.secrets[0].name);
-        assert!(name.starts_with(OURS) && name.len() <= 63, "{name}");
+        assert!(name.starts_with(RESERVED_PREFIX) && name.len() <= 63, "{name}");
         assert_eq!(first.life, &unit[..16]);
         assert!(expected.is_none_or(|expected| expected == name), "{name}");
     }
@@ -123,15 +132,15 @@ fn what_cannot_be_sent_says_why() {
         ),
         (Some("spec: {contaners: []}"), "", "spec.contaners: "),
     ] {
-        let refused = objects(request(UNIT, overlay, text), &pods(User::OfImage)).unwrap_err().to_string();
+        let refused = objects(request(UNIT, overlay, text), &pods(PodUser::Image)).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
     }
 }
 
 #[test]
 fn objects_are_passed_on() {
-    let work = Objects { life: "l".to_owned(), remove: vec!["r-0".to_owned()], ..Objects::default() };
-    let request = Ensure { work: Work::Objects(work.clone()), ..request(UNIT, None, "") };
-    let sent = objects(request.clone(), &pods(User::OfImage)).unwrap();
+    let work = ObjectTask { life: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
+    let request = EnsureTask { work: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
+    let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
     assert_eq!((sent.work, sent.name, sent.callback), (work, request.name, request.callback));
 }

@@ -4,31 +4,31 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_wire::api::Problem;
+use ebb_wire::api::ProblemDetails;
 use ebb_wire::callback::Callback;
 use ebb_wire::limits;
 
-use super::access::bearer;
+use super::auth::bearer;
 use crate::background::{self, RemainingWork};
-use crate::complete::{self, From, Taken};
+use crate::callback::{self, CallbackOutcome, CallbackSource};
 use crate::http::bodies::check_length;
-use crate::http::{HttpProblem, Server};
+use crate::http::{HttpProblem, ServerState};
 
 const NOT_VALID: &str = "the token is not valid here";
 
 /// Takes what a unit says of itself. The bearer token is the one that the try was sent with.
 #[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
     (status = 204, description = "Taken."),
-    (status = 400, body = Problem, description = "Not a callback."),
-    (status = 401, body = Problem, description = "No token."),
-    (status = 403, body = Problem, description = "Not a token of ours, or an expired one."),
-    (status = 409, body = Problem, description = "`late`: too late to count; a success is recorded, and its cleanup runs. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
-    (status = 410, body = Problem, description = "The run does not exist, or the attempt of an expired token has ended."),
-    (status = 413, body = Problem, description = "Larger than 5 MiB."),
-    (status = 503, body = Problem, description = "Try again."),
+    (status = 400, body = ProblemDetails, description = "Not a callback."),
+    (status = 401, body = ProblemDetails, description = "No token."),
+    (status = 403, body = ProblemDetails, description = "Not a token of ours, or an expired one."),
+    (status = 409, body = ProblemDetails, description = "`late`: too late to count; a success is recorded, and its cleanup runs. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
+    (status = 410, body = ProblemDetails, description = "The run does not exist, or the attempt of an expired token has ended."),
+    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 503, body = ProblemDetails, description = "Try again."),
 ))]
 pub(crate) async fn complete(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(Option<Extension<RemainingWork>>, Result<StatusCode, HttpProblem>), HttpProblem> {
@@ -40,21 +40,23 @@ pub(crate) async fn complete(
     let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
     // The head is judged before there is memory for a body.
     check_length(&headers, limits::CALLBACK_BODY)?;
-    let Some(token) = complete::prove(&server.env, token) else {
+    let Some(token) = callback::verify_token(&server.env, token) else {
         return Err(HttpProblem::new(StatusCode::FORBIDDEN, "token", NOT_VALID));
     };
     let body = super::read(body, limits::CALLBACK_BODY).await?;
-    let (taken, follow_up) = Box::pin(complete::begin(&server.env, token, &body)).await?;
-    let remainder = background::follow(&server.env, follow_up).await?;
+    let (taken, follow_up) = Box::pin(callback::begin(&server.env, token, &body)).await?;
+    let remainder = background::run_follow_up(&server.env, follow_up).await?;
     let answer = match taken {
         // A relay repeats a result until it is taken, and a late or further one changes nothing more.
-        Taken::Accepted | Taken::Late(From::Relay) | Taken::Excess(From::Relay) => Ok(StatusCode::NO_CONTENT),
-        Taken::Late(From::Webhook) => problem(
+        CallbackOutcome::Accepted
+        | CallbackOutcome::Late(CallbackSource::Relay)
+        | CallbackOutcome::Excess(CallbackSource::Relay) => Ok(StatusCode::NO_CONTENT),
+        CallbackOutcome::Late(CallbackSource::Webhook) => problem(
             StatusCode::CONFLICT,
             "late",
             "the result is too late to count; a success is recorded, and its cleanup runs",
         ),
-        Taken::Excess(From::Webhook) => problem(
+        CallbackOutcome::Excess(CallbackSource::Webhook) => problem(
             StatusCode::CONFLICT,
             "too-many-results",
             &format!(
@@ -63,13 +65,15 @@ pub(crate) async fn complete(
                 limits::DISTINCT_RESULTS
             ),
         ),
-        Taken::Forbidden => problem(StatusCode::FORBIDDEN, "token", NOT_VALID),
-        Taken::Expired(From::Relay) => {
+        CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "token", NOT_VALID),
+        CallbackOutcome::Expired(CallbackSource::Relay) => {
             problem(StatusCode::GONE, "gone", "the attempt has ended, and the token has expired")
         }
-        Taken::Expired(From::Webhook) => problem(StatusCode::FORBIDDEN, "expired", "the token has expired"),
-        Taken::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),
-        Taken::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
+        CallbackOutcome::Expired(CallbackSource::Webhook) => {
+            problem(StatusCode::FORBIDDEN, "expired", "the token has expired")
+        }
+        CallbackOutcome::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),
+        CallbackOutcome::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
     };
     Ok((remainder, answer))
 }

@@ -3,21 +3,21 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_wire::api::{CheckList, Problem};
+use ebb_wire::api::{CheckList, ProblemDetails};
 
-use super::access::Right;
+use super::auth::ApiPermission;
 use crate::api::checks;
-use crate::http::{HttpProblem, Server};
+use crate::http::{HttpProblem, ServerState};
 
 /// Tries table, indexes, bucket, queue and relays, and says of each whether it works. Takes up to 10 s.
 #[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
     (status = 200, body = CheckList, description = "Whatever does not work."),
-    (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
 pub(crate) async fn list(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<CheckList>, HttpProblem> {
-    server.access.check(&headers, Right::Operate)?;
+    server.tokens.check(&headers, ApiPermission::Operate)?;
     Ok(Json(checks::all(&server.env, server.store.as_ref()).await))
 }

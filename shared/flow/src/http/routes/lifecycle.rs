@@ -6,38 +6,38 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use ebb_wire::api::Problem;
+use ebb_wire::api::ProblemDetails;
 use ebb_wire::cloudevents::{self, EventError};
-use ebb_wire::lifecycle::{Lifecycle, LifecycleAnswer};
+use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_wire::limits;
 use ebb_wire::sign::{self, SignatureError};
 use ebb_wire::unit::TRACEPARENT;
 
 use crate::background::{self, RemainingWork};
 use crate::http::bodies::{BodyBudget, check_length};
-use crate::http::{HttpProblem, Server};
-use crate::observe;
-use crate::receive::{self, NotTaken};
+use crate::http::{HttpProblem, ServerState};
+use crate::lifecycle::{self, LifecycleRejection};
+use crate::telemetry;
 
 /// Takes a lifecycle webhook: a CloudEvent in structured mode, signed with Standard Webhooks. The same webhook again
 /// gets the same answer.
-#[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", request_body = Lifecycle, responses(
-    (status = 202, body = LifecycleAnswer, description = "Taken; the outcome comes as an event."),
-    (status = 400, body = Problem, description = "Not a CloudEvent."),
-    (status = 401, body = Problem, description = "Unsigned, wrongly signed, or too old."),
-    (status = 409, body = Problem, description = "The life is over, its name is taken, or the update would change a living target."),
-    (status = 413, body = Problem, description = "Larger than 1 MiB."),
-    (status = 415, body = Problem, description = "Not an event in structured mode. The binary mode is refused because its event type is not signed."),
-    (status = 422, body = Problem, description = "A kind of event or a document that cannot be used."),
-    (status = 408, body = Problem, description = "The body did not arrive in time."),
-    (status = 503, body = Problem, description = "Try again; `busy`: too many requests are being received."),
+#[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", request_body = LifecycleData, responses(
+    (status = 202, body = LifecycleResponse, description = "Taken; the outcome comes as an event."),
+    (status = 400, body = ProblemDetails, description = "Not a CloudEvent."),
+    (status = 401, body = ProblemDetails, description = "Unsigned, wrongly signed, or too old."),
+    (status = 409, body = ProblemDetails, description = "The life is over, its name is taken, or the update would change a living target."),
+    (status = 413, body = ProblemDetails, description = "Larger than 1 MiB."),
+    (status = 415, body = ProblemDetails, description = "Not an event in structured mode. The binary mode is refused because its event type is not signed."),
+    (status = 422, body = ProblemDetails, description = "A kind of event or a document that cannot be used."),
+    (status = 408, body = ProblemDetails, description = "The body did not arrive in time."),
+    (status = 503, body = ProblemDetails, description = "Try again; `busy`: too many requests are being received."),
 ))]
 pub(crate) async fn receive(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleAnswer>), HttpProblem> {
+) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>), HttpProblem> {
     let env = &server.env;
     let unsigned =
         |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string());
@@ -57,16 +57,18 @@ pub(crate) async fn receive(
     // That of the request comes from the nearest; that of the event is signed, and as old as the event.
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());
-    observe::event(&event.data.kind, &event.data.name, parents);
+    telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn crate::env::ApiStore = server.store.as_ref();
-    let (answer, follow_up) = Box::pin(receive::begin(env, plugins, event.asked, &event.data)).await?;
-    let remainder = background::follow(env, follow_up).await?;
+    let (answer, follow_up) = Box::pin(lifecycle::begin(env, plugins, event.event_type, &event.data)).await?;
+    let remainder = background::run_follow_up(env, follow_up).await?;
     match answer {
         Ok(answer) => Ok((StatusCode::ACCEPTED, remainder, Json(answer))),
-        Err(NotTaken::Conflict(code, detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, code, detail)),
-        Err(NotTaken::Changed(changes)) => Err(HttpProblem::changed(changes)),
-        Err(NotTaken::Document(errors)) => Err(HttpProblem::document(&errors)),
-        Err(NotTaken::Missing(detail)) => {
+        Err(LifecycleRejection::Conflict(code, detail)) => {
+            Err(HttpProblem::new(StatusCode::CONFLICT, code, detail))
+        }
+        Err(LifecycleRejection::Changed(changes)) => Err(HttpProblem::changed(changes)),
+        Err(LifecycleRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
+        Err(LifecycleRejection::Missing(detail)) => {
             Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "incomplete", detail))
         }
     }

@@ -5,14 +5,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use ebb_wire::api::{PluginDetail, PluginInfo, Problem, PublishPlugin, SigningSecrets};
+use ebb_wire::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin, SigningSecrets};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Path;
-use super::access::Right;
-use crate::api::plugins::{self, NotPublished, PublishOutcome};
-use crate::http::{HttpProblem, Server};
+use super::PathParams;
+use super::auth::ApiPermission;
+use crate::api::plugins::{self, PublishOutcome, PublishRejection};
+use crate::http::{HttpProblem, ServerState};
 
 /// Published versions.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -23,13 +23,13 @@ pub(crate) struct PluginList {
 
 /// Lists all versions of all plugins that are not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
-    (status = 200, body = PluginList), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 200, body = PluginList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
 pub(crate) async fn list(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<PluginList>, HttpProblem> {
-    server.access.check(&headers, Right::ReadPlugins)?;
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
@@ -37,37 +37,39 @@ pub(crate) async fn list(
 /// again.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
-    (status = 201, body = PluginInfo), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 409, body = Problem, description = "The version exists, or was withdrawn, with another document."),
-    (status = 413, body = Problem, description = "Larger than 5 MiB."),
-    (status = 422, body = Problem, description = "The document has errors."),
+    (status = 201, body = PluginInfo), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "The version exists, or was withdrawn, with another document."),
+    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 422, body = ProblemDetails, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<PluginInfo>), HttpProblem> {
-    server.access.check(&headers, Right::WritePlugins)?;
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
     let request: PublishPlugin = super::read_json(body).await?;
     let now = server.env.now();
     match plugins::publish(server.store.as_ref(), &request.document, now).await? {
         Ok(PublishOutcome::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
         Ok(PublishOutcome::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
-        Err(NotPublished::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "exists", detail)),
-        Err(NotPublished::Document(errors)) => Err(HttpProblem::document(&errors)),
+        Err(PublishRejection::Exists(detail)) => {
+            Err(HttpProblem::new(StatusCode::CONFLICT, "exists", detail))
+        }
+        Err(PublishRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
     }
 }
 
 /// Lists the versions of a plugin that are not withdrawn, the highest first.
 #[utoipa::path(get, path = "/v1/plugins/{name}", operation_id = "listPluginVersions", tag = "plugins", responses(
-    (status = 200, body = PluginList), (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 200, body = PluginList), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn versions(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path(name): Path<String>,
+    PathParams(name): PathParams<String>,
 ) -> Result<Json<PluginList>, HttpProblem> {
-    server.access.check(&headers, Right::ReadPlugins)?;
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
     let plugins = plugins::versions(server.store.as_ref(), &name).await?;
     if plugins.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
@@ -78,15 +80,15 @@ pub(crate) async fn versions(
 /// Gives the secrets by which receivers verify the requests of a plugin's webhook units, also of one whose versions are
 /// withdrawn: living targets go on with them. Roles: author, operator.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
-    (status = 200, body = SigningSecrets), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem),
+    (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn signing_secrets(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path(name): Path<String>,
+    PathParams(name): PathParams<String>,
 ) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
-    server.access.check(&headers, Right::WritePlugins)?;
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
     if server.store.list_versions(&name).await?.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
@@ -98,29 +100,29 @@ pub(crate) async fn signing_secrets(
 
 /// A version with its document, also a withdrawn one. `latest` is the highest one that is not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
-    (status = 200, body = PluginDetail), (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 200, body = PluginDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn get(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((name, version)): Path<(String, String)>,
+    PathParams((name, version)): PathParams<(String, String)>,
 ) -> Result<Json<PluginDetail>, HttpProblem> {
-    server.access.check(&headers, Right::ReadPlugins)?;
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
     let found = plugins::get(server.store.as_ref(), &name, &version).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
 
 /// Withdraws a version: new targets cannot use it. Living targets go on with it. `latest` is the highest one.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
-    (status = 204), (status = 401, body = Problem),
-    (status = 404, body = Problem, description = "It is not published."),
+    (status = 204), (status = 401, body = ProblemDetails),
+    (status = 404, body = ProblemDetails, description = "It is not published."),
 ))]
 pub(crate) async fn delete(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((name, version)): Path<(String, String)>,
+    PathParams((name, version)): PathParams<(String, String)>,
 ) -> Result<StatusCode, HttpProblem> {
-    server.access.check(&headers, Right::WritePlugins)?;
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
     let now = server.env.now();
     match plugins::withdraw(server.store.as_ref(), &name, &version, now).await? {
         true => Ok(StatusCode::NO_CONTENT),

@@ -4,22 +4,22 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use ebb_wire::api::{Problem, RunDetail};
+use ebb_wire::api::{ProblemDetails, RunDetail};
 use ebb_wire::id::RunId;
 use ebb_wire::limits;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Path;
-use super::access::Right;
+use super::PathParams;
+use super::auth::ApiPermission;
 use crate::api::{logs, runs};
-use crate::http::{HttpProblem, Server};
+use crate::http::{HttpProblem, ServerState};
 
 /// The header that says of which try a log is.
 const ATTEMPT: &str = "ebb-attempt";
 
 fn parse(run: &str) -> Result<RunId, HttpProblem> {
-    run.parse().map_err(|error: ebb_wire::id::NotARunId| {
+    run.parse().map_err(|error: ebb_wire::id::RunIdError| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "run-id", error.to_string())
     })
 }
@@ -37,21 +37,21 @@ pub(crate) struct UnitsQuery {
     ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
     UnitsQuery,
 ), responses(
-    (status = 200, body = RunDetail), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 404, body = Problem),
+    (status = 200, body = RunDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn get(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path(run): Path<String>,
+    PathParams(run): PathParams<String>,
     query: Result<Query<UnitsQuery>, QueryRejection>,
 ) -> Result<Json<RunDetail>, HttpProblem> {
-    server.access.check(&headers, Right::ReadTargets)?;
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let Query(query) = query?;
     let found = runs::get(&server.env, &parse(&run)?).await?;
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))?;
     let after = query.after.as_deref();
-    runs::page(&mut found, after, limits::ANSWER).ok_or_else(|| {
+    runs::page(&mut found, after, limits::API_RESPONSE).ok_or_else(|| {
         let text = format!("run {run} has no unit {:?}; give what `next` said", after.unwrap_or_default());
         HttpProblem::new(StatusCode::BAD_REQUEST, "after", text)
     })?;
@@ -75,16 +75,16 @@ pub(crate) struct LogQuery {
     LogQuery,
 ), responses(
     (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The try."))),
-    (status = 400, body = Problem),
-    (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 400, body = ProblemDetails),
+    (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn logs(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path(run): Path<String>,
+    PathParams(run): PathParams<String>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<([(&'static str, String); 1], String), HttpProblem> {
-    server.access.check(&headers, Right::ReadTargets)?;
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let Query(query) = query?;
     let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
     let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));

@@ -6,14 +6,17 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_store::TargetList;
-use ebb_wire::api::{Abandon, Problem, Retried, Skip, TargetDetail, TargetPage, Waived, Why};
+use ebb_wire::api::{
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RetryResponse, TargetDetail,
+    TargetDiagnosis, TargetPage,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Path;
-use super::access::Right;
-use crate::api::{retry, targets, waive, why};
-use crate::http::{HttpProblem, Server};
+use super::PathParams;
+use super::auth::ApiPermission;
+use crate::api::{overrides, retry, targets, why};
+use crate::http::{HttpProblem, ServerState};
 
 /// Which targets to list.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -34,16 +37,16 @@ pub(crate) struct ListQuery {
 
 /// Lists the targets that live or wait for something, by kind and name; with `gone` the others.
 #[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
-    (status = 200, body = TargetPage), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 200, body = TargetPage), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
 pub(crate) async fn list(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<TargetPage>, HttpProblem> {
-    server.access.check(&headers, Right::ReadTargets)?;
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let Query(query) = query?;
-    let list = if query.gone { TargetList::Gone } else { TargetList::Living };
+    let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let (kind, after) = (query.kind.as_deref(), query.after.as_deref());
     let page = targets::list(server.store.as_ref(), list, kind, after).await?;
     page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "query", wrong.to_string()))
@@ -55,58 +58,64 @@ fn unknown(kind: &str, name: &str) -> HttpProblem {
 
 /// A target with its resources, outputs, runs and units.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", responses(
-    (status = 200, body = TargetDetail), (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn get(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((kind, name)): Path<(String, String)>,
+    PathParams((kind, name)): PathParams<(String, String)>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
-    server.access.check(&headers, Right::ReadTargets)?;
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let found = targets::get(&server.env, server.store.as_ref(), &kind, &name).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
 /// Why a target is not where it should be, what exists now, and what to do next.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", operation_id = "explainTarget", tag = "targets", responses(
-    (status = 200, body = Why), (status = 401, body = Problem), (status = 404, body = Problem),
+    (status = 200, body = TargetDiagnosis), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn why(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((kind, name)): Path<(String, String)>,
-) -> Result<Json<Why>, HttpProblem> {
-    server.access.check(&headers, Right::ReadTargets)?;
+    PathParams((kind, name)): PathParams<(String, String)>,
+) -> Result<Json<TargetDiagnosis>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
 /// Tries the failed units of a failed or stuck target again.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
-    (status = 202, body = Retried), (status = 401, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 409, body = Problem, description = "Nothing has failed."),
+    (status = 202, body = RetryResponse), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "Nothing has failed."),
 ))]
 pub(crate) async fn retry(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((kind, name)): Path<(String, String)>,
-) -> Result<(StatusCode, Json<Retried>), HttpProblem> {
-    server.access.check(&headers, Right::Operate)?;
+    PathParams((kind, name)): PathParams<(String, String)>,
+) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
     match retry::retry(&server.env, &kind, &name).await? {
-        retry::Answer::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
-        retry::Answer::Unknown => Err(unknown(&kind, &name)),
-        retry::Answer::NothingFailed(detail) => {
+        retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
+        retry::RetryOutcome::NotFound => Err(unknown(&kind, &name)),
+        retry::RetryOutcome::NothingFailed(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
         }
     }
 }
 
-fn waived(answer: waive::Answer, kind: &str, name: &str) -> Result<(StatusCode, Json<Waived>), HttpProblem> {
+fn override_response(
+    answer: overrides::OverrideOutcome,
+    kind: &str,
+    name: &str,
+) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
     match answer {
-        waive::Answer::Waived(waived) => Ok((StatusCode::ACCEPTED, Json(waived))),
-        waive::Answer::Unknown => Err(unknown(kind, name)),
-        waive::Answer::NotStuck(detail) => Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail)),
-        waive::Answer::Incomplete(detail) => {
+        overrides::OverrideOutcome::Overridden(waived) => Ok((StatusCode::ACCEPTED, Json(waived))),
+        overrides::OverrideOutcome::NotFound => Err(unknown(kind, name)),
+        overrides::OverrideOutcome::NotStuck(detail) => {
+            Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
+        }
+        overrides::OverrideOutcome::Incomplete(detail) => {
             Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "incomplete", detail))
         }
     }
@@ -114,37 +123,37 @@ fn waived(answer: waive::Answer, kind: &str, name: &str) -> Result<(StatusCode, 
 
 /// Lets one failed unit of a stuck target's teardown count as over; the teardown goes on. What the unit takes away may
 /// still exist.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/skip", operation_id = "skipUnit", tag = "targets", request_body = Skip, responses(
-    (status = 202, body = Waived), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 409, body = Problem, description = "No such unit has failed."),
-    (status = 422, body = Problem, description = "There is no reason."),
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/skip", operation_id = "skipUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
+    (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "No such unit has failed."),
+    (status = 422, body = ProblemDetails, description = "There is no reason."),
 ))]
 pub(crate) async fn skip(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((kind, name)): Path<(String, String)>,
+    PathParams((kind, name)): PathParams<(String, String)>,
     body: Body,
-) -> Result<(StatusCode, Json<Waived>), HttpProblem> {
-    server.access.check(&headers, Right::Operate)?;
-    let asked: Skip = super::read_json(body).await?;
-    waived(waive::skip(&server.env, &kind, &name, &asked).await?, &kind, &name)
+) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let asked: ForceCompleteUnit = super::read_json(body).await?;
+    override_response(overrides::force_complete(&server.env, &kind, &name, &asked).await?, &kind, &name)
 }
 
 /// Ends a stuck target's life: it is gone, although something of it may still exist.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/abandon", operation_id = "abandonTarget", tag = "targets", request_body = Abandon, responses(
-    (status = 202, body = Waived), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 409, body = Problem, description = "It is not stuck."),
-    (status = 422, body = Problem, description = "There is no reason."),
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/abandon", operation_id = "abandonTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
+    (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "It is not stuck."),
+    (status = 422, body = ProblemDetails, description = "There is no reason."),
 ))]
 pub(crate) async fn abandon(
-    State(server): State<Server>,
+    State(server): State<ServerState>,
     headers: HeaderMap,
-    Path((kind, name)): Path<(String, String)>,
+    PathParams((kind, name)): PathParams<(String, String)>,
     body: Body,
-) -> Result<(StatusCode, Json<Waived>), HttpProblem> {
-    server.access.check(&headers, Right::Operate)?;
-    let asked: Abandon = super::read_json(body).await?;
-    waived(waive::abandon(&server.env, &kind, &name, &asked).await?, &kind, &name)
+) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let asked: ForceDeleteTarget = super::read_json(body).await?;
+    override_response(overrides::force_delete(&server.env, &kind, &name, &asked).await?, &kind, &name)
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
-use crate::compile::{self, Bound};
+use crate::compile::{self, BoundPlugin};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::{self, Document, NoFiles, Vars};
-use crate::model::Plugin;
+use crate::load::{self, Document, DocumentVars, NoFiles};
+use crate::model::PluginDoc;
 use crate::plan::Plan;
 
 /// A database for each sandbox, as in the format's description.
@@ -106,10 +106,10 @@ env: {DATABASE_URL: "${resources.users.outputs.dsn}", PORT: "p${resources.pg.out
 "##;
 
 /// The plugins of some documents.
-pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<Plugin>, Diagnostics> {
+pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<PluginDoc>, Diagnostics> {
     let mut plugins = Vec::new();
     for text in documents {
-        plugins.extend(load::plugins("plugin.yaml", text, &NoFiles, &Vars::none())?);
+        plugins.extend(load::plugins("plugin.yaml", text, &NoFiles, &DocumentVars::none())?);
     }
     Ok(plugins)
 }
@@ -117,13 +117,13 @@ pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<Plugin>, Diagnostics> {
 /// The plan of a sandbox with these plugins, and the warnings.
 pub(crate) fn compiled(sandbox: &str, documents: &[&str]) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let plugins = plugins(documents)?;
-    let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &Vars::none())?;
+    let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &DocumentVars::none())?;
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
     for resource in &sandbox.resources {
         if let Some(plugin) = plugins.iter().find(|plugin| plugin.name.value == resource.plugin.value) {
             let version = plugin.version.as_ref().unwrap_or(&none);
-            bound.insert(resource.name.value.clone(), Bound { plugin, version, digest: "sha256:00" });
+            bound.insert(resource.name.value.clone(), BoundPlugin { plugin, version, digest: "sha256:00" });
         }
     }
     compile::plan(&sandbox, &bound)
@@ -131,7 +131,7 @@ pub(crate) fn compiled(sandbox: &str, documents: &[&str]) -> Result<(Plan, Vec<D
 
 /// What is wrong with one plugin: its errors, else its warnings.
 pub(crate) fn checked(text: &str) -> Vec<Diagnostic> {
-    let document = load::document("plugin.yaml", text, &NoFiles, &Vars::none());
+    let document = load::document("plugin.yaml", text, &NoFiles, &DocumentVars::none());
     match document {
         Ok(Document::Plugin(plugin)) => match compile::check_plugin(&plugin) {
             Ok(warnings) => warnings,
@@ -143,12 +143,12 @@ pub(crate) fn checked(text: &str) -> Vec<Diagnostic> {
 }
 
 /// The plan of a sandbox whose only resource, `r`, is this plugin.
-pub(crate) fn bound(plugin: &Plugin) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
+pub(crate) fn bound(plugin: &PluginDoc) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
-    let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &Vars::none())?;
+    let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &DocumentVars::none())?;
     let version = Version::new(0, 0, 0);
     compile::plan(
         &sandbox,
-        &[("r".to_owned(), Bound { plugin, version: &version, digest: "sha256:00" })].into(),
+        &[("r".to_owned(), BoundPlugin { plugin, version: &version, digest: "sha256:00" })].into(),
     )
 }

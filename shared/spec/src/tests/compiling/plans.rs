@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
 use crate::compile::edges;
-use crate::plan::{Plan, UnitAt};
+use crate::plan::{Plan, UnitRef};
 
-fn named(plan: &Plan, at: UnitAt) -> String {
+fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
 }
 
@@ -29,7 +29,7 @@ fn outline(plan: &Plan) -> String {
         }
     }
     for edge in edges(plan) {
-        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.event, edge.from, edge.to, edge.why);
+        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.hook, edge.from, edge.to, edge.reason);
     }
     text
 }

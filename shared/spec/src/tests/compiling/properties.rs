@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::fixtures::compiled;
-use crate::compile::{Why, edges};
-use crate::render::Compiled;
+use crate::compile::{EdgeReason, edges};
+use crate::render::CompiledExpressions;
 
 const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: p}\n";
 
@@ -42,11 +42,11 @@ fn dag() -> impl Strategy<Value = (usize, Vec<(usize, usize, bool)>, Vec<usize>)
     })
 }
 
-type Edges = BTreeSet<(String, String, Why)>;
+type Edges = BTreeSet<(String, String, EdgeReason)>;
 
 fn graph(text: &str) -> Edges {
     let (plan, _) = compiled(SANDBOX, &[text]).unwrap();
-    edges(&plan).into_iter().map(|edge| (edge.from, edge.to, edge.why)).collect()
+    edges(&plan).into_iter().map(|edge| (edge.from, edge.to, edge.reason)).collect()
 }
 
 proptest! {
@@ -58,7 +58,7 @@ proptest! {
         let wanted: Edges = written
             .iter()
             .map(|(from, to, data)| {
-                let why = if *data { Why::Reads("o".to_owned()) } else { Why::After };
+                let why = if *data { EdgeReason::Reads("o".to_owned()) } else { EdgeReason::After };
                 (format!("r/u{from}"), format!("r/u{to}"), why)
             })
             .collect();
@@ -77,13 +77,14 @@ fn ten_thousand_units_compile_in_time() {
     let text = document(9_000, &edges, &order);
     let plugins = super::fixtures::plugins(&[&text]).unwrap();
     let sandbox =
-        crate::load::sandbox("s.yaml", SANDBOX, &crate::load::NoFiles, &crate::load::Vars::none()).unwrap();
+        crate::load::sandbox("s.yaml", SANDBOX, &crate::load::NoFiles, &crate::load::DocumentVars::none())
+            .unwrap();
     let version = semver::Version::new(0, 0, 0);
-    let bound = crate::compile::Bound { plugin: &plugins[0], version: &version, digest: "sha256:00" };
+    let bound = crate::compile::BoundPlugin { plugin: &plugins[0], version: &version, digest: "sha256:00" };
     let start = std::time::Instant::now();
     let (plan, _) = crate::compile::plan(&sandbox, &[("r".to_owned(), bound)].into()).unwrap();
     let compiled = start.elapsed();
-    Compiled::new(&plan).unwrap();
+    CompiledExpressions::new(&plan).unwrap();
     println!("plan {compiled:?}, expressions {:?}, digest {}", start.elapsed() - compiled, plan.digest());
     // A quadratic walk takes minutes.
     assert!(start.elapsed() < std::time::Duration::from_secs(20));

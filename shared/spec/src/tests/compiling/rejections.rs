@@ -1,13 +1,15 @@
 //! Every rejection with its message, place, snippet and help.
 
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, checked, compiled};
-use crate::diagnostic::{Diagnostic, Drawing};
+use crate::diagnostic::{Diagnostic, DiagnosticStyle};
 
 const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";
 
 fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
-    let list: Vec<String> =
-        diagnostics.into_iter().map(|d| format!("{}\n{}", d.plain(), d.drawn(Drawing::Ascii))).collect();
+    let list: Vec<String> = diagnostics
+        .into_iter()
+        .map(|d| format!("{}\n{}", d.plain(), d.drawn(DiagnosticStyle::Ascii)))
+        .collect();
     let text = list.join("\n");
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
-use crate::plan::{Plan, UnitAt};
-use crate::render::{self, Compiled, Facts, InputValue, Known, Produced, Rendered, SecretRef, Value};
+use crate::plan::{Plan, UnitRef};
+use crate::render::{
+    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderValue, RenderedUnit,
+    SecretKeyRef, TargetFacts,
+};
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> TargetFacts {
+    TargetFacts {
         kind: "sandbox".to_owned(),
         name: "pr 1234/x".to_owned(),
         uid: "u-1".to_owned(),
@@ -21,8 +24,8 @@ fn facts() -> Facts {
     }
 }
 
-fn secret(cluster: &str) -> Value {
-    Value::Secret(SecretRef {
+fn secret(cluster: &str) -> RenderValue {
+    RenderValue::Secret(SecretKeyRef {
         cluster: Some(cluster.to_owned()),
         namespace: Some("team-a".to_owned()),
         name: "ebb-out".to_owned(),
@@ -30,26 +33,26 @@ fn secret(cluster: &str) -> Value {
     })
 }
 
-fn outputs(list: &[(&str, Value)]) -> Produced {
-    Produced::Outputs(list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+fn outputs(list: &[(&str, RenderValue)]) -> ProducerState {
+    ProducerState::Outputs(list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
 }
 
-fn text(text: &str) -> Value {
-    Value::Json(json!(text))
+fn text(text: &str) -> RenderValue {
+    RenderValue::Json(json!(text))
 }
 
-fn at(plan: &Plan, key: &str) -> UnitAt {
+fn at(plan: &Plan, key: &str) -> UnitRef {
     let found = plan.events.iter().find_map(|event| {
         let unit = event.units.iter().position(|unit| unit.key == key)?;
-        Some(UnitAt { moment: event.moment, unit: u32::try_from(unit).unwrap() })
+        Some(UnitRef { moment: event.moment, unit: u32::try_from(unit).unwrap() })
     });
     found.unwrap()
 }
 
 /// Each unit as it would be sent.
-fn shown(plan: &Plan, known: &[(&str, Produced)]) -> String {
-    let compiled = Compiled::new(plan).unwrap();
-    let known: Known = known.iter().map(|(key, produced)| (at(plan, key), produced.clone())).collect();
+fn shown(plan: &Plan, known: &[(&str, ProducerState)]) -> String {
+    let compiled = CompiledExpressions::new(plan).unwrap();
+    let known: KnownOutputs = known.iter().map(|(key, produced)| (at(plan, key), produced.clone())).collect();
     let mut shown = String::new();
     for event in &plan.events {
         for unit in &event.units {
@@ -74,26 +77,29 @@ fn everything_is_known() {
         ("pg/start", outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))])),
         ("users/database", outputs(&[("dsn", secret("staging-eu")), ("name", text("k5nc"))])),
         ("users/cache", outputs(&[("host", text("cache.local"))])),
-        ("users/register", outputs(&[("tenant", Value::Json(json!("../a b&c")))])),
+        ("users/register", outputs(&[("tenant", RenderValue::Json(json!("../a b&c")))])),
     ];
     insta::assert_snapshot!(shown(&wired(), &known));
 }
 
 #[test]
 fn units_failed_or_were_skipped() {
-    let skipped = [("pg/start", Produced::Skipped), ("users/database", Produced::Absent)];
+    let skipped = [("pg/start", ProducerState::Skipped), ("users/database", ProducerState::Absent)];
     insta::assert_snapshot!("skipped", shown(&wired(), &skipped));
     let server = outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))]);
-    let failed =
-        [("pg/start", server), ("users/database", Produced::Absent), ("users/register", Produced::Absent)];
+    let failed = [
+        ("pg/start", server),
+        ("users/database", ProducerState::Absent),
+        ("users/register", ProducerState::Absent),
+    ];
     insta::assert_snapshot!("failed", shown(&wired(), &failed));
 }
 
 #[test]
 fn secrets_do_not_leave_their_cluster() {
     let plan = wired();
-    let compiled = Compiled::new(&plan).unwrap();
-    let known: Known = [(at(&plan, "pg/start"), outputs(&[("dsn", secret("other"))]))].into();
+    let compiled = CompiledExpressions::new(&plan).unwrap();
+    let known: KnownOutputs = [(at(&plan, "pg/start"), outputs(&[("dsn", secret("other"))]))].into();
     let error = render::unit(&plan, &compiled, at(&plan, "users/database"), &facts(), &known).unwrap_err();
     insta::assert_snapshot!(error);
 }
@@ -101,11 +107,12 @@ fn secrets_do_not_leave_their_cluster() {
 #[test]
 fn previews() {
     let plan = wired();
-    let compiled = Compiled::new(&plan).unwrap();
+    let compiled = CompiledExpressions::new(&plan).unwrap();
     let mut shown = String::new();
     for event in &plan.events {
         for unit in &event.units {
-            let preview = render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &Known::new());
+            let preview =
+                render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
             shown += &format!("{} {preview:#?}\n", unit.key);
         }
     }
@@ -122,12 +129,12 @@ fn one(inputs: &str) -> Plan {
     compiled(sandbox, &[&plugin]).unwrap().0
 }
 
-fn used(inputs: &str, made: Produced) -> String {
+fn used(inputs: &str, made: ProducerState) -> String {
     let plan = one(inputs);
-    let compiled = Compiled::new(&plan).unwrap();
-    let known: Known = [(at(&plan, "r/make"), made)].into();
+    let compiled = CompiledExpressions::new(&plan).unwrap();
+    let known: KnownOutputs = [(at(&plan, "r/make"), made)].into();
     match render::unit(&plan, &compiled, at(&plan, "r/use"), &facts(), &known) {
-        Ok(render::Rendered::Pod { inputs }) => {
+        Ok(render::RenderedUnit::Pod { inputs }) => {
             inputs.iter().map(|input| format!("{} = {:?}\n", input.name, input.value)).collect()
         }
         Ok(other) => format!("{other:?}\n"),
@@ -137,44 +144,44 @@ fn used(inputs: &str, made: Produced) -> String {
 
 #[test]
 fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
-    let o = |value: Value| outputs(&[("o", value)]);
+    let o = |value: RenderValue| outputs(&[("o", value)]);
     let mut table = String::new();
     for (input, made) in [
         (
             "{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {value: {a: \"${params.text}\", b: [1]}}}",
-            Produced::Absent,
+            ProducerState::Absent,
         ),
         (
             "{i: \"${params.list.map(x, x * 2)}\", j: \"${params.list.exists(x, x > 2)}\", k: 5, l: \"$${x}\"}",
-            Produced::Absent,
+            ProducerState::Absent,
         ),
         (
             "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"${has(units.make.outputs.o)}\"}",
-            Produced::Absent,
+            ProducerState::Absent,
         ),
         (
             "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"<${has(units.make.outputs.o) ? units.make.outputs.o : 'none'}>\"}",
-            Produced::Skipped,
+            ProducerState::Skipped,
         ),
-        ("{i: \"${units.make.outputs.o}\"}", Produced::Skipped),
-        ("{i: \"${units.make.outputs.o}\"}", Produced::Absent),
-        ("{i: \"a ${units.make.outputs.o}\"}", Produced::Absent),
+        ("{i: \"${units.make.outputs.o}\"}", ProducerState::Skipped),
+        ("{i: \"${units.make.outputs.o}\"}", ProducerState::Absent),
+        ("{i: \"a ${units.make.outputs.o}\"}", ProducerState::Absent),
         ("{i: \"${units.make.outputs.o + 1}\"}", o(text("not a number, not shown"))),
         ("{i: \"${int(units.make.outputs.o) + 1}\"}", o(text("41"))),
-        ("{i: {value: \"${units.make.outputs.o}\", path: /in/i}}", o(Value::Bytes(vec![255]))),
-        ("{i: \"${units.make.outputs.o}\"}", o(Value::Bytes(vec![255]))),
-        ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", Produced::Absent),
+        ("{i: {value: \"${units.make.outputs.o}\", path: /in/i}}", o(RenderValue::Bytes(vec![255]))),
+        ("{i: \"${units.make.outputs.o}\"}", o(RenderValue::Bytes(vec![255]))),
+        ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", ProducerState::Absent),
         (
             "{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}",
-            Produced::Absent,
+            ProducerState::Absent,
         ),
         (
             "{i: \"${target.labels.team + target.name.replace(' ', '_').upperAscii() + base64.encode(bytes('x'))}\"}",
-            Produced::Absent,
+            ProducerState::Absent,
         ),
         (
             "{i: \"${target.generation + 1}\", j: \"${[target.generation, 1.5, null, {'b': 1, 'a': true}]}\"}",
-            Produced::Absent,
+            ProducerState::Absent,
         ),
     ] {
         table += &format!("{input}\n{}\n", used(&format!("      {input}\n"), made));
@@ -185,11 +192,11 @@ fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
 #[test]
 fn outputs_of_answers() {
     let plan = wired();
-    let compiled = Compiled::new(&plan).unwrap();
+    let compiled = CompiledExpressions::new(&plan).unwrap();
     let unit = plan.unit(at(&plan, "users/register")).unwrap();
-    let response = |body| render::Response { status: 200, headers: BTreeMap::new(), body };
+    let response = |body| render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
     let good = render::outputs_from_response(&compiled, unit, &response(json!({"id": 7}))).unwrap();
-    assert_eq!(good, BTreeMap::from([("tenant".to_owned(), Value::Json(json!(7)))]));
+    assert_eq!(good, BTreeMap::from([("tenant".to_owned(), RenderValue::Json(json!(7)))]));
     let bad = render::outputs_from_response(&compiled, unit, &response(json!("no")));
     insta::assert_snapshot!(bad.unwrap_err());
 }
@@ -202,13 +209,13 @@ fn scripts_and_places_are_no_templates() {
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
     let (plan, _) = compiled(sandbox, &[text]).unwrap();
     let unit = plan.unit(at(&plan, "r/u")).unwrap();
-    let crate::plan::Work::Pod(pod) = &unit.work else { panic!("a pod") };
+    let crate::plan::Action::Pod(pod) = &unit.work else { panic!("a pod") };
     assert_eq!(pod.image, "a/${params.v}");
     assert_eq!(pod.namespace.as_deref(), Some("units"));
     assert_eq!(pod.script, "#!/bin/sh\necho ${params.v} $${target.name}");
-    let compiled = Compiled::new(&plan).unwrap();
-    let rendered = render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &Known::new()).unwrap();
-    let Rendered::Pod { inputs } = rendered else { panic!("a pod") };
+    let compiled = CompiledExpressions::new(&plan).unwrap();
+    let rendered = render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &KnownOutputs::new()).unwrap();
+    let RenderedUnit::Pod { inputs } = rendered else { panic!("a pod") };
     assert_eq!(inputs[0].value, InputValue::Text("evil".to_owned()));
 }
 
@@ -216,7 +223,7 @@ fn scripts_and_places_are_no_templates() {
 #[test]
 fn manifests_are_one_or_several() {
     struct File(&'static str);
-    impl crate::load::Files for File {
+    impl crate::load::FileSource for File {
         fn read(&self, _: &str) -> Result<Vec<u8>, crate::load::FileError> {
             Ok(self.0.as_bytes().to_vec())
         }
@@ -227,11 +234,11 @@ fn manifests_are_one_or_several() {
         let text = format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u: {{object: {{manifest: {unit}}}}}\n"
         );
-        let plugin = crate::load::plugins("p", &text, &File(file), &crate::load::Vars::none());
+        let plugin = crate::load::plugins("p", &text, &File(file), &crate::load::DocumentVars::none());
         let (plan, _) = super::fixtures::bound(&plugin.unwrap()[0]).unwrap();
-        let compiled = Compiled::new(&plan).unwrap();
-        match render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &Known::new()).unwrap() {
-            Rendered::Object { manifests } => manifests
+        let compiled = CompiledExpressions::new(&plan).unwrap();
+        match render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &KnownOutputs::new()).unwrap() {
+            RenderedUnit::Object { manifests } => manifests
                 .iter()
                 .map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned())
                 .collect::<Vec<_>>(),
@@ -253,9 +260,9 @@ fn errors_name_no_computed_key() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
     let (plan, _) = compiled(sandbox, &[text]).unwrap();
-    let compiled = Compiled::new(&plan).unwrap();
+    let compiled = CompiledExpressions::new(&plan).unwrap();
     let unit = plan.unit(at(&plan, "r/u")).unwrap();
-    let response = |body| render::Response { status: 200, headers: BTreeMap::new(), body };
+    let response = |body| render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
     let said =
         |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
     let computed = said(json!({"k": "canary", "m": {}}));

@@ -1,20 +1,21 @@
 //! Documents that load: what they become, where their parts stand, and that writing and reading is the identity.
 
 use super::{FIXTURES, expanded, fixture, folder, meaning, text, vars};
-use crate::load::{self, Document, Folder, NoFiles, Vars};
+use crate::load::{self, Document, DocumentVars, FolderFiles, NoFiles};
 use crate::model::{
-    Dialect, InputDoc, OutputFromDoc, ParamKind, ParamValue, Plugin, Pos, Sandbox, Text, Tree, WorkDoc,
+    ActionDoc, Dialect, InputDoc, LineColumn, OutputFromDoc, ParamKind, ParamValue, PluginDoc, SandboxDoc,
+    TemplateText, TemplateTree,
 };
-use crate::plan::Moment;
+use crate::plan::HookName;
 
-fn plugin(name: &str) -> Plugin {
+fn plugin(name: &str) -> PluginDoc {
     match fixture(name).remove(0) {
         Document::Plugin(plugin) => plugin,
         other => panic!("{other:?}"),
     }
 }
 
-fn sandbox(name: &str) -> Sandbox {
+fn sandbox(name: &str) -> SandboxDoc {
     match fixture(name).remove(0) {
         Document::Sandbox(sandbox) => sandbox,
         other => panic!("{other:?}"),
@@ -23,13 +24,13 @@ fn sandbox(name: &str) -> Sandbox {
 
 fn template(input: &InputDoc) -> &str {
     match &input.value.value {
-        Tree::Text(Text::Template(text)) => text,
+        TemplateTree::Text(TemplateText::Template(text)) => text,
         other => panic!("{other:?}"),
     }
 }
 
 /// What stands in the text at a place.
-fn standing(text: &str, at: Pos) -> &str {
+fn standing(text: &str, at: LineColumn) -> &str {
     let line = text.lines().nth(at.line as usize - 1).unwrap();
     &line[line.char_indices().nth(at.column as usize - 1).unwrap().0..]
 }
@@ -50,14 +51,14 @@ fn a_signadot_plugin_becomes_our_model() {
     );
     assert_eq!(runner.pod_template.as_ref().unwrap().value, text("plugin/pod.yaml"));
     let events: Vec<_> =
-        plugin.events.iter().map(|e| (e.name.value.as_str(), e.moment, e.units.len())).collect();
-    assert_eq!(events, [("preStart", Moment::BeforeReady, 2), ("postStop", Moment::AfterStop, 1)]);
+        plugin.hooks.iter().map(|e| (e.name.value.as_str(), e.hook, e.units.len())).collect();
+    assert_eq!(events, [("preStart", HookName::BeforeReady, 2), ("postStop", HookName::AfterStop, 1)]);
 
-    let [provision, seed] = plugin.events[0].units.as_slice() else { panic!() };
+    let [provision, seed] = plugin.hooks[0].units.as_slice() else { panic!() };
     assert_eq!(template(&provision.inputs[0]), r#"${params[?"region"]}"#);
     assert!(provision.inputs[0].optional && provision.inputs[0].env.as_ref().unwrap().value == "AWS_REGION");
     assert_eq!((&provision.inputs[1].env, &provision.inputs[1].path), (&None, &None));
-    let WorkDoc::Pod { runner: None, script } = &provision.work else { panic!() };
+    let ActionDoc::Pod { runner: None, script } = &provision.action else { panic!() };
     assert_eq!(script.value, text("plugin/provision.sh"));
     let OutputFromDoc::File(file) = &provision.outputs[0].from else { panic!() };
     assert_eq!(file.value, "/tmp/bucket-name");
@@ -66,12 +67,12 @@ fn a_signadot_plugin_becomes_our_model() {
     assert_eq!(seed.inputs[0].env.as_ref().unwrap().value, "BUCKET");
     assert_eq!(seed.inputs[0].path.as_ref().unwrap().value, "/in/bucket");
     assert!(!seed.inputs[0].optional);
-    let WorkDoc::Pod { script, .. } = &seed.work else { panic!() };
+    let ActionDoc::Pod { script, .. } = &seed.action else { panic!() };
     assert!(script.value.contains("for a=b\""), "{}", script.value);
 
     let outputs: Vec<_> = plugin.outputs.iter().map(|(name, _)| name.value.as_str()).collect();
     assert_eq!(outputs, ["provision.bucket-name", "seed.base-prefix"]);
-    let WorkDoc::Pod { script, .. } = &plugin.events[1].units[0].work else { panic!() };
+    let ActionDoc::Pod { script, .. } = &plugin.hooks[1].units[0].action else { panic!() };
     assert_eq!(script.value, text("plugin/deprovision.sh"), "bytes untouched");
 }
 
@@ -83,19 +84,19 @@ fn places_are_exact() {
         (plugin.name.at, "bucket@v1.2"),
         (plugin.runners[0].1.image.at, "\"registry"),
         (plugin.runners[0].1.namespace.as_ref().unwrap().at, "tools"),
-        (plugin.events[0].name.at, "create:"),
-        (plugin.events[1].name.at, "delete:"),
-        (plugin.events[0].units[0].name.at, "provision"),
-        (plugin.events[0].units[0].inputs[0].name.at, "region,"),
-        (plugin.events[0].units[0].inputs[0].env.as_ref().unwrap().at, "AWS_REGION}"),
-        (plugin.events[0].units[1].inputs[0].value.at, "bucket-name}"),
+        (plugin.hooks[0].name.at, "create:"),
+        (plugin.hooks[1].name.at, "delete:"),
+        (plugin.hooks[0].units[0].name.at, "provision"),
+        (plugin.hooks[0].units[0].inputs[0].name.at, "region,"),
+        (plugin.hooks[0].units[0].inputs[0].env.as_ref().unwrap().at, "AWS_REGION}"),
+        (plugin.hooks[0].units[1].inputs[0].value.at, "bucket-name}"),
         (plugin.outputs[1].0.at, "base-prefix"),
     ] {
         assert!(standing(&text, at).starts_with(expected), "{at:?} {}", standing(&text, at));
     }
-    let WorkDoc::Pod { script, .. } = &plugin.events[0].units[1].work else { panic!() };
+    let ActionDoc::Pod { script, .. } = &plugin.hooks[0].units[1].action else { panic!() };
     assert!(standing(&text, script.at).starts_with("#!/bin/sh -eu"), "a block begins with its text");
-    let WorkDoc::Pod { script, .. } = &plugin.events[0].units[0].work else { panic!() };
+    let ActionDoc::Pod { script, .. } = &plugin.hooks[0].units[0].action else { panic!() };
     assert!(standing(&text, script.at).starts_with("\"@{embed"), "embedded text stands at its directive");
 }
 
@@ -118,7 +119,7 @@ fn a_signadot_sandbox_becomes_our_model() {
     );
     let given: Vec<_> =
         sandbox.resources[0].params.iter().map(|(name, value)| (name.value.as_str(), &value.value)).collect();
-    let literal = |text: &str| ParamValue::Tree(Tree::Text(Text::Literal(text.to_owned())));
+    let literal = |text: &str| ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text.to_owned())));
     assert_eq!(given, [("region", &literal("eu-west-1")), ("storage-class", &literal("U1RBTkRBUkQ="))]);
     let consumers: Vec<_> =
         sandbox.consumers.iter().map(|c| (c.resource.value.as_str(), c.output.value.as_str())).collect();
@@ -147,12 +148,17 @@ fn our_plugin_becomes_the_model() {
             ("token", ParamKind::String, false, true),
         ]
     );
-    let events: Vec<_> = plugin.events.iter().map(|e| (e.moment, e.units.len())).collect();
+    let events: Vec<_> = plugin.hooks.iter().map(|e| (e.hook, e.units.len())).collect();
     assert_eq!(
         events,
-        [(Moment::BeforeReady, 1), (Moment::AfterReady, 1), (Moment::BeforeStop, 1), (Moment::AfterStop, 2)]
+        [
+            (HookName::BeforeReady, 1),
+            (HookName::AfterReady, 1),
+            (HookName::BeforeStop, 1),
+            (HookName::AfterStop, 2)
+        ]
     );
-    let make = &plugin.events[0].units[0];
+    let make = &plugin.hooks[0].units[0];
     assert_eq!(make.timeout_ms, Some(90_000), "from the defaults");
     let retry = make.retry.as_ref().unwrap();
     assert_eq!((retry.attempts, retry.backoff_ms, retry.max_backoff_ms), (Some(7), Some(500), Some(60_000)));
@@ -160,19 +166,19 @@ fn our_plugin_becomes_the_model() {
     assert_eq!(
         scalars,
         [
-            &Tree::Text(Text::Template("${params.count}".into())),
-            &Tree::Scalar(5.into()),
-            &Tree::Scalar(false.into())
+            &TemplateTree::Text(TemplateText::Template("${params.count}".into())),
+            &TemplateTree::Scalar(5.into()),
+            &TemplateTree::Scalar(false.into())
         ]
     );
-    let tell = &plugin.events[1].units[0];
+    let tell = &plugin.hooks[1].units[0];
     assert_eq!(tell.timeout_ms, Some(7_200_000));
     let on: Vec<_> = tell.retry.as_ref().unwrap().on.iter().map(|c| c.value.as_str()).collect();
     assert_eq!(on, ["503", "connect"]);
-    let WorkDoc::Object { manifest, .. } = &plugin.events[2].units[0].work else { panic!() };
-    let Tree::Map(manifest) = &manifest.value else { panic!() };
+    let ActionDoc::Object { manifest, .. } = &plugin.hooks[2].units[0].action else { panic!() };
+    let TemplateTree::Map(manifest) = &manifest.value else { panic!() };
     assert_eq!(manifest[0].0, "apiVersion");
-    let unmake = &plugin.events[3].units[1];
+    let unmake = &plugin.hooks[3].units[1];
     assert_eq!(unmake.undoes.as_ref().unwrap()[0].value, "make");
     assert_eq!(unmake.after[0].value, "untell");
 }
@@ -187,7 +193,7 @@ fn our_sandboxes_become_the_model() {
     let given: Vec<_> =
         sandbox.resources[0].params.iter().map(|(name, value)| (name.value.as_str(), &value.value)).collect();
     assert_eq!(given[1], ("token", &ParamValue::Secret { name: "tokens".into(), key: "pg".into() }));
-    assert_eq!(given[2], ("fast", &ParamValue::Tree(Tree::Scalar(false.into()))));
+    assert_eq!(given[2], ("fast", &ParamValue::Tree(TemplateTree::Scalar(false.into()))));
     let Document::Sandbox(bare) = &documents[1] else { panic!() };
     assert_eq!((bare.name.value.as_str(), bare.name.at.line), ("bare", 19));
     assert!(bare.resources.is_empty());
@@ -196,8 +202,8 @@ fn our_sandboxes_become_the_model() {
 #[test]
 fn the_examples_of_the_format_load() {
     let plugin = plugin("tenant-db.yaml");
-    assert_eq!((plugin.name.value.as_str(), plugin.params.len(), plugin.events.len()), ("tenant-db", 3, 3));
-    assert_eq!(plugin.events[0].units[0].retry.as_ref().unwrap().attempts, Some(3));
+    assert_eq!((plugin.name.value.as_str(), plugin.params.len(), plugin.hooks.len()), ("tenant-db", 3, 3));
+    assert_eq!(plugin.hooks[0].units[0].retry.as_ref().unwrap().attempts, Some(3));
     let sandbox = sandbox("pr-1234.yaml");
     assert_eq!((sandbox.resources.len(), sandbox.env.len()), (2, 1));
 }
@@ -206,7 +212,7 @@ fn the_examples_of_the_format_load() {
 fn what_is_written_reads_as_the_same() {
     for name in FIXTURES {
         for document in fixture(name) {
-            let again = load::document(name, expanded(&document), &NoFiles, &Vars::none())
+            let again = load::document(name, expanded(&document), &NoFiles, &DocumentVars::none())
                 .unwrap_or_else(|e| panic!("{e}\n{}", expanded(&document)));
             assert_eq!(meaning(&document), meaning(&again), "{name}");
             assert_eq!(expanded(&document), expanded(&again), "{name}");
@@ -216,16 +222,16 @@ fn what_is_written_reads_as_the_same() {
 
 #[test]
 fn a_digest_is_of_what_was_expanded() {
-    let loaded = |vars: &Vars| {
+    let loaded = |vars: &DocumentVars| {
         let text = text("bucket.yaml");
-        load::plugins("bucket.yaml", &text, &Folder::new(folder()), vars).unwrap().remove(0)
+        load::plugins("bucket.yaml", &text, &FolderFiles::new(folder()), vars).unwrap().remove(0)
     };
     let one = loaded(&vars());
     let digest = load::digest(&one);
     assert!(digest.starts_with("sha256:") && digest.len() == 71, "{digest}");
-    let other = loaded(&Vars::parse(["team=a=b", "image=tool:2"]).unwrap());
+    let other = loaded(&DocumentVars::parse(["team=a=b", "image=tool:2"]).unwrap());
     assert_ne!(digest, load::digest(&other));
-    let again = load::plugins("again", &one.expanded, &NoFiles, &Vars::none()).unwrap().remove(0);
+    let again = load::plugins("again", &one.expanded, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
     assert_eq!(digest, load::digest(&again));
 }
 
@@ -234,20 +240,20 @@ fn keys_in_another_case_are_taken_from_signadot_with_a_warning() {
     let text = text("small.json")
         .replace("\"image\"", "\"Image\"")
         .replace("\"name\": \"small\"", "\"Name\": \"small\"");
-    let loaded = load::documents("small.json", &text, &NoFiles, &Vars::none()).unwrap();
+    let loaded = load::documents("small.json", &text, &NoFiles, &DocumentVars::none()).unwrap();
     assert_eq!(loaded.warnings.plain(), "small.json:1:39: warning[key-case]: `Image` is taken as `image`\n");
     let Document::Plugin(plugin) = &loaded.documents[0] else { panic!() };
     assert_eq!(plugin.runners[0].1.image.value, "busybox");
-    let again = load::document("again", &plugin.expanded, &NoFiles, &Vars::none()).unwrap();
+    let again = load::document("again", &plugin.expanded, &NoFiles, &DocumentVars::none()).unwrap();
     assert_eq!(meaning(&loaded.documents[0]), meaning(&again));
 }
 
 #[test]
 fn names_are_read_without_the_rest() {
     let text = "name: \"@{team}-db@1.0\"\nspec: {create: [{script: \"@{embed: nowhere.sh}\"}]}\n";
-    let names = load::names("f", text, &Vars::parse(["team=a"]).unwrap()).unwrap();
+    let names = load::names("f", text, &DocumentVars::parse(["team=a"]).unwrap()).unwrap();
     assert_eq!(names[0].to_string(), "a-db@1.0.0");
-    assert!(load::names("f", text, &Vars::none()).is_err());
+    assert!(load::names("f", text, &DocumentVars::none()).is_err());
 }
 
 #[test]
@@ -255,7 +261,7 @@ fn names_of_the_platform_are_warned_of_in_signadot_documents() {
     let step =
         "{name: a, script: '#!/bin/sh', inputs: [{name: b, valueFromSandbox: true, as: {env: SIGNADOT_X}}]}";
     let text = format!("name: p\nspec: {{runner: {{image: a}}, create: [{step}]}}\n");
-    let loaded = load::documents("p.yaml", &text, &NoFiles, &Vars::none()).unwrap();
+    let loaded = load::documents("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
     assert!(loaded.warnings.plain().contains("warning[reserved-name]"), "{}", loaded.warnings.plain());
 }
 
@@ -270,20 +276,21 @@ fn documents_may_be_as_large_as_the_limit_of_units() {
             "  u{n}:\n    pod: {{script: \"#!/bin/sh\\ntrue\"}}\n    inputs: {{a: \"${{units.u{before}.outputs.o}}\"}}\n    outputs: {{o: {{file: /tmp/o}}}}\n"
         ));
     }
-    let plugin = load::plugins("large", &text, &NoFiles, &Vars::none()).unwrap().remove(0);
-    assert_eq!(plugin.events[0].units.len(), 10_001);
+    let plugin = load::plugins("large", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    assert_eq!(plugin.hooks[0].units.len(), 10_001);
 }
 
 #[test]
 fn places_are_those_of_the_authors_file() {
     let text = "# A comment.\n\napiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners:\n  # Another one.\n  sh: {image: '@{team}'}\n\npreStart:\n  first: {pod: {script: '#!/bin/sh'}}\n\n  second:\n    pod:\n      script: |\n        #!/bin/sh\n        true\n    outputs: {o: {file: /o}}\n";
-    let load =
-        |name: &str, text: &str, vars: &Vars| load::plugins(name, text, &NoFiles, vars).unwrap().remove(0);
-    let written = load("plugin.yaml", text, &Vars::parse(["team=a"]).unwrap());
-    let stored = load("p@1.0.0", &written.expanded, &Vars::none());
+    let load = |name: &str, text: &str, vars: &DocumentVars| {
+        load::plugins(name, text, &NoFiles, vars).unwrap().remove(0)
+    };
+    let written = load("plugin.yaml", text, &DocumentVars::parse(["team=a"]).unwrap());
+    let stored = load("p@1.0.0", &written.expanded, &DocumentVars::none());
     assert_ne!(written.expanded, text, "it was written again");
     assert_eq!(stored.expanded, written.expanded);
-    for (one, two) in written.events[0].units.iter().zip(&stored.events[0].units) {
+    for (one, two) in written.hooks[0].units.iter().zip(&stored.hooks[0].units) {
         assert_eq!(stored.source.author(two.name.at), one.name.at, "{}", written.expanded);
         assert_ne!(two.name.at, one.name.at, "the lines are others");
     }
@@ -294,6 +301,6 @@ fn places_are_those_of_the_authors_file() {
         "{warned:?}"
     );
     let other = text.replace("# A comment.\n", "");
-    let other = load("plugin.yaml", &other, &Vars::parse(["team=a"]).unwrap());
+    let other = load("plugin.yaml", &other, &DocumentVars::parse(["team=a"]).unwrap());
     assert_eq!(load::digest(&other), load::digest(&written), "comments do not change what is published");
 }

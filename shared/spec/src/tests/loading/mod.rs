@@ -8,7 +8,7 @@ mod schemas;
 mod templates;
 
 use crate::diagnostic::Diagnostics;
-use crate::load::{self, Document, Folder, Vars};
+use crate::load::{self, Document, DocumentVars, FolderFiles};
 
 /// Where the fixtures are.
 fn folder() -> String {
@@ -21,8 +21,8 @@ fn text(name: &str) -> String {
 }
 
 /// The variables that the fixtures use, and one that none does.
-fn vars() -> Vars {
-    Vars::parse(["dev=jane", "team=a=b", "image=tool:1", "class=STANDARD", "unused=1"]).unwrap()
+fn vars() -> DocumentVars {
+    DocumentVars::parse(["dev=jane", "team=a=b", "image=tool:1", "class=STANDARD", "unused=1"]).unwrap()
 }
 
 /// All documents of a fixture.
@@ -31,7 +31,7 @@ fn fixture(name: &str) -> Vec<Document> {
 }
 
 fn load(name: &str, text: &str) -> Result<Vec<Document>, Diagnostics> {
-    load::documents(name, text, &Folder::new(folder()), &vars()).map(|loaded| loaded.documents)
+    load::documents(name, text, &FolderFiles::new(folder()), &vars()).map(|loaded| loaded.documents)
 }
 
 fn expanded(document: &Document) -> &str {

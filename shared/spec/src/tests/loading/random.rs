@@ -3,13 +3,14 @@
 use proptest::prelude::*;
 
 use super::{expanded, meaning};
-use crate::load::{self, Vars};
+use crate::load::{self, DocumentVars};
 
 fn survives(text: &str) -> Result<(), TestCaseError> {
-    match load::documents("f.yaml", text, &load::NoFiles, &Vars::none()) {
+    match load::documents("f.yaml", text, &load::NoFiles, &DocumentVars::none()) {
         Ok(loaded) => {
             for document in &loaded.documents {
-                let again = load::document("g.yaml", expanded(document), &load::NoFiles, &Vars::none());
+                let again =
+                    load::document("g.yaml", expanded(document), &load::NoFiles, &DocumentVars::none());
                 let again = again.map_err(|e| TestCaseError::fail(format!("{e}\n{}", expanded(document))))?;
                 prop_assert_eq!(meaning(document), meaning(&again));
             }
@@ -17,8 +18,8 @@ fn survives(text: &str) -> Result<(), TestCaseError> {
         Err(wrong) => {
             prop_assert!(wrong.has_errors());
             for diagnostic in &wrong {
-                diagnostic.drawn(crate::diagnostic::Drawing::Plain);
-                diagnostic.drawn(crate::diagnostic::Drawing::Ascii);
+                diagnostic.drawn(crate::diagnostic::DiagnosticStyle::Plain);
+                diagnostic.drawn(crate::diagnostic::DiagnosticStyle::Ascii);
             }
         }
     }
@@ -60,7 +61,8 @@ fn the_deepest_document_leaves_room_on_a_usual_stack() {
     let deep = |levels: usize| -> String { (0..levels).map(|n| format!("{}a:\n", " ".repeat(n))).collect() };
     let loading = std::thread::Builder::new().stack_size(1536 << 10).spawn(move || {
         for levels in [1, load::MAX_DEPTH - 1, load::MAX_DEPTH, load::MAX_DEPTH + 1, 100, 2000] {
-            let wrong = load::documents("f", &deep(levels), &load::NoFiles, &Vars::none()).unwrap_err();
+            let wrong =
+                load::documents("f", &deep(levels), &load::NoFiles, &DocumentVars::none()).unwrap_err();
             let deep = wrong.iter().any(|d| d.code == "too-complex");
             assert_eq!(deep, levels > load::MAX_DEPTH, "{levels} {wrong}");
         }

@@ -1,13 +1,13 @@
 //! Every rejection has a golden message.
 
 use super::folder;
-use crate::diagnostic::Drawing;
-use crate::load::{self, Folder, Vars};
+use crate::diagnostic::DiagnosticStyle;
+use crate::load::{self, DocumentVars, FolderFiles};
 
 /// Loads what must not load, and keeps what is said of it.
 fn refused(name: &str, text: &str) {
-    let vars = Vars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
-    let wrong = match load::documents("plugin.yaml", text, &Folder::new(folder()), &vars) {
+    let vars = DocumentVars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
+    let wrong = match load::documents("plugin.yaml", text, &FolderFiles::new(folder()), &vars) {
         Err(wrong) => wrong,
         Ok(loaded) => panic!("{name} loads: {loaded:?}"),
     };
@@ -15,7 +15,7 @@ fn refused(name: &str, text: &str) {
         let at = diagnostic.at.unwrap_or_default();
         assert!(diagnostic.at.is_none() || at.line > 0 && at.column > 0, "{diagnostic:?}");
     }
-    let shown = format!("{}\n{}", wrong.plain(), wrong.drawn(Drawing::Plain));
+    let shown = format!("{}\n{}", wrong.plain(), wrong.drawn(DiagnosticStyle::Plain));
     insta::with_settings!({ snapshot_suffix => "", omit_expression => true, prepend_module_to_snapshot => false, snapshot_path => "../../../tests/loading/rejections" }, {
         insta::assert_snapshot!(name, shown);
     });
@@ -296,7 +296,7 @@ fn our_sandboxes() {
 #[test]
 fn documents_of_another_kind() {
     let files = load::NoFiles;
-    let vars = Vars::none();
+    let vars = DocumentVars::none();
     let said = |result: Result<(), crate::diagnostic::Diagnostics>| result.unwrap_err().plain();
     let sandbox = "name: s\nspec: {cluster: c}\n";
     assert_eq!(
@@ -322,7 +322,7 @@ fn documents_of_another_kind() {
 #[test]
 fn everything_wrong_comes_together() {
     let text = "name: p\nspec:\n  runner: {imag: a}\n  create:\n  - {name: a_b, script: \"@{nothing}\"}\n  - {name: c, script: echo}\n";
-    let wrong = load::plugins("p.yaml", text, &load::NoFiles, &Vars::none()).unwrap_err();
+    let wrong = load::plugins("p.yaml", text, &load::NoFiles, &DocumentVars::none()).unwrap_err();
     let codes: Vec<_> = wrong.iter().map(|d| (d.code, d.at.map(|at| at.line))).collect();
     assert_eq!(
         codes,
@@ -338,12 +338,16 @@ fn everything_wrong_comes_together() {
 
 #[test]
 fn drawings_differ_in_ink_only() {
-    let wrong =
-        load::plugins("p.yaml", "name: 5\nspec: {runner: {image: a}}\n", &load::NoFiles, &Vars::none())
-            .unwrap_err();
-    assert!(wrong.drawn(Drawing::Coloured).contains('\u{1b}'));
-    assert!(wrong.drawn(Drawing::Ascii).is_ascii());
-    assert!(!wrong.drawn(Drawing::Plain).contains('\u{1b}'));
+    let wrong = load::plugins(
+        "p.yaml",
+        "name: 5\nspec: {runner: {image: a}}\n",
+        &load::NoFiles,
+        &DocumentVars::none(),
+    )
+    .unwrap_err();
+    assert!(wrong.drawn(DiagnosticStyle::Coloured).contains('\u{1b}'));
+    assert!(wrong.drawn(DiagnosticStyle::Ascii).is_ascii());
+    assert!(!wrong.drawn(DiagnosticStyle::Plain).contains('\u{1b}'));
     let none = crate::expr::nearest("zzz", ["name", "spec"]);
     assert_eq!(none, None);
     assert_eq!(crate::expr::nearest("queue_url", ["queue-name", "queue-url"]), Some("queue-url"));
@@ -363,7 +367,7 @@ fn a_route_group_does_not_end_while_sandboxes_match_it() {
         let text = format!(
             "name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  ttl: {{duration: 1d{ttl}}}\n"
         );
-        match load::document("g.yaml", &text, &load::NoFiles, &Vars::none()).unwrap() {
+        match load::document("g.yaml", &text, &load::NoFiles, &DocumentVars::none()).unwrap() {
             load::Document::RouteGroup(group) => group,
             other => panic!("{other:?}"),
         }

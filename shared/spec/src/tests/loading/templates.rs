@@ -1,16 +1,16 @@
 //! `@{…}`, `--set` and files.
 
-use crate::load::{self, FileError, Files, Folder, VarError, Vars};
+use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles, VarError};
 
 struct One(&'static [u8]);
 
-impl Files for One {
+impl FileSource for One {
     fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
         Ok(self.0.to_vec())
     }
 }
 
-fn description(written: &str, files: &dyn Files, vars: &Vars) -> String {
+fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> String {
     let text = format!(
         "name: a\nspec:\n  runner: {{image: b}}\n  description: {written}\n  create: [{{name: c, script: '#!/bin/sh'}}]\n"
     );
@@ -22,7 +22,7 @@ fn description(written: &str, files: &dyn Files, vars: &Vars) -> String {
 
 #[test]
 fn values_are_put_in_once() {
-    let vars = Vars::parse(["a=1", "b=@{a}", "sum=1+1=2", "empty="]).unwrap();
+    let vars = DocumentVars::parse(["a=1", "b=@{a}", "sum=1+1=2", "empty="]).unwrap();
     let file = One(b"file with @{a}\n");
     for (written, expected) in [
         ("\"@{a}\"", "1"),
@@ -48,16 +48,16 @@ fn values_are_put_in_once() {
 #[test]
 fn keys_are_left_alone() {
     let text = "name: s\nspec:\n  cluster: c\n  labels: {\"@{x}\": v}\n";
-    let sandbox = load::sandbox("f", text, &load::NoFiles, &Vars::none()).unwrap();
+    let sandbox = load::sandbox("f", text, &load::NoFiles, &DocumentVars::none()).unwrap();
     assert_eq!(sandbox.labels["@{x}"], "v");
 }
 
 #[test]
 fn sets_are_read() {
-    assert_eq!(Vars::parse(["a=1", "a=1", "b=x=y"]).unwrap().get("b"), Some("x=y"));
-    assert_eq!(Vars::parse(["a"]), Err(VarError::NoValue("a".into())));
-    assert_eq!(Vars::parse(["1a=x"]), Err(VarError::Name("1a".into())));
-    let conflict = Vars::parse(["a=1", "b=1", "a=2"]).unwrap_err();
+    assert_eq!(DocumentVars::parse(["a=1", "a=1", "b=x=y"]).unwrap().get("b"), Some("x=y"));
+    assert_eq!(DocumentVars::parse(["a"]), Err(VarError::NoValue("a".into())));
+    assert_eq!(DocumentVars::parse(["1a=x"]), Err(VarError::Name("1a".into())));
+    let conflict = DocumentVars::parse(["a=1", "b=1", "a=2"]).unwrap_err();
     assert_eq!(conflict.to_string(), "conflicting variable defs: `a` is set to `1` and to `2`");
 }
 
@@ -71,7 +71,7 @@ fn a_folder_is_not_left() {
     std::fs::write(inner.join("large"), vec![b'x'; (4 << 20) + 1]).unwrap();
     std::os::unix::fs::symlink(root.join("secret"), inner.join("out")).unwrap();
     std::os::unix::fs::symlink("sub/file", inner.join("in")).unwrap();
-    let folder = Folder::new(&inner);
+    let folder = FolderFiles::new(&inner);
     let read = |path: &str| folder.read(path).map(|bytes| String::from_utf8(bytes).unwrap());
     for good in ["sub/file", "./sub/file", "/sub/file", "sub/../sub/./file", "in"] {
         assert_eq!(read(good).unwrap(), "file", "{good}");

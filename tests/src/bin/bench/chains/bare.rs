@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use super::documents::SCRIPT;
-use super::{Arguments, UNITS};
+use super::{ChainsArgs, UNITS};
 
 /// Makes, waits, goes on; removes all of them in the end, which does not count.
 const LOOP: &str = r#"
@@ -20,7 +20,7 @@ done
 "#;
 
 /// Runs the chain; gives how long it took.
-pub(crate) fn chain(arguments: &Arguments) -> anyhow::Result<Duration> {
+pub(crate) fn chain(arguments: &ChainsArgs) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let mut shell = Command::new("sh");
     shell.args(["-c", LOOP]).env("UNITS", arguments.units.to_string()).env("IMAGE", &arguments.image);

@@ -15,13 +15,13 @@ mod bare;
 mod documents;
 mod watch;
 
-use watch::Watch;
+use watch::JobWatch;
 
-use crate::server::Server;
+use crate::server::DevServer;
 
 /// The chain and the cluster.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ChainsArgs {
     /// Scripts in a chain
     #[arg(long, default_value_t = 10)]
     units: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     kubectl: PathBuf,
 }
 
-impl Arguments {
+impl ChainsArgs {
     /// kubectl in the namespace of units.
     fn kubectl(&self) -> Command {
         let mut kubectl = Command::new(&self.kubectl);
@@ -59,7 +59,7 @@ impl Arguments {
 const UNITS: &str = "chains";
 
 /// What one round has measured.
-struct Round {
+struct ChainRound {
     /// From the end of a script to the Job of the next one.
     gaps: Vec<Duration>,
     /// From the request for a sandbox to the word that it is ready.
@@ -69,9 +69,9 @@ struct Round {
 }
 
 /// Runs the chain in all rounds.
-pub(crate) async fn chains(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) async fn chains(arguments: &ChainsArgs) -> anyhow::Result<()> {
     ensure!(arguments.units > 1, "a chain has two units at least");
-    let server = Server::start(None, |dev| {
+    let server = DevServer::start(None, |dev| {
         dev.arg("--kubeconfig").arg(&arguments.kubeconfig).args(["--reach", &arguments.reach]);
         dev.args(["--reach-port", "7881", "--runner-image", &arguments.runner_image, "--units", UNITS])
     });
@@ -90,9 +90,9 @@ pub(crate) async fn chains(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measured(server: &Server, round: usize, arguments: &Arguments) -> anyhow::Result<Round> {
+async fn measured(server: &DevServer, round: usize, arguments: &ChainsArgs) -> anyhow::Result<ChainRound> {
     let name = format!("chain-{round}");
-    let watch = Watch::start(arguments)?;
+    let watch = JobWatch::start(arguments)?;
     let began = Instant::now();
     server.apply("sandbox", &documents::sandbox(&name)).await?;
     let chain = began.elapsed();
@@ -104,11 +104,11 @@ async fn measured(server: &Server, round: usize, arguments: &Arguments) -> anyho
     });
     let gaps = gaps.collect::<anyhow::Result<Vec<_>>>()?;
     server.ask(&["sandbox", "delete", &name]).await?;
-    Ok(Round { gaps, chain, bare: bare::chain(arguments)? })
+    Ok(ChainRound { gaps, chain, bare: bare::chain(arguments)? })
 }
 
 /// Returns when the scripts of a sandbox have ended, in their order.
-async fn ends(server: &Server, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
+async fn ends(server: &DevServer, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
     let seen: Value = serde_json::from_str(&server.ask(&["sandbox", "get", name, "-o", "json"]).await?)?;
     let end = |unit| {
         let text = seen["resources"]["it"]["outputs"][format!("end{unit}")]["value"].as_str();
@@ -118,7 +118,7 @@ async fn ends(server: &Server, name: &str, units: usize) -> anyhow::Result<Vec<S
     (0..units).map(end).collect()
 }
 
-fn report(arguments: &Arguments, rounds: &[Round]) {
+fn report(arguments: &ChainsArgs, rounds: &[ChainRound]) {
     let mut gaps: Vec<Duration> = rounds.iter().flat_map(|round| round.gaps.iter().copied()).collect();
     gaps.sort_unstable();
     let of_all = |part: f64| gaps[((gaps.len() - 1) as f64 * part).round() as usize];
@@ -140,7 +140,7 @@ fn report(arguments: &Arguments, rounds: &[Round]) {
             format!("{:.2}", round.chain.as_secs_f64() / round.bare.as_secs_f64()),
         ]);
     }
-    let sum = |time: fn(&Round) -> Duration| rounds.iter().map(time).sum::<Duration>().as_secs_f64();
+    let sum = |time: fn(&ChainRound) -> Duration| rounds.iter().map(time).sum::<Duration>().as_secs_f64();
     let ratio = sum(|round| round.chain) / sum(|round| round.bare);
     println!("{table}\n{} scripts in a chain take {ratio:.2} times as long as bare Jobs", arguments.units);
 }

@@ -8,20 +8,20 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use serde_json::{Deserializer, Value};
 
-use super::Arguments;
+use super::ChainsArgs;
 
 /// Longer than any Job is awaited.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A watch that runs; ends when this is dropped.
-pub(crate) struct Watch {
+pub(crate) struct JobWatch {
     kubectl: Child,
     seen: Receiver<(String, SystemTime)>,
 }
 
-impl Watch {
+impl JobWatch {
     /// Starts one; there is no Job yet.
-    pub(crate) fn start(arguments: &Arguments) -> anyhow::Result<Self> {
+    pub(crate) fn start(arguments: &ChainsArgs) -> anyhow::Result<Self> {
         let mut kubectl = arguments.kubectl();
         kubectl.args(["get", "jobs", "--watch", "--output-watch-events", "--output", "json"]);
         let mut kubectl = kubectl.stdout(Stdio::piped()).spawn().context("cannot start kubectl")?;
@@ -60,7 +60,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for JobWatch {
     fn drop(&mut self) {
         // It may be over.
         let _ = self.kubectl.kill();

@@ -3,11 +3,11 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::shapes::{Answers, Case, Outputs, Shape};
-use super::world::Cost;
+use super::harness::RunCost;
+use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
 
 /// *Honest figures*: a warm completion is one write, two with outputs.
-const WRITES: [(Outputs, u64); 2] = [(Outputs::Nothing, 1), (Outputs::Kept, 2)];
+const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
 /// *Honest figures*: an accepted 202 costs at most one. Acceptances of one invocation share one.
 const ACCEPTED: u64 = 1;
 /// Write units of a life's first run beside its units', index entries included: the start of target, run
@@ -42,9 +42,9 @@ const PAGE: u64 = 1000;
 /// One line.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Row {
+pub(crate) struct CountRow {
     #[serde(flatten)]
-    case: Case,
+    case: CountCase,
     requests: u64,
     writes: u64,
     reads: u64,
@@ -61,8 +61,8 @@ pub(crate) struct Row {
 
 const READS: [&str; 3] = ["GetItem", "Query", "BatchGetItem"];
 
-impl Row {
-    pub(crate) fn new(case: Case, cost: Cost) -> Self {
+impl CountRow {
+    pub(crate) fn new(case: CountCase, cost: RunCost) -> Self {
         let figures = cost.figures;
         let requests: u64 = figures.requests.values().sum();
         let reads = READS.iter().filter_map(|operation| figures.requests.get(operation)).sum();
@@ -85,10 +85,10 @@ impl Row {
 
     /// What does not hold of the figures that are promised.
     pub(crate) fn broken(&self) -> Vec<String> {
-        let Case { units, outputs, answers, shape } = self.case;
+        let CountCase { units, outputs, answers, shape } = self.case;
         let units = units as u64;
         let writes = WRITES.iter().find(|row| row.0 == outputs).map_or(0, |row| row.1);
-        let accepted = if answers == Answers::Later { ACCEPTED } else { 0 };
+        let accepted = if answers == ResultDelivery::Later { ACCEPTED } else { 0 };
         let of_units = units * (writes + accepted);
         let invocations = units.div_ceil(SLICE);
         let items = units.div_ceil(ITEM);
@@ -97,7 +97,7 @@ impl Row {
         let twice = if shape.joins() { items - 1 } else { 0 };
         let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
         let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
-        let per_pass = if shape == Shape::Chain { CHAIN_WRITES } else { 1 };
+        let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let passes = per_pass * invocations + JOIN_WRITES * late;
         // A join reads what it waits for, and whoever tells the outcome reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
@@ -115,12 +115,12 @@ impl Row {
     }
 
     pub(crate) fn name(&self) -> String {
-        let Case { shape, units, outputs, answers } = self.case;
+        let CountCase { shape, units, outputs, answers } = self.case;
         format!("{} of {units}, outputs {}, answered {}", shape.name(), outputs.name(), answers.name())
     }
 
     fn cells(&self) -> Vec<String> {
-        let Case { shape, units, outputs, answers } = self.case;
+        let CountCase { shape, units, outputs, answers } = self.case;
         let each = |all: f64| format!("{:.3}", all / units as f64);
         vec![
             shape.name().to_owned(),
@@ -163,7 +163,7 @@ const HEADER: [&str; 16] = [
 ];
 
 /// The rows for people.
-pub(crate) fn drawn(rows: &[Row]) -> String {
+pub(crate) fn drawn(rows: &[CountRow]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).force_no_tty().set_header(HEADER);
     for row in rows {

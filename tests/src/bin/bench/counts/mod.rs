@@ -5,59 +5,59 @@
 use clap::ValueEnum;
 
 mod figures;
+mod harness;
 mod receiver;
 pub(crate) mod shapes;
-mod world;
 
-use figures::Row;
-use shapes::{Answers, Case, LEAST, Outputs, Shape};
+use figures::CountRow;
+use shapes::{CountCase, LEAST, ResultDelivery, RunShape, UnitOutputs};
 
 /// The choice of runs.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CountsArgs {
     /// Units per run
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
     sizes: Vec<usize>,
     /// How the units hang together; without it all shapes
     #[arg(long, value_delimiter = ',')]
-    shapes: Vec<Shape>,
+    shapes: Vec<RunShape>,
     /// When the units' server says how they ended
     #[arg(long, value_delimiter = ',', default_value = "at-once")]
-    answers: Vec<Answers>,
+    answers: Vec<ResultDelivery>,
     /// Fail where a figure is worse than promised
     #[arg(long)]
     check: bool,
     /// Write JSON instead of a table
     #[arg(short = 'o', long = "output", value_name = "json")]
-    output: Option<Format>,
+    output: Option<CountsFormat>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+enum CountsFormat {
     Json,
 }
 
 /// Runs every case, prints the rows, and gives what does not hold if that is asked for.
-pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+pub(crate) fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<String>> {
     let rows = tokio::runtime::Runtime::new()?.block_on(all(arguments))?;
     match arguments.output {
-        Some(Format::Json) => println!("{}", serde_json::to_string_pretty(&rows)?),
+        Some(CountsFormat::Json) => println!("{}", serde_json::to_string_pretty(&rows)?),
         None => println!("{}", figures::drawn(&rows)),
     }
-    Ok(if arguments.check { rows.iter().flat_map(Row::broken).collect() } else { Vec::new() })
+    Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
 }
 
-async fn all(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+async fn all(arguments: &CountsArgs) -> anyhow::Result<Vec<CountRow>> {
     if let Some(small) = arguments.sizes.iter().find(|&&size| size < LEAST) {
         anyhow::bail!("a run of {small} units has no shape: the least is {LEAST}");
     }
     let mut rows = Vec::new();
-    for outputs in [Outputs::Kept, Outputs::Nothing] {
+    for outputs in [UnitOutputs::Kept, UnitOutputs::Nothing] {
         for &answers in chosen(&arguments.answers) {
             for &shape in chosen(&arguments.shapes) {
                 for &units in &arguments.sizes {
-                    let case = Case { shape, units, outputs, answers };
-                    let row = Row::new(case, Box::pin(world::run(case)).await?);
+                    let case = CountCase { shape, units, outputs, answers };
+                    let row = CountRow::new(case, Box::pin(harness::run(case)).await?);
                     eprintln!("{}: done", row.name());
                     rows.push(row);
                 }

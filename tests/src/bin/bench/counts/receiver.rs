@@ -15,35 +15,35 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::shapes::{Answers, Case, Outputs};
+use super::shapes::{CountCase, ResultDelivery, UnitOutputs};
 
 /// Callbacks that are under way at a time: as many invocations of `complete`.
 const AT_ONCE: usize = 32;
 
 /// A server on the loopback interface; ends when dropped.
-pub(crate) struct Receiver {
+pub(crate) struct CountsReceiver {
     url: String,
-    state: Arc<Taken>,
+    state: Arc<CountsReceiverState>,
     task: JoinHandle<()>,
 }
 
-struct Taken {
-    case: Case,
+struct CountsReceiverState {
+    case: CountCase,
     client: reqwest::Client,
-    places: Semaphore,
+    permits: Semaphore,
     asked: AtomicUsize,
     under_way: AtomicUsize,
     failed: AtomicUsize,
 }
 
-impl Receiver {
-    pub(crate) async fn start(case: Case) -> anyhow::Result<Self> {
+impl CountsReceiver {
+    pub(crate) async fn start(case: CountCase) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the receiver's port")?;
         let url = format!("http://{}", listener.local_addr()?);
-        let state = Arc::new(Taken {
+        let state = Arc::new(CountsReceiverState {
             case,
             client: reqwest::Client::new(),
-            places: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(AT_ONCE),
             asked: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             failed: AtomicUsize::new(0),
@@ -85,21 +85,25 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for CountsReceiver {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn work(State(taken): State<Arc<Taken>>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+async fn work(
+    State(taken): State<Arc<CountsReceiverState>>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> Response {
     taken.asked.fetch_add(1, Ordering::SeqCst);
     let made = match taken.case.outputs {
-        Outputs::Kept => json!({"id": format!("made-by-{}", body["unit"].as_str().unwrap_or("?"))}),
-        Outputs::Nothing => json!({}),
+        UnitOutputs::Kept => json!({"id": format!("made-by-{}", body["unit"].as_str().unwrap_or("?"))}),
+        UnitOutputs::Nothing => json!({}),
     };
     match taken.case.answers {
-        Answers::AtOnce => Json(made).into_response(),
-        Answers::Later => {
+        ResultDelivery::AtOnce => Json(made).into_response(),
+        ResultDelivery::Later => {
             taken.under_way.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 if !call_back(&taken, &headers, made).await {
@@ -113,10 +117,10 @@ async fn work(State(taken): State<Arc<Taken>>, headers: HeaderMap, Json(body): J
 }
 
 /// Whether the callback was taken.
-async fn call_back(taken: &Taken, headers: &HeaderMap, outputs: Value) -> bool {
+async fn call_back(taken: &CountsReceiverState, headers: &HeaderMap, outputs: Value) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(url), Some(token)) = (text(CALLBACK_URL), text(CALLBACK_TOKEN)) else { return false };
-    let Ok(_place) = taken.places.acquire().await else { return false };
+    let Ok(_place) = taken.permits.acquire().await else { return false };
     let body = json!({"status": "succeeded", "outputs": outputs});
     let answer = taken.client.post(url).bearer_auth(token).json(&body).send().await;
     answer.is_ok_and(|answer| answer.status().is_success())

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// How the units of a run hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Shape {
+pub(crate) enum RunShape {
     /// Each unit waits for the one before.
     Chain,
     /// All units but the first wait for the first.
@@ -22,7 +22,7 @@ pub(crate) enum Shape {
 /// What units make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Outputs {
+pub(crate) enum UnitOutputs {
     /// One value each, which those that wait for it read.
     Kept,
     /// Nothing: edges are order alone.
@@ -32,7 +32,7 @@ pub(crate) enum Outputs {
 /// When the receiver of the units' webhooks says how a unit has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answers {
+pub(crate) enum ResultDelivery {
     /// In the answer to the webhook.
     AtOnce,
     /// By a callback, after an answer of 202.
@@ -42,17 +42,17 @@ pub(crate) enum Answers {
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Case {
-    pub(crate) shape: Shape,
+pub(crate) struct CountCase {
+    pub(crate) shape: RunShape,
     pub(crate) units: usize,
-    pub(crate) outputs: Outputs,
-    pub(crate) answers: Answers,
+    pub(crate) outputs: UnitOutputs,
+    pub(crate) answers: ResultDelivery,
 }
 
 /// Smallest size: every shape has a first, a last and something between them.
 pub(crate) const LEAST: usize = 3;
 
-impl Shape {
+impl RunShape {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Chain => "chain",
@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-impl Outputs {
+impl UnitOutputs {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -90,7 +90,7 @@ impl Outputs {
     }
 }
 
-impl Answers {
+impl ResultDelivery {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::AtOnce => "at once",
@@ -100,26 +100,26 @@ impl Answers {
 }
 
 /// The plugin of a case; its units are asked for at `url`.
-pub(crate) fn plugin(case: Case, url: &str) -> String {
+pub(crate) fn plugin(case: CountCase, url: &str) -> String {
     let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {PLUGIN}\npreStart:\n");
     for unit in 0..case.units {
         let dependencies = case.shape.dependencies(unit, case.units);
         let read: Vec<String> = match case.outputs {
-            Outputs::Kept => {
+            UnitOutputs::Kept => {
                 dependencies.clone().map(|unit| format!("\"${{units.u{unit}.outputs.id}}\"")).collect()
             }
-            Outputs::Nothing => Vec::new(),
+            UnitOutputs::Nothing => Vec::new(),
         };
         // Writing to a string does not fail.
         let _ = write!(text, "  u{unit}:\n    webhook: {{url: \"{url}\", body: {{unit: u{unit}, ");
         let _ = writeln!(text, "read: [{}]}}}}", read.join(", "));
         match case.outputs {
-            Outputs::Kept => text.push_str("    outputs: {id: {value: \"${response.body.id}\"}}\n"),
-            Outputs::Nothing if !dependencies.is_empty() => {
+            UnitOutputs::Kept => text.push_str("    outputs: {id: {value: \"${response.body.id}\"}}\n"),
+            UnitOutputs::Nothing if !dependencies.is_empty() => {
                 let names: Vec<String> = dependencies.map(|unit| format!("u{unit}")).collect();
                 let _ = writeln!(text, "    after: [{}]", names.join(", "));
             }
-            Outputs::Nothing => {}
+            UnitOutputs::Nothing => {}
         }
     }
     text

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use ebb_engine::target::Tell;
-use ebb_store::{MoveTarget as _, ReadTarget as _, TargetList, TellState, Transition};
-use ebb_wire::cloudevents::Asked;
+use ebb_engine::target::Notification;
+use ebb_store::{MoveTarget as _, NotificationState, ReadTarget as _, TargetList, TargetTransition};
+use ebb_wire::cloudevents::LifecycleType;
 use serde::{Deserialize, Serialize};
 
 use super::filling::{HELD, KIND, LARGE, sandbox};
-use super::world::World;
+use super::harness::LargeHarness;
 
 /// The limits of one invocation on AWS.
 const TIME: Duration = Duration::from_secs(29);
@@ -21,7 +21,7 @@ const MEMORY_MIB: u64 = 256;
 /// A measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Case {
+pub(crate) enum LargeCase {
     /// The platform is told that the target of the large run is ready.
     Ready,
     /// A person looks at that target.
@@ -32,7 +32,7 @@ pub(crate) enum Case {
     Create,
 }
 
-impl Case {
+impl LargeCase {
     pub(crate) const ALL: [Self; 4] = [Self::Ready, Self::Get, Self::List, Self::Create];
 
     pub(crate) fn name(self) -> &'static str {
@@ -48,14 +48,14 @@ impl Case {
 /// The measures of a case.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Measured {
-    case: Case,
+pub(crate) struct LargeMeasurement {
+    case: LargeCase,
     took_ms: u64,
     peak_mib: u64,
     requests: BTreeMap<String, u64>,
 }
 
-impl Measured {
+impl LargeMeasurement {
     pub(crate) fn line(&self) -> String {
         let requests: Vec<String> =
             self.requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
@@ -78,9 +78,13 @@ impl Measured {
 }
 
 /// Measures a case in a filled folder.
-pub(crate) async fn measure(case: Case, folder: &Path, resources: usize) -> anyhow::Result<Measured> {
-    let world = World::open(folder).await?;
-    if case == Case::Ready {
+pub(crate) async fn measure(
+    case: LargeCase,
+    folder: &Path,
+    resources: usize,
+) -> anyhow::Result<LargeMeasurement> {
+    let world = LargeHarness::open(folder).await?;
+    if case == LargeCase::Ready {
         untell(&world).await?;
     }
     world.requests.take();
@@ -88,42 +92,46 @@ pub(crate) async fn measure(case: Case, folder: &Path, resources: usize) -> anyh
     Box::pin(invoke(case, &world, resources)).await?;
     let took = begun.elapsed();
     let took_ms = u64::try_from(took.as_millis())?;
-    Ok(Measured { case, took_ms, peak_mib: peak_mib()?, requests: world.requests.take() })
+    Ok(LargeMeasurement { case, took_ms, peak_mib: peak_mib()?, requests: world.requests.take() })
 }
 
 /// The platform has not been told yet that the target of the large run is ready.
-async fn untell(world: &World) -> anyhow::Result<()> {
+async fn untell(world: &LargeHarness) -> anyhow::Result<()> {
     let seen = world.store.read_target(KIND, LARGE).await?.context("the target")?;
-    let tell = Some(TellState { what: Tell::Ready, tries: 0, held_by: None, reason: None });
+    let tell = Some(NotificationState { what: Notification::Ready, tries: 0, held_by: None, reason: None });
     let target = ebb_store::TargetHead { tell, version: seen.version + 1, ..seen.clone() };
-    let transition = Transition { target, seen: Some(seen.version), run: None, tombstone: None };
+    let transition =
+        TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     anyhow::ensure!(world.store.move_target(&transition).await?, "the target is changed by others");
     Ok(())
 }
 
-async fn invoke(case: Case, world: &World, resources: usize) -> anyhow::Result<()> {
+async fn invoke(case: LargeCase, world: &LargeHarness, resources: usize) -> anyhow::Result<()> {
     let (env, store) = (world.env.as_ref(), world.store.as_ref());
     match case {
-        Case::Ready => {
+        LargeCase::Ready => {
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;
-            ebb_flow::tell::tell(env, &target).await?;
+            ebb_flow::notify::notify(env, &target).await?;
             let told = store.read_target(KIND, LARGE).await?.context("the target")?;
             anyhow::ensure!(told.tell.is_none(), "the platform was not told: {:?}", told.tell);
         }
-        Case::Get => {
+        LargeCase::Get => {
             let target = ebb_flow::api::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
             let answer = serde_json::to_vec(&target)?;
-            let bytes = ebb_wire::limits::in_event(&answer);
-            anyhow::ensure!(bytes <= ebb_wire::limits::EVENT, "the answer has {bytes} bytes in an event");
+            let bytes = ebb_wire::limits::lambda_event_size(&answer);
+            anyhow::ensure!(
+                bytes <= ebb_wire::limits::LAMBDA_EVENT,
+                "the answer has {bytes} bytes in an event"
+            );
         }
-        Case::List => {
-            let page = ebb_flow::api::targets::list(store, TargetList::Living, None, None).await?;
+        LargeCase::List => {
+            let page = ebb_flow::api::targets::list(store, TargetList::Active, None, None).await?;
             let page = page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?;
             anyhow::ensure!(!page.targets.is_empty(), "no target is listed");
         }
-        Case::Create => {
+        LargeCase::Create => {
             let event = sandbox("created", HELD, resources);
-            let answer = ebb_flow::receive::receive(env, store, Asked::Created, &event);
+            let answer = ebb_flow::lifecycle::receive(env, store, LifecycleType::Created, &event);
             if let Err(refused) = Box::pin(answer).await? {
                 bail!("the target is refused: {refused:?}");
             }

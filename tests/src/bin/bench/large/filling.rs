@@ -8,13 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use ebb_engine::TargetPhase;
-use ebb_store::{MoveTarget as _, ReadTarget as _, TargetHead, Transition};
-use ebb_tests::surroundings;
-use ebb_wire::cloudevents::Asked;
-use ebb_wire::lifecycle::Lifecycle;
+use ebb_store::{MoveTarget as _, ReadTarget as _, TargetHead, TargetTransition};
+use ebb_tests::fakes;
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::lifecycle::LifecycleData;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::world::{TABLE, World};
+use super::harness::{LargeHarness, TABLE};
 
 pub(crate) const KIND: &str = "sandbox";
 /// The target of the large run.
@@ -30,15 +30,15 @@ const BATCH: usize = 25;
 /// Batches that are written at once.
 const AT_ONCE: usize = 8;
 
-pub(crate) struct Sizes {
+pub(crate) struct TableSizes {
     pub(crate) units: usize,
     pub(crate) gone: usize,
     pub(crate) living: usize,
 }
 
 /// Fills a folder.
-pub(crate) async fn fill(folder: &Path, sizes: &Sizes) -> anyhow::Result<()> {
-    let mut world = World::open(folder).await?;
+pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
+    let mut world = LargeHarness::open(folder).await?;
     for (name, document) in [(WIDE, wide()), (HELD, small())] {
         let published =
             ebb_flow::api::plugins::publish(world.store.as_ref(), &document, world.env.now()).await?;
@@ -49,7 +49,8 @@ pub(crate) async fn fill(folder: &Path, sizes: &Sizes) -> anyhow::Result<()> {
     targets(&world, TargetPhase::Ready, sizes.living).await?;
     eprintln!("{} targets that live", sizes.living);
     let messages = std::mem::replace(&mut world.messages, tokio::sync::mpsc::unbounded_channel().1);
-    let work = tokio::spawn(surroundings::work(Arc::clone(&world.env), Arc::clone(&world.traffic), messages));
+    let work =
+        tokio::spawn(fakes::process_messages(Arc::clone(&world.env), Arc::clone(&world.traffic), messages));
     let run = run(&world, sizes.units).await;
     work.abort();
     eprintln!("a run of {} units", sizes.units);
@@ -77,12 +78,12 @@ fn small() -> String {
 }
 
 /// Returns the webhook that creates a sandbox of `resources` resources of a plugin.
-pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> Lifecycle {
+pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> LifecycleData {
     let mut document = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources:\n");
     for resource in 0..resources {
         let _ = writeln!(document, "  r{resource}: {{plugin: {plugin}}}");
     }
-    Lifecycle {
+    LifecycleData {
         kind: KIND.to_owned(),
         name: name.to_owned(),
         uid: format!("{name}-uid"),
@@ -93,9 +94,10 @@ pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> Lifecycle {
 }
 
 /// Runs the large run through the functions.
-async fn run(world: &World, units: usize) -> anyhow::Result<()> {
+async fn run(world: &LargeHarness, units: usize) -> anyhow::Result<()> {
     let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
-    let answer = ebb_flow::receive::receive(&world.env, world.store.as_ref(), Asked::Created, &event);
+    let answer =
+        ebb_flow::lifecycle::receive(&world.env, world.store.as_ref(), LifecycleType::Created, &event);
     if let Err(refused) = Box::pin(answer).await? {
         bail!("the target is refused: {refused:?}");
     }
@@ -115,7 +117,7 @@ fn name(phase: TargetPhase, number: usize) -> String {
 }
 
 /// Writes targets as the store writes them: one by the store, the others as copies of its item.
-async fn targets(world: &World, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
+async fn targets(world: &LargeHarness, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
     let now = world.env.now();
     let first = TargetHead {
         phase,
@@ -124,7 +126,7 @@ async fn targets(world: &World, phase: TargetPhase, count: usize) -> anyhow::Res
         version: 1,
         ..TargetHead::new(KIND, &name(phase, 0), "uid-0", now)
     };
-    let transition = Transition { target: first, seen: None, run: None, tombstone: None };
+    let transition = TargetTransition { target: first, expected_version: None, run: None, tombstone: None };
     anyhow::ensure!(world.store.move_target(&transition).await?, "the first target is there");
     let (text, key) = (|text: &str| AttributeValue::S(text.to_owned()), |n| format!("t#{KIND}#{n}"));
     let item = world

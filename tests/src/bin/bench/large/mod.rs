@@ -10,13 +10,13 @@ use anyhow::Context as _;
 
 mod cases;
 pub(crate) mod filling;
-pub(crate) mod world;
+pub(crate) mod harness;
 
-use cases::{Case, Measured};
+use cases::{LargeCase, LargeMeasurement};
 
 /// The sizes.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LargeArgs {
     /// Units of the run whose target becomes ready, each with 4 KiB of outputs
     #[arg(long, default_value_t = 10_000)]
     units: usize,
@@ -31,13 +31,13 @@ pub(crate) struct Arguments {
     resources: usize,
     /// Measures one case in a folder that is filled already
     #[arg(long, hide = true, requires = "folder")]
-    measure: Option<Case>,
+    measure: Option<LargeCase>,
     #[arg(long, hide = true)]
     folder: Option<PathBuf>,
 }
 
 /// Measures all cases, and returns what does not hold.
-pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+pub(crate) fn measured(arguments: &LargeArgs) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Runtime::new()?;
     if let (Some(case), Some(folder)) = (arguments.measure, &arguments.folder) {
         let measured = runtime.block_on(cases::measure(case, folder, arguments.resources))?;
@@ -45,11 +45,12 @@ pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let folder = tempfile::tempdir()?;
-    let sizes = filling::Sizes { units: arguments.units, gone: arguments.gone, living: arguments.living };
+    let sizes =
+        filling::TableSizes { units: arguments.units, gone: arguments.gone, living: arguments.living };
     runtime.block_on(filling::fill(folder.path(), &sizes))?;
     drop(runtime);
     let mut broken = Vec::new();
-    for case in Case::ALL {
+    for case in LargeCase::ALL {
         let measured = child(case, folder.path(), arguments.resources)?;
         println!("{}", measured.line());
         broken.extend(measured.broken());
@@ -58,7 +59,7 @@ pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
 }
 
 /// Measures a case in a process of its own.
-fn child(case: Case, folder: &Path, resources: usize) -> anyhow::Result<Measured> {
+fn child(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Result<LargeMeasurement> {
     let output = Command::new(std::env::current_exe()?)
         .args(["large", "--measure", case.name(), "--resources", &resources.to_string(), "--folder"])
         .arg(folder)

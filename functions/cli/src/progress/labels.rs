@@ -1,0 +1,167 @@
+//! States in words.
+
+use ebb_wire::api::{RunState, TargetInfo, TargetState, UnitDetail, UnitState};
+use ebb_wire::callback::{FailureReason, ReasonCode};
+use ebb_wire::lifecycle::TargetStopCause;
+use jiff::Timestamp;
+
+use crate::timing;
+
+/// A phase.
+pub(crate) fn phase(phase: TargetState) -> &'static str {
+    match phase {
+        TargetState::Starting => "starting",
+        TargetState::Ready => "ready",
+        TargetState::Failed => "failed",
+        TargetState::Stopping => "stopping",
+        TargetState::Stuck => "stuck",
+        TargetState::Gone => "gone",
+    }
+}
+
+/// Returns the phase of a target, with what is special about its end.
+pub(crate) fn target_state(target: &TargetInfo) -> String {
+    let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
+    let waived = target.waived.then_some("waived");
+    let notes: Vec<&str> = expired.into_iter().chain(waived).collect();
+    match notes.is_empty() {
+        true => phase(target.phase).to_owned(),
+        false => format!("{} ({})", phase(target.phase), notes.join(", ")),
+    }
+}
+
+/// A run's state.
+pub(crate) fn run(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "running",
+        RunState::Stopping => "stopping",
+        RunState::Succeeded => "succeeded",
+        RunState::Failed => "failed",
+        RunState::Cancelled => "cancelled",
+    }
+}
+
+/// A reason: what happened, and its class as `retry.on` names it, unless the text says all that the class does.
+pub(crate) fn reason(reason: &FailureReason) -> String {
+    let message = reason.message.trim().replace('\n', " ");
+    match (message.as_str(), reason.code) {
+        ("", code) => self::code(code).to_owned(),
+        (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Waived | ReasonCode::Cancelled) => {
+            message.to_owned()
+        }
+        (message, code) => format!("{message} ({})", self::code(code)),
+    }
+}
+
+/// A class of failure, as `retry.on` and the api name it.
+pub(crate) fn code(code: ReasonCode) -> &'static str {
+    match code {
+        ReasonCode::Exit => "exit",
+        ReasonCode::Timeout => "timeout",
+        ReasonCode::Lost => "lost",
+        ReasonCode::Connect => "connect",
+        ReasonCode::Status => "status",
+        ReasonCode::Refused => "refused",
+        ReasonCode::OutputMissing => "outputMissing",
+        ReasonCode::OutputTooLarge => "outputTooLarge",
+        ReasonCode::OutputInvalid => "outputInvalid",
+        ReasonCode::Render => "render",
+        ReasonCode::NotStartable => "notStartable",
+        ReasonCode::ImagePull => "imagePull",
+        ReasonCode::Unschedulable => "unschedulable",
+        ReasonCode::OutOfMemory => "outOfMemory",
+        ReasonCode::Evicted => "evicted",
+        ReasonCode::Quota => "quota",
+        ReasonCode::Denied => "denied",
+        ReasonCode::Failed => "failed",
+        ReasonCode::Cancelled => "cancelled",
+        ReasonCode::Skipped => "skipped",
+        ReasonCode::Waived => "waived",
+    }
+}
+
+/// Where a unit stands: on what it waits, since when, until when.
+pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
+    let number = tries(unit);
+    let tries = if unit.attempts > 1 { format!(", {number}") } else { String::new() };
+    match unit.state {
+        UnitState::Waiting if waiting_for.is_empty() => "about to be sent".to_owned(),
+        UnitState::Waiting => format!("waits for {}", abbreviated(waiting_for)),
+        UnitState::Running => {
+            let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
+            let since = since.map_or("sent".to_owned(), |time| format!("running {}", timing::length(time)));
+            let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
+            let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
+            let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
+            let left = left.map(|time| format!(", at most {} more", timing::length(time)));
+            let progress = unit.progress.as_deref().map(|line| format!(": {}", crate::why::printable(line)));
+            let [next, left, progress] = [next, left, progress].map(Option::unwrap_or_default);
+            format!("{since}{tries}{next}{left}{progress}")
+        }
+        UnitState::Retrying => {
+            let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
+            let next = next.map_or("soon".to_owned(), |time| format!("in {}", timing::length(time)));
+            let after = unit.reason.as_ref().map(|cause| format!(", after: {}", reason(cause)));
+            format!("{number} {next}{}", after.unwrap_or_default())
+        }
+        UnitState::Succeeded => {
+            let tries = if unit.attempt > 1 { tries } else { String::new() };
+            format!("succeeded{}{tries}", took(unit))
+        }
+        UnitState::Skipped => format!("skipped{}", why(unit)),
+        UnitState::Failed => format!("failed{}{tries}{}", took(unit), why(unit)),
+        UnitState::Blocked => {
+            let why = match (&unit.reason, waiting_for) {
+                (None, [_, ..]) => format!(": waits for {}", abbreviated(waiting_for)),
+                _ => why(unit),
+            };
+            format!("never starts{why}")
+        }
+        UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
+    }
+}
+
+/// `try 1/3`; after a retry by an operator also the number that its logs have.
+fn tries(unit: &UnitDetail) -> String {
+    let UnitDetail { attempt, attempts, attempt_of_series: number, .. } = unit;
+    if number == attempt {
+        format!("try {number}/{attempts}")
+    } else {
+        format!("try {number}/{attempts} (#{attempt})")
+    }
+}
+
+fn why(unit: &UnitDetail) -> String {
+    unit.reason.as_ref().map(|cause| format!(": {}", reason(cause))).unwrap_or_default()
+}
+
+fn took(unit: &UnitDetail) -> String {
+    let lasted = || timing::since(unit.started.as_deref()?, unit.ended.as_deref()?.parse().ok()?);
+    let took = unit.took_ms.map(std::time::Duration::from_millis).or_else(lasted);
+    took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
+}
+
+/// At most three keys, and how many there are beside.
+fn abbreviated(keys: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let shown = keys.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match keys.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// The keys that a unit still waits for.
+pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
+    let settled = |key: &str| {
+        units
+            .iter()
+            .any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
+    };
+    unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
+}
+
+/// `1 unit`, `2 units`.
+pub(crate) fn units(count: usize) -> String {
+    if count == 1 { "1 unit".to_owned() } else { format!("{count} units") }
+}

@@ -1,0 +1,171 @@
+//! What the relay is told by its environment or on the command line.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser;
+use ebb_cluster::{ClusterPolicy, ControlPlaneEndpoint, RelaySettings};
+use ebb_wire::sign::WebhookKeys;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::attached;
+
+/// The relay of a cluster.
+#[derive(Parser)]
+#[command(name = "ebb-relay", version)]
+pub(crate) struct RelayArgs {
+    /// Makes it a part of the program that starts it: it ends when standard input does, whose first line has the secrets,
+    /// makes the two namespaces if they are missing, and logs as text
+    #[arg(long)]
+    pub(crate) attached: bool,
+    /// Where it listens, for the control plane, for runners and for probes
+    #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Where it listens for runners instead, so that pods can be kept away from everything else
+    #[arg(long, env = "EBB_RELAY_LISTEN_REPORTS")]
+    pub(crate) listen_reports: Option<SocketAddr>,
+    /// Where pods reach it: http://ADDRESS:PORT, by IP address
+    #[arg(long, env = "EBB_RELAY_REACH", value_parser = socket_url)]
+    reach: String,
+    /// The URL of the control plane's api, which is asked for batches; then none are taken from outside
+    #[arg(long, env = "EBB_RELAY_POLL", value_name = "URL", value_parser = api_url)]
+    poll: Option<ApiUrl>,
+    /// The name that the control plane has for this cluster
+    #[arg(long, env = "EBB_RELAY_CLUSTER", value_name = "NAME")]
+    cluster: Option<String>,
+    /// How to reach the cluster; without it, as a pod of it does
+    #[arg(long, env = "EBB_RELAY_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in that file; without it the current one
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+    /// The namespace of its own records, where nothing else belongs
+    #[arg(long, env = "EBB_RELAY_NAMESPACE", default_value = "ebb-relay")]
+    namespace: String,
+    /// The namespace of units that name none
+    #[arg(long, env = "EBB_RELAY_UNITS", default_value = "ebb-units")]
+    units: String,
+    /// What the operator allows, as YAML; with --attached it may be left out for what needs no rights outside of the
+    /// namespace of units
+    #[arg(long, env = "EBB_RELAY_ALLOWED", required_unless_present = "attached")]
+    allowed: Option<PathBuf>,
+    /// The secrets that sign batches: whsec_…, one for each line
+    #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
+    secret: Option<PathBuf>,
+    /// Hosts that results may be sent to, as HOST or HOST:PORT
+    #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
+    callback_hosts: Vec<String>,
+    /// Works that may run containers at one time; the others wait, and lives take turns
+    #[arg(long, env = "EBB_RELAY_AT_ONCE", default_value = "100")]
+    at_once: NonZeroUsize,
+    /// Seconds between two heartbeats of a runner
+    #[arg(long, env = "EBB_RELAY_HEARTBEAT", default_value_t = 15)]
+    heartbeat: u64,
+    /// Seconds that a runner reports its end again and again
+    #[arg(long, env = "EBB_RELAY_PATIENCE", default_value_t = 600)]
+    patience: u64,
+    /// Seconds that what keeps a pod from starting may last, such as an image that cannot be pulled
+    #[arg(long, env = "EBB_RELAY_TROUBLE", default_value_t = 60)]
+    trouble: u64,
+    /// Seconds that the API server may take to do what a relay has asked for that was killed meanwhile
+    #[arg(long, env = "EBB_RELAY_LANDING", default_value_t = 60)]
+    landing: u64,
+    /// Seconds that a node is waited for; without it, until the work's own deadline
+    #[arg(long, env = "EBB_RELAY_UNSCHEDULABLE")]
+    unschedulable: Option<u64>,
+}
+
+impl RelayArgs {
+    /// The secrets of batches.
+    ///
+    /// # Errors
+    /// When there is none that can be read.
+    pub(crate) fn keys(&self) -> anyhow::Result<WebhookKeys> {
+        let Some(file) = &self.secret else { return attached::keys() };
+        WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())
+    }
+
+    /// Where batches are asked for, if they are.
+    ///
+    /// # Errors
+    /// When it is not said for which cluster.
+    pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
+        let Some(ApiUrl(Some(url))) = self.poll.clone() else { return Ok(None) };
+        let cluster = self.cluster.clone().filter(|name| !name.is_empty());
+        let cluster =
+            cluster.context("--poll needs --cluster: the name that the control plane has for it")?;
+        Ok(Some(ControlPlaneEndpoint { url, cluster, keys: keys.clone() }))
+    }
+
+    /// What the relay is opened with.
+    ///
+    /// # Errors
+    /// When the list of what is allowed cannot be read.
+    pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
+        let allowed: ClusterPolicy = match &self.allowed {
+            // Its cause says once more what it says itself.
+            Some(file) => serde_saphyr::from_str(&read(file)?)
+                .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?,
+            None => attached::default_policy(&self.units),
+        };
+        Ok(RelaySettings {
+            policy: allowed,
+            callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
+            max_concurrent_tasks: self.at_once,
+            heartbeat: Duration::from_secs(self.heartbeat),
+            report_retry: Duration::from_secs(self.patience),
+            pod_start_timeout: Duration::from_secs(self.trouble),
+            max_in_flight: Duration::from_secs(self.landing),
+            unschedulable: self.unschedulable.map(Duration::from_secs),
+            ..RelaySettings::new(&self.namespace, &self.units, &self.reach)
+        })
+    }
+
+    /// A client of the cluster.
+    ///
+    /// # Errors
+    /// When nothing says how to reach it.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let read = Kubeconfig::read_from(path)?;
+                let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
+                Config::from_custom_kubeconfig(read, &options).await?
+            }
+            None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
+        };
+        Ok(ebb_cluster::client(config)?)
+    }
+}
+
+/// A URL, or nothing: a chart has one text for both.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiUrl(Option<String>);
+
+fn api_url(text: &str) -> Result<ApiUrl, String> {
+    let is_url = text.starts_with("http://") || text.starts_with("https://");
+    match text {
+        "" => Ok(ApiUrl(None)),
+        url if is_url => Ok(ApiUrl(Some(url.to_owned()))),
+        _ => Err("it is https://HOST or http://HOST".to_owned()),
+    }
+}
+
+/// Runners look up no names. What the environment was to fill in, and has not, is no address either.
+fn socket_url(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    match address.map(str::parse::<SocketAddr>) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("it is http://ADDRESS:PORT, by IP address".to_owned()),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,345 @@
+//! More works than may run containers at one time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ebb_wire::callback::{CallbackStatus, ReasonCode};
+use ebb_wire::relay::{Answer, BATCH, RelayRequest, TaskId, TaskState};
+use futures::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+
+use crate::client::kubeconfig_of;
+use crate::cluster::cluster;
+use crate::fixture::{World, until};
+use crate::memory::MemoryRounds;
+use crate::requests::{Script, name, token};
+use crate::rights;
+
+/// Works that are asked for at once and places for them, unless `EBB_WORKS` and `EBB_AT_ONCE` say otherwise.
+const WORKS: (usize, usize) = (30, 6);
+/// Rounds that follow and works in each, unless `EBB_ROUNDS` and `EBB_WORKS_AGAIN` say otherwise.
+const AGAIN: (usize, usize) = (0, 30);
+/// Those of the life that comes last.
+const FEW: usize = 5;
+const LIVES: usize = 3;
+
+/// What the API server said of an object: the revision, whose it is, its name, whether it may run.
+type ObjectEvent = (u64, String, String, bool);
+
+#[derive(Clone, Default)]
+struct ObjectHistory(Arc<Mutex<Vec<ObjectEvent>>>);
+
+impl ObjectHistory {
+    /// Follows all objects of a kind from now on.
+    fn follow<K>(&self, api: Api<K>, kind: &'static str, runs: fn(&K) -> bool)
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + Send + 'static,
+        K: serde::de::DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let said = self.0.clone();
+        tokio::spawn(async move {
+            let mut events = watcher(api, Config::default()).default_backoff().boxed();
+            while let Some(event) = events.next().await {
+                let (object, runs) = match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => (object.clone(), runs(&object)),
+                    Ok(Event::Delete(object)) => (object, false),
+                    _ => continue,
+                };
+                let revision = object.resource_version().unwrap().parse().unwrap();
+                let unit = object.labels()["ebb.dev/unit"].clone();
+                said.lock().unwrap().push((revision, unit, format!("{kind} {}", object.name_any()), runs));
+            }
+        });
+    }
+
+    /// In the order of the API server: the most works that could run at one time, and the works as they began.
+    fn told(&self) -> (usize, Vec<String>) {
+        let mut said = self.0.lock().unwrap().clone();
+        said.sort();
+        let (mut most, mut began) = (0, Vec::new());
+        let (mut running, mut known) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
+        for (_, unit, object, runs) in said {
+            let of_unit = running.entry(unit.clone()).or_default();
+            let is_job = object.starts_with("Job");
+            if is_job && known.insert(object.clone()) {
+                began.push(unit);
+                of_unit.insert(object);
+            } else if !runs {
+                of_unit.remove(&object);
+            } else if !is_job {
+                // From now on it says how its Job is.
+                of_unit.retain(|other| !other.starts_with("Job"));
+                of_unit.insert(object);
+            }
+            most = most.max(running.values().filter(|objects| !objects.is_empty()).count());
+        }
+        (most, began)
+    }
+}
+
+fn given(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// One life has asked for most of it before another asks for little. The relay is killed half way through the first round.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once() {
+    let (works, at_once) = (given("EBB_WORKS", WORKS.0), given("EBB_AT_ONCE", WORKS.1));
+    let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_WORKS_AGAIN", AGAIN.1));
+    let mut world = World::new("turns", &["--at-once", &at_once.to_string()]).await;
+    let observed = ObjectHistory::default();
+    observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
+    observed.follow(world.api::<Pod>(), "Pod", |pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    });
+    let mut memory = MemoryRounds::default();
+    let mut past = 0;
+    for (number, works) in std::iter::once(works).chain(std::iter::repeat_n(again, rounds)).enumerate() {
+        memory.begin(&world, works);
+        let begun = Instant::now();
+        let units = ask(&world, number, works).await;
+        let (asked, early) = (begun.elapsed(), observed.told().1.len() - past);
+        memory.look(&world);
+        let kill = (number == 0).then_some(works / 2);
+        results(&mut world, &units, kill, &mut memory).await;
+        until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
+        memory.end(&world);
+        let (most, began) = observed.told();
+        let began = &began[past..];
+        let last_of_few = began.iter().rposition(|unit| unit.starts_with("few")).unwrap();
+        println!(
+            "{works} works of {LIVES} lives: asked for in {asked:.1?}, over after {:.1?}; {most} of {at_once} at one time; {early} had begun by then, and the last of the {FEW} that came last began as number {}",
+            begun.elapsed(),
+            last_of_few + 1,
+        );
+        assert_eq!((most, began.len()), (at_once, works));
+        // Those that began before all were asked for, or were about to, and then one of each life in each turn.
+        assert!(last_of_few <= early + at_once + LIVES * FEW, "{early} {last_of_few}: {began:?}");
+        past += works;
+    }
+    memory.judge();
+    world.close().await;
+}
+
+/// Asks for the works of a round, one life after the other.
+async fn ask(world: &World, round: usize, works: usize) -> Vec<TaskId> {
+    let some = (works - FEW) / 5;
+    let counts = [("many", works - FEW - some), ("some", some), ("few", FEW)];
+    assert_eq!(counts.len(), LIVES);
+    let units: Vec<(&str, TaskId)> = counts
+        .iter()
+        .flat_map(|&(life, count)| {
+            (0..count).map(move |at| (life, name(&format!("{life}-{round}-{at:03}"), 1)))
+        })
+        .collect();
+    for chunk in units.chunks(BATCH) {
+        let requests = chunk.iter().map(|(life, unit)| {
+            let mut objects = Script::new(unit, "echo done").objects(unit);
+            objects.life = (*life).to_owned();
+            RelayRequest::Ensure(Box::new(world.ensure_of(unit, objects)))
+        });
+        for answer in world.ask_all(requests.collect()).await {
+            let taken =
+                matches!(answer, Answer::State(TaskState::Running { .. } | TaskState::Waiting { .. }));
+            assert!(taken, "{answer:?}");
+        }
+    }
+    units.into_iter().map(|(_, unit)| unit).collect()
+}
+
+/// Waits until all have succeeded; the relay is killed when so many have.
+async fn results(world: &mut World, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
+    let ended =
+        |world: &World| units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count();
+    let mut progress = (0, Instant::now());
+    while progress.0 < units.len() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = ended(world);
+        memory.look(world);
+        if now > progress.0 {
+            progress = (now, Instant::now());
+        }
+        assert!(progress.1.elapsed() < Duration::from_secs(150), "{progress:?}\n{}", world.log());
+        if kill.take_if(|kill| now >= *kill).is_some() {
+            world.kill().await;
+            world.start().await;
+        }
+    }
+    for unit in units {
+        let result = world.result(unit).await;
+        assert_eq!((result.status, result.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")));
+    }
+}
+
+/// What waits has a record and nothing else. It can be cancelled and asked for, outlasts a kill, and its time does not run.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting() {
+    let mut world = World::new("waiting", &["--at-once", "1"]).await;
+    let [runs, first, second, dropped] = ["runs", "first", "second", "dropped"].map(|unit| name(unit, 1));
+    world.run(&runs, Script::new(&runs, "echo begun; sleep 1000")).await;
+    world.printed(&runs, "begun").await;
+    let asked = Instant::now();
+    let request = |unit: &TaskId, text: &str, timeout_ms: u64| {
+        let mut request = world.ensure_of(unit, Script::new(unit, text).objects(unit));
+        (request.not_after_ms, request.timeout_ms) = (1_000, timeout_ms);
+        request
+    };
+    let own = request(&first, "echo first", 60_000);
+    // Work that is requested again while it waits has the newest callback.
+    let mut early = own.clone();
+    early.callback.token = "of the first request".to_owned();
+    for request in [early, request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {
+        world.ensure(request).await;
+    }
+    let told = async |world: &World, unit: &TaskId, before: usize| {
+        assert_eq!(world.get(unit).await, TaskState::Waiting { before }, "{unit:?}");
+    };
+    for (before, unit) in [&first, &second, &dropped].into_iter().enumerate() {
+        told(&world, unit, before).await;
+    }
+    let cancel = |unit: &TaskId| RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 };
+    assert_eq!(world.state(cancel(&dropped)).await, TaskState::Tombstoned);
+    assert_eq!(world.get(&dropped).await, TaskState::Tombstoned);
+    assert!(matches!(world.ensure(own).await, Answer::State(TaskState::Waiting { before: 0 })));
+    world.kill().await;
+    world.start().await;
+    told(&world, &first, 0).await;
+    told(&world, &second, 1).await;
+    // Longer than the second may take, and than both may have been under way.
+    tokio::time::sleep(Duration::from_millis(1_600).saturating_sub(asked.elapsed())).await;
+    let mut applied: Vec<String> = Vec::new();
+    applied.extend(
+        world.api::<Job>().list(&ListParams::default()).await.unwrap().iter().map(|it| it.name_any()),
+    );
+    let secrets = world.api::<Secret>().list(&ListParams::default()).await.unwrap();
+    applied.extend(secrets.iter().map(|it| it.name_any()));
+    assert_eq!(applied, ["ebb-runs-1", "ebb-runs-1"]);
+    until("the tombstone", async || {
+        (world.state(cancel(&runs)).await == TaskState::Tombstoned).then_some(())
+    })
+    .await;
+    assert_eq!(world.result(&first).await.log.as_deref(), Some("first\n"));
+    let turn = Instant::now();
+    let (code, message) = world.reason(&second).await;
+    assert!(code == ReasonCode::Timeout && message.contains("than 1500 ms"), "{code:?} {message}");
+    assert!(turn.elapsed() > Duration::from_millis(1_400), "{:?}", turn.elapsed());
+    assert!(world.plane.taken(&token(&dropped)).is_empty());
+    world.close().await;
+}
+
+/// A stop: the queued works leave the queue in one batch, and the end of the running ones starts nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn queued_works_are_removed_before_running_ones_are_killed() {
+    const WORKS: usize = 12;
+    const PLACES: usize = 2;
+    let world = World::new("stopped", &["--at-once", &PLACES.to_string()]).await;
+    let observed = ObjectHistory::default();
+    observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
+    let works: Vec<TaskId> = (0..WORKS).map(|at| name(&format!("work-{at:02}"), 1)).collect();
+    let ensure = |unit: &TaskId| {
+        let script = Script::new(unit, "echo begun; sleep 1000").objects(unit);
+        RelayRequest::Ensure(Box::new(world.ensure_of(unit, script)))
+    };
+    world.ask_all(works.iter().map(ensure).collect()).await;
+    // Works of one batch come in any order.
+    let running = until("the first ones", async || {
+        let mut running = Vec::new();
+        for unit in &works {
+            if matches!(world.get(unit).await, TaskState::Running { log, .. } if log.contains("begun")) {
+                running.push(unit);
+            }
+        }
+        (running.len() == PLACES).then_some(running)
+    })
+    .await;
+    let unknown = name("unknown", 1);
+    let dequeued = works.iter().chain([&unknown]).map(|unit| RelayRequest::Dequeue(unit.clone()));
+    let answers = world.ask_all(dequeued.collect()).await;
+    for (unit, answer) in works.iter().chain([&unknown]).zip(answers) {
+        match answer {
+            Answer::State(TaskState::Running { .. }) => assert!(running.contains(&unit), "{unit:?}"),
+            answer => {
+                assert_eq!(answer, Answer::State(TaskState::Tombstoned), "{unit:?}");
+                assert!(!running.contains(&unit), "{unit:?}");
+            }
+        }
+    }
+    let cancel = |unit: &TaskId| RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 };
+    until("their end", async || {
+        let answers = world.ask_all(running.iter().map(|unit| cancel(unit)).collect()).await;
+        answers.iter().all(|answer| *answer == Answer::State(TaskState::Tombstoned)).then_some(())
+    })
+    .await;
+    until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
+    let (most, mut begun) = observed.told();
+    begun.sort();
+    // In the order of their names.
+    assert_eq!((most, begun), (PLACES, running.iter().map(|it| it.unit.clone()).collect::<Vec<_>>()));
+    // A tombstone is final.
+    assert_eq!(
+        world.ensure(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))).await,
+        Answer::State(TaskState::Tombstoned)
+    );
+    world.close().await;
+}
+
+/// A namespace that is deleted takes the relay's rights in it with it: no pod can be seen there, nor started.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
+    let world = World::new("unseen", &["--at-once", "1"]).await;
+    let roles: Api<Role> = Api::namespaced(world.client.clone(), &world.units);
+    let allow = async |rules: Vec<PolicyRule>| {
+        let rules = Patch::Merge(serde_json::json!({ "rules": rules }));
+        roles.patch("units", &PatchParams::default(), &rules).await.unwrap();
+    };
+    let all = rights::rights().units;
+    let is_of_pods = |rule: &PolicyRule| rule.resources.iter().flatten().any(|resource| resource == "pods");
+    allow(all.iter().filter(|rule| !is_of_pods(rule)).cloned().collect()).await;
+    let account = format!("{}-relay", world.units);
+    until("the rights to go", async || {
+        let held = rights::of(kubeconfig_of(cluster().await, &account, "ebb-relay"), &world.units).await;
+        held.iter().all(|(_, resource, ..)| resource != "pods").then_some(())
+    })
+    .await;
+    let units = ["first", "second"].map(|unit| name(unit, 1));
+    for unit in &units {
+        world.ensure(world.ensure_of(unit, Script::new(unit, "echo done").objects(unit))).await;
+    }
+    for unit in &units {
+        assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded, "{unit:?}");
+    }
+    allow(all).await;
+    world.close().await;
+}
+
+/// One work is one pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pod_each() {
+    let world = World::new("one", &[]).await;
+    for (field, value) in [
+        ("parallelism", serde_json::json!(2)),
+        ("completions", serde_json::json!(2)),
+        ("backoffLimit", serde_json::json!(1)),
+        ("backoffLimit", serde_json::Value::Null),
+        ("podFailurePolicy", serde_json::json!({"rules": []})),
+        ("manualSelector", serde_json::json!(true)),
+    ] {
+        let unit = name("unit", 1);
+        let mut objects = Script::new(&unit, "#").objects(&unit);
+        objects.apply[0]["spec"][field] = value;
+        let answer = world.ensure(world.ensure_of(&unit, objects)).await;
+        let told = format!("spec.{field}: ");
+        assert!(matches!(&answer, Answer::Refused(why) if why.contains(&told)), "{field}: {answer:?}");
+    }
+    world.close().await;
+}

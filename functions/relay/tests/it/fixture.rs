@@ -1,0 +1,334 @@
+//! One relay with namespaces of its own, and the control plane that it serves.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ebb_wire::callback::{Callback, ReasonCode};
+use ebb_wire::engine::Timestamp;
+use ebb_wire::relay::{
+    Answer, Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskId, TaskState,
+};
+use ebb_wire::sign::{MessageId, WebhookSecret, sign};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret as KubeSecret};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::callback_receiver::CallbackReceiver;
+use crate::client::{client, kubeconfig_of};
+use crate::cluster::{TestCluster, cluster};
+use crate::requests::{self, Script, token};
+use crate::rights;
+
+/// No wait takes this long unless something is broken; a machine under load takes a good part of it.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Looks until there is something to see.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited for {what} for {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Posts a body to the relay at a URL, signed; `None`: nobody answers.
+pub(crate) async fn post(
+    http: &reqwest::Client,
+    url: &str,
+    body: &Value,
+    signer: &WebhookSecret,
+) -> Option<(u16, String)> {
+    let body = body.to_string();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let id = MessageId::parse("m1").unwrap();
+    let headers = sign(signer, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
+    let mut request = http.post(format!("{url}/v1/batch")).body(body);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let answer = request.send().await.ok()?;
+    Some((answer.status().as_u16(), answer.text().await.ok()?))
+}
+
+/// The uid of the namespace `kube-system`.
+pub(crate) async fn uid_of(client: &Client) -> String {
+    let api: Api<Namespace> = Api::all(client.clone());
+    api.get("kube-system").await.unwrap().metadata.uid.unwrap()
+}
+
+/// A port that is free now, and a relay's again after every start: pods know it.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
+}
+
+pub(crate) struct RelayFixture {
+    pub(crate) plane: CallbackReceiver,
+    pub(crate) client: Client,
+    /// The namespace of its units; with `-relay` that of its records.
+    pub(crate) units: String,
+    cluster: &'static TestCluster,
+    url: String,
+    folder: TempDir,
+    port: u16,
+    relay: Option<Child>,
+    secret: WebhookSecret,
+    http: reqwest::Client,
+    options: Vec<String>,
+    /// The uid of the namespace `kube-system`.
+    pub(crate) uid: String,
+}
+
+impl RelayFixture {
+    /// A relay with a further option or two.
+    pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
+        let level = if title == "denied" { "baseline" } else { "restricted" };
+        let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
+        let allowed = |units: &str| json!({"level": level, "namespaces": {units: []}, "kinds": kinds});
+        Self::allowing(title, options, |units| allowed(units).to_string()).await
+    }
+
+    /// With a list of what is allowed, as YAML, that is made for the namespace of units.
+    pub(crate) async fn allowing(title: &str, options: &[&str], allowed: impl Fn(&str) -> String) -> Self {
+        let (cluster, client) = (cluster().await, client().await);
+        let (plane, url) = CallbackReceiver::start().await;
+        let units = format!("{title}-{:08x}", rand::random::<u32>());
+        for name in [units.clone(), format!("{units}-relay")] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let api: Api<Namespace> = Api::all(client.clone());
+            api.patch(&name, &PatchParams::apply("tests"), &Patch::Apply(namespace)).await.unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        rights::grant(&client, &units).await;
+        let relay = kubeconfig_of(cluster, &format!("{units}-relay"), "ebb-relay");
+        std::fs::write(folder.path().join("kubeconfig"), serde_json::to_string(&relay).unwrap()).unwrap();
+        rights::effective(relay, &units).await;
+        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+        std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
+        std::fs::write(folder.path().join("allowed.yaml"), allowed(&units)).unwrap();
+        let port = free_port();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let uid = uid_of(&client).await;
+        let mut world = Self {
+            plane,
+            client,
+            units,
+            cluster,
+            url,
+            folder,
+            port,
+            relay: None,
+            secret,
+            http,
+            options,
+            uid,
+        };
+        world.start().await;
+        world
+    }
+
+    /// Another relay on the same namespaces, as nobody should have it; it serves the same control plane. Not to be closed.
+    pub(crate) async fn twin(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["kubeconfig", "secret", "allowed.yaml"] {
+            std::fs::copy(self.folder.path().join(file), folder.path().join(file)).unwrap();
+        }
+        let mut twin = Self {
+            plane: self.plane.clone(),
+            client: self.client.clone(),
+            units: self.units.clone(),
+            cluster: self.cluster,
+            url: self.url.clone(),
+            folder,
+            port: free_port(),
+            relay: None,
+            secret: self.secret.clone(),
+            http: self.http.clone(),
+            options: self.options.clone(),
+            uid: self.uid.clone(),
+        };
+        twin.start().await;
+        twin
+    }
+
+    pub(crate) async fn start(&mut self) {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
+        // As it is shipped, or the one of this build.
+        let program = std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into());
+        let mut relay = Command::new(program)
+            .args(["--listen", &format!("0.0.0.0:{}", self.port)])
+            .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
+            .args(["--kubeconfig", &file("kubeconfig")])
+            .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
+            .args(["--allowed", &file("allowed.yaml"), "--secret", &file("secret")])
+            .args(["--callback-hosts", "127.0.0.1", "--heartbeat", "1", "--landing", "2"])
+            .args(&self.options)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap();
+        assert!(line.is_some_and(|line| line.starts_with("listening")), "{}", self.log());
+        self.relay = Some(relay);
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn kill(&mut self) {
+        self.relay.take().unwrap().kill().await.unwrap();
+    }
+
+    /// What the relay has said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The relay's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.relay.as_ref().unwrap().id().unwrap()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn ensure_of(&self, name: &TaskId, work: ObjectTask) -> EnsureTask<ObjectTask> {
+        requests::ensure(name, &self.url, work)
+    }
+
+    /// Posts a body to the relay, signed; `None`: nobody answers.
+    pub(crate) async fn post(&self, body: &Value, signer: &WebhookSecret) -> Option<(u16, String)> {
+        post(&self.http, &format!("http://127.0.0.1:{}", self.port), body, signer).await
+    }
+
+    /// Answers to a batch.
+    pub(crate) async fn ask_all(&self, requests: Vec<RelayRequest>) -> Vec<Answer> {
+        let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
+        let (status, body) = self.post(&json!(batch), &self.secret).await.expect("the relay answers");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<BatchResponse>(&body).unwrap().answers
+    }
+
+    /// An answer, if somebody is there.
+    pub(crate) async fn ask_or_none(&self, request: RelayRequest) -> Option<(u16, String)> {
+        let batch = Batch { v: 1, cluster: self.uid.clone(), requests: vec![request] };
+        self.post(&json!(batch), &self.secret).await
+    }
+
+    pub(crate) async fn ask(&self, request: RelayRequest) -> Answer {
+        self.ask_all(vec![request]).await.remove(0)
+    }
+
+    pub(crate) async fn ensure(&self, request: EnsureTask<ObjectTask>) -> Answer {
+        self.ask(RelayRequest::Ensure(Box::new(request))).await
+    }
+
+    /// Starts a script; it has to be taken.
+    pub(crate) async fn run(&self, name: &TaskId, script: Script) {
+        let answer = self.ensure(self.ensure_of(name, script.objects(name))).await;
+        assert!(matches!(answer, Answer::State(TaskState::Running { .. })), "{answer:?}");
+    }
+
+    pub(crate) async fn state(&self, request: RelayRequest) -> TaskState {
+        match self.ask(request).await {
+            Answer::State(state) => state,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn get(&self, name: &TaskId) -> TaskState {
+        self.state(RelayRequest::Get(name.clone())).await
+    }
+
+    /// Waits until the work has printed something.
+    pub(crate) async fn printed(&self, name: &TaskId, what: &str) {
+        until(&format!("{name:?} to print {what:?}\n{}", self.log()), async || match self.get(name).await {
+            TaskState::Running { log, .. } => log.contains(what).then_some(()),
+            other => panic!("{other:?}"),
+        })
+        .await;
+    }
+
+    /// The first result of a work that was taken.
+    pub(crate) async fn result(&self, name: &TaskId) -> Callback {
+        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next())
+            .await
+    }
+
+    pub(crate) async fn reason(&self, name: &TaskId) -> (ReasonCode, String) {
+        let result = self.result(name).await;
+        let reason = result.reason.clone().unwrap_or_else(|| panic!("it has not failed: {result:?}"));
+        (reason.code, reason.message)
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.units)
+    }
+
+    pub(crate) fn records(&self) -> Api<KubeSecret> {
+        Api::namespaced(self.client.clone(), &format!("{}-relay", self.units))
+    }
+
+    /// All that carries our label, but for tombstones.
+    pub(crate) async fn left(&self) -> Vec<String> {
+        let ours = ListParams::default().labels("ebb.dev/unit");
+        let mut left = Vec::new();
+        left.extend(
+            self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())),
+        );
+        left.extend(
+            self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())),
+        );
+        left.extend(
+            self.api::<ConfigMap>()
+                .list(&ours)
+                .await
+                .unwrap()
+                .iter()
+                .map(|it| format!("ConfigMap {}", it.name_any())),
+        );
+        left.extend(
+            self.api::<KubeSecret>()
+                .list(&ours)
+                .await
+                .unwrap()
+                .iter()
+                .map(|it| format!("Secret {}", it.name_any())),
+        );
+        for record in self.records().list(&ours).await.unwrap() {
+            let phase = record.labels().get("ebb.dev/phase").map(String::as_str);
+            if phase != Some("tombstone") {
+                left.push(format!("record {} {phase:?}", record.name_any()));
+                continue;
+            }
+            let held: Value = serde_json::from_slice(&record.data.as_ref().unwrap()["record"].0).unwrap();
+            if !held["work"].is_null() || !record.finalizers().is_empty() {
+                left.push(format!("a tombstone that holds more than a name: {held}"));
+            }
+        }
+        left
+    }
+
+    /// Waits until nothing is left but tombstones, and removes the namespaces.
+    pub(crate) async fn close(self) {
+        until("nothing to be left", async || self.left().await.is_empty().then_some(())).await;
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        for name in [self.units.clone(), format!("{}-relay", self.units)] {
+            api.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The room that a cluster runs in: namespaces for processes, mounts and the network, whose first process ends all others
+//! when it ends. So nothing of the machine is changed but a link, a route and control groups, which `close` takes away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use super::folder::{self, until};
+use super::network::{ClusterNetwork, NUMBERS};
+use crate::run::{command, run};
+
+/// What is written down of a room.
+#[derive(Serialize, Deserialize)]
+struct NetnsRecord {
+    /// The folder of its state: a copy of it says nothing of another room.
+    #[serde(default)]
+    state: PathBuf,
+    number: u8,
+    /// Its first process, as the machine counts.
+    first: u32,
+    /// Its namespace of processes: a number may be another process by now.
+    namespace: String,
+}
+
+/// A room that is open.
+pub(crate) struct ClusterNetns {
+    pub(crate) network: ClusterNetwork,
+    init_pid: u32,
+}
+
+impl ClusterNetns {
+    /// The room of this clone, if its first process lives.
+    pub(crate) fn find() -> Option<Self> {
+        let note = note()?;
+        let lives = namespace(note.first).is_some_and(|namespace| namespace == note.namespace);
+        lives.then_some(Self { network: ClusterNetwork { number: note.number }, init_pid: note.first })
+    }
+
+    /// Opens a room.
+    ///
+    /// # Errors
+    /// When the machine refuses namespaces or a link, or has too many clusters.
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        let state = folder::state();
+        folder::write(&state.join("log/room.log"), "")?;
+        let log = fs::File::create(state.join("log/room.log"))?;
+        let mut outer = command("setsid");
+        outer.args(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
+        outer.args(["--propagation", "private", "--", "sh"]);
+        outer.arg(folder::sources().join("etc/room.sh")).arg(&state);
+        outer.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut outer = outer.spawn().context("cannot start unshare")?;
+        Self::furnished(&mut outer, &state).inspect_err(|_| {
+            // Nothing else knows of it yet. Its first process ends with it.
+            let _ = outer.kill();
+            let _ = outer.wait();
+        })
+    }
+
+    /// Waits for the room's first process, links the room, and writes it down.
+    fn furnished(outer: &mut Child, state: &Path) -> anyhow::Result<Self> {
+        let ready = state.join("open");
+        until(
+            "the cluster's room",
+            10,
+            || ready.exists(),
+            || match outer.try_wait()? {
+                None => Ok(()),
+                Some(_) => bail!("{}", fs::read_to_string(state.join("log/room.log"))?.trim()),
+            },
+        )
+        .context("cannot open a room")?;
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", outer.id()))?;
+        let first = children.trim().parse().context("unshare has one child")?;
+        let namespace = namespace(first).context("the room's first process is there")?;
+        let network = linked(first)?;
+        let note = NetnsRecord { state: state.to_owned(), number: network.number, first, namespace };
+        folder::write(&path(), &serde_json::to_string(&note)?)?;
+        for group in groups(network) {
+            fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
+        }
+        Ok(Self { network, init_pid: first })
+    }
+
+    /// A program that will run in the room, with none of the environment but where programs are.
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut inside = command("nsenter");
+        inside.args(["--target", &self.init_pid.to_string(), "--net", "--mount", "--pid", "--"]);
+        inside.arg(program.as_ref()).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        inside
+    }
+}
+
+/// Ends the room of this clone, with all that runs in it, and removes what it has left.
+///
+/// # Errors
+/// When something stays; says what.
+pub(crate) fn close() -> anyhow::Result<()> {
+    if let Some(room) = ClusterNetns::find() {
+        run(command("kill").args(["-KILL", &room.init_pid.to_string()]))?;
+        until("the end of the cluster's first process", 30, || ClusterNetns::find().is_none(), || Ok(()))?;
+    }
+    if let Some(note) = note() {
+        let network = ClusterNetwork { number: note.number };
+        let mut left = Vec::new();
+        // Processes, and the namespaces with their links, end a moment after the first process.
+        let gone = || {
+            for group in groups(network) {
+                let _ = removed(&group);
+            }
+            left = leftovers(network, &note.namespace);
+            left.is_empty()
+        };
+        let waited = until("the end of the room", 30, gone, || Ok(()));
+        if waited.is_err() {
+            bail!("this stays of the cluster: {}", left.join(", "));
+        }
+    }
+    folder::remove(&folder::state())
+}
+
+/// What the machine still has of a room.
+fn leftovers(network: ClusterNetwork, room: &str) -> Vec<String> {
+    let mut left = Vec::new();
+    let state = folder::state();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    left.extend(mounts.filter(|at| Path::new(at).starts_with(&state)).map(|at| format!("mount {at}")));
+    left.extend(
+        groups(network).into_iter().filter(|group| group.exists()).map(|it| it.display().to_string()),
+    );
+    let link = Path::new("/sys/class/net").join(network.name());
+    left.extend(link.exists().then(|| format!("link {}", network.name())));
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    left.extend(
+        processes
+            .filter(|it| namespace(*it).is_some_and(|its| its == room))
+            .map(|it| format!("process {it}")),
+    );
+    left
+}
+
+fn path() -> PathBuf {
+    folder::state().join("room.json")
+}
+
+fn note() -> Option<NetnsRecord> {
+    let note: NetnsRecord = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
+    (note.state == folder::state()).then_some(note)
+}
+
+/// The namespace of processes that `process` is in. `None`: there is no such process.
+fn namespace(process: u32) -> Option<String> {
+    fs::read_link(format!("/proc/{process}/ns/pid")).ok()?.into_os_string().into_string().ok()
+}
+
+/// Links the room of `first` with the machine, by the first block of addresses that nobody uses.
+fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
+    let routes =
+        command("ip").args(["-4", "route", "show", "table", "all"]).output().context("cannot run ip")?;
+    let routes = String::from_utf8_lossy(&routes.stdout).into_owned();
+    for number in 0..NUMBERS {
+        let network = ClusterNetwork { number };
+        let prefix = network.block().replace("0.0/16", "");
+        let used = routes.split_whitespace().any(|word| word.starts_with(&prefix));
+        let (name, first) = (network.name(), first.to_string());
+        // Whoever makes the link has the number: a second one of that name is refused.
+        let ours = || ip(&["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &first]);
+        if used || Path::new("/sys/class/net").join(&name).exists() || ours().is_err() {
+            continue;
+        }
+        let (host, node) = (network.host(), network.node());
+        ip(&["address", "add", &format!("{host}/30"), "dev", &name])?;
+        ip(&["link", "set", &name, "up"])?;
+        let room = ClusterNetns { network, init_pid: first.parse()? };
+        run(room.command("ip").args(["address", "add", &format!("{node}/30"), "dev", "eth0"]))?;
+        run(room.command("ip").args(["link", "set", "eth0", "up"]))?;
+        run(room.command("ip").args(["route", "add", "default", "via", &host]))?;
+        ip(&["route", "add", &network.block(), "via", &node])?;
+        return Ok(network);
+    }
+    bail!(
+        "there are {NUMBERS} clusters on this machine, or their addresses (10.232.0.0 and on) are used otherwise"
+    )
+}
+
+fn ip(arguments: &[&str]) -> anyhow::Result<()> {
+    run(command("ip").args(arguments))
+}
+
+/// The control group of a cluster in each hierarchy of the machine.
+fn groups(network: ClusterNetwork) -> Vec<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    let hierarchies = if top.join("cgroup.controllers").exists() {
+        vec![top.to_owned()]
+    } else {
+        let entries = fs::read_dir(top).into_iter().flatten().flatten().map(|entry| entry.path());
+        entries.filter(|path| path.is_dir() && !path.is_symlink()).collect()
+    };
+    hierarchies.into_iter().map(|hierarchy| hierarchy.join(network.name())).collect()
+}
+
+/// Removes a control group and those below it; they have no process any more.
+fn removed(group: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(group)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            removed(&entry.path())?;
+        }
+    }
+    fs::remove_dir(group)
+}

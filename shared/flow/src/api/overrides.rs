@@ -1,0 +1,290 @@
+//! What an operator lets go: one failed unit of a teardown, or all that is left of it.
+//!
+//! What a waived unit takes away may still exist. It is recorded as the result of a try of its own, and what it was to
+//! take away stays in the list of what may exist.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_store::TargetHead;
+use ebb_wire::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
+use ebb_wire::callback::{FailureReason, ReasonCode};
+use ebb_wire::id::{self, RunId};
+use ebb_wire::limits;
+use ebb_wire::record::{AttemptOutcome, AttemptRecord};
+
+use crate::dispatch_all::{Continuation, drive};
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::inputs::InvocationCache;
+use crate::lease;
+use crate::reopen;
+use crate::run::{self, Run};
+
+const MAX_REASON: usize = 500;
+/// Longest name of an operator, in characters.
+const MAX_OPERATOR: usize = 100;
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverrideOutcome {
+    Overridden(OverrideResponse),
+    /// There is no such target.
+    NotFound,
+    /// It cannot be let go; why.
+    NotStuck(String),
+    /// The request lacks something; what.
+    Incomplete(String),
+}
+
+/// Lets a unit count as over that has failed for good in the teardown of a stuck target. The teardown goes on.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn force_complete(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    asked: &ForceCompleteUnit,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
+    let choose = |key: &str| if key == asked.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
+    let answer = override_matching(env, kind, name, &reason, Some(&asked.unit), choose).await?;
+    log_request("skip", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    Ok(answer)
+}
+
+/// Lets all units count as over that are not done in the event whose teardown has given up. The target is gone then,
+/// or goes on with the event after it.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn force_delete(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    asked: &ForceDeleteTarget,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
+    let answer = override_matching(env, kind, name, &reason, None, |_| OverrideScope::Open).await?;
+    log_request("abandon", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    Ok(answer)
+}
+
+/// Logs what an operator asked for, and what became of it.
+fn log_request(
+    request: &str,
+    kind: &str,
+    name: &str,
+    by: Option<&str>,
+    reason: &str,
+    answer: &OverrideOutcome,
+) {
+    match answer {
+        OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
+            tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
+        }
+        OverrideOutcome::NotFound => {
+            tracing::info!(kind, name, by, reason, "{request}: refused, the target is unknown")
+        }
+        OverrideOutcome::NotStuck(why) | OverrideOutcome::Incomplete(why) => {
+            tracing::info!(kind, name, by, reason, why, "{request}: refused");
+        }
+    }
+}
+
+fn incomplete() -> OverrideOutcome {
+    OverrideOutcome::Incomplete(format!(
+        "`reason` has to say why, in 1 to {MAX_REASON} characters; `by` has at most {MAX_OPERATOR} characters"
+    ))
+}
+
+fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
+    let (why, by) = (why.trim(), by.map(str::trim).filter(|by| !by.is_empty()));
+    if why.is_empty()
+        || why.chars().count() > MAX_REASON
+        || by.is_some_and(|by| by.chars().count() > MAX_OPERATOR)
+    {
+        return None;
+    }
+    let message = match by {
+        Some(by) => format!("waived by {by}: {why}"),
+        None => format!("waived by an operator: {why}"),
+    };
+    Some(FailureReason { code: ReasonCode::Waived, message: limits::message(&message) })
+}
+
+/// In which state a unit is let go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OverrideScope {
+    Nothing,
+    Failed,
+    /// When it is not done.
+    Open,
+}
+
+async fn override_matching(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    reason: &FailureReason,
+    named: Option<&str>,
+    choose: impl Fn(&str) -> OverrideScope,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(OverrideOutcome::NotFound) };
+    let stops = [Hook::PreStop, Hook::PostStop];
+    let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
+    let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
+    let Some(moment) = target.moment.filter(|moment| torn_down && stops.contains(moment)) else {
+        return Ok(not_stuck());
+    };
+    let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, moment);
+    let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
+    let view = run.read_view(env).await?;
+    // One that died half-way left the target stopping with a closed run, in which units may be open.
+    let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    if target.phase != TargetPhase::Stuck && !closed {
+        return Ok(not_stuck());
+    }
+    let mut units = BTreeMap::new();
+    for unit in run.graph().units() {
+        let Some(plan) = run.unit(unit) else { continue };
+        let is_open = match choose(&plan.key) {
+            OverrideScope::Nothing => false,
+            OverrideScope::Failed => {
+                view.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &view, unit))
+            }
+            OverrideScope::Open => view.status(unit) != UnitProgress::Done,
+        };
+        if is_open {
+            units.insert(unit, plan.key.clone());
+        }
+    }
+    // A life that was abandoned, and whose end nobody has seen to, has nothing left but to be looked at.
+    if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
+        return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
+    }
+    let list: Vec<Unit> = units.keys().copied().collect();
+    if !reopen::override_units(env, &run, &view, &list, reason).await? {
+        return Ok(not_stuck());
+    }
+    // What waited for them is sent from here: nobody else knows that nothing of it is under way.
+    let view = run.read_view(env).await?;
+    let unsent = lease::unsent(env, &run, in_flight(run.graph(), &view)).await?;
+    let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
+    if !ready.is_empty() {
+        let epoch = run::epoch(&view);
+        drive(env, Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() })
+            .await?;
+    }
+    Ok(OverrideOutcome::Overridden(OverrideResponse {
+        run: id.to_string(),
+        units: units.into_values().collect(),
+    }))
+}
+
+/// Returns why nothing of a target can be waived that is not stuck, and what to do.
+fn not_stuck(target: &TargetHead) -> String {
+    let why = match target.phase {
+        TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
+            "its teardown has not begun: delete it first"
+        }
+        TargetPhase::Stopping | TargetPhase::Stuck => {
+            "units of its teardown may be running: wait until they have succeeded or failed"
+        }
+        TargetPhase::Gone => "it is gone",
+    };
+    format!("{}/{} is not stuck: {why}", target.kind, target.name)
+}
+
+/// Why nothing of a run can be waived; names the units that can.
+fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str>) -> String {
+    let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
+    let failed: Vec<&str> = failed.filter_map(|unit| Some(run.unit(unit)?.key.as_str())).collect();
+    let failed = if failed.is_empty() { "none".to_owned() } else { failed.join(", ") };
+    match named {
+        Some(named) => format!("`{named}` is not a failed unit of run {}; failed: {failed}", run.id),
+        None => format!("run {} has no unit that is not done", run.id),
+    }
+}
+
+fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
+    in_flight(run.graph(), view).iter().any(|(open, _)| *open == unit)
+}
+
+/// Returns the reason with which a unit was waived, by its records in the order of tries. `None` if its last result is not a
+/// waiver, or if the try that was under way has succeeded since.
+pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
+    let mut ended = records.iter().rev().filter(|record| record.result.is_some());
+    let last = ended.next()?;
+    let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Waived)?;
+    let before = ended.next().filter(|record| verdict(record) == Some(AttemptOutcome::Failed));
+    let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
+    (!has_succeeded).then_some(reason)
+}
+
+/// True if a unit was waived while its receiver may have been working on it: the last request got no answer.
+pub(crate) fn is_open(records: &[AttemptRecord]) -> bool {
+    let results = records.iter().rev().filter_map(|record| record.result.as_ref());
+    results.skip(1).take(1).any(|result| result.unanswered)
+}
+
+fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
+    record.result.as_ref().map(|result| result.verdict)
+}
+
+/// True if a success arrived after the try had another result.
+fn succeeded_later(record: &AttemptRecord) -> bool {
+    record.others.iter().any(|other| other.verdict == AttemptOutcome::Succeeded && other.next.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_wire::record::{AttemptResult, OutputStorage};
+
+    use super::*;
+
+    fn result(verdict: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
+        AttemptResult {
+            verdict,
+            at: 1,
+            took_ms: None,
+            outputs: OutputStorage::Nothing,
+            reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
+            evidence: None,
+            next: None,
+            log: false,
+            unanswered: code == Some(ReasonCode::Timeout),
+            digest: String::new(),
+        }
+    }
+
+    fn record(first: AttemptResult, others: &[AttemptResult]) -> AttemptRecord {
+        AttemptRecord { result: Some(first), others: others.to_vec(), ..AttemptRecord::default() }
+    }
+
+    #[test]
+    fn a_late_success_of_the_last_try_ends_a_waiver() {
+        let waived = || result(AttemptOutcome::Skipped, Some(ReasonCode::Waived));
+        let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
+        let done = || result(AttemptOutcome::Succeeded, None);
+        let more = || AttemptResult { next: Some(2), ..done() };
+        let rows: [(&[AttemptRecord], bool); 8] = [
+            (&[record(failed(), &[])], false),
+            (&[record(waived(), &[])], true),
+            (&[record(failed(), &[]), record(waived(), &[])], true),
+            (&[record(failed(), &[done()]), record(waived(), &[])], false),
+            (&[record(waived(), &[done()])], false),
+            (&[record(failed(), &[more()]), record(waived(), &[])], true),
+            // It was done, and a late success of the unit that it undoes reopened it.
+            (&[record(done(), &[done()]), record(waived(), &[])], true),
+            (&[record(waived(), &[]), record(done(), &[])], false),
+        ];
+        for (records, expected) in rows {
+            assert_eq!(override_reason(records).is_some(), expected, "{records:?}");
+        }
+        assert!(is_open(&[record(failed(), &[]), record(waived(), &[])]));
+        assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));
+    }
+}

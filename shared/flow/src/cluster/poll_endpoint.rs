@@ -1,0 +1,157 @@
+//! The post office: where relays that nobody reaches ask for their mail and bring the answers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::HeaderMap;
+use ebb_store::{BatchQueue, StoreError};
+use ebb_wire::limits::message;
+use ebb_wire::pull::{
+    self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply,
+    ReplyOutcome,
+};
+use ebb_wire::sign;
+use futures::StreamExt as _;
+
+use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
+use crate::ports::Clock;
+
+/// Between two looks for mail, each one `Query`.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Answers that are kept at once.
+const MAX_CONCURRENT: usize = 8;
+
+/// Serves the relays of clusters that poll.
+pub struct PollEndpoint {
+    clusters: Arc<ClusterRegistry>,
+    queue: Arc<dyn BatchQueue>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Why a relay is not served.
+#[derive(Debug)]
+pub enum PollRejection {
+    /// It has not proven to be the relay of this cluster.
+    Unauthenticated(String),
+    /// It is, and what it sends is no poll.
+    Malformed(String),
+    /// It is the relay of another cluster than the one that is pinned, or one that is asked itself.
+    Conflict(&'static str, String),
+    /// The mailbox does not answer.
+    Store(StoreError),
+}
+
+impl From<StoreError> for PollRejection {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl PollEndpoint {
+    /// Serves `clusters` from `mail`.
+    pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<dyn BatchQueue>, clock: Arc<dyn Clock>) -> Self {
+        Self { clusters, queue, clock }
+    }
+
+    /// Takes the answers of the relay of `cluster` from a body that [`Self::prove`] has checked. Then waits for mail, if the
+    /// relay asks for any and for as long as it asks.
+    ///
+    /// # Errors
+    /// [`NotServed`]; answers may have been taken.
+    pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> Result<PollResponse, PollRejection> {
+        let name = cluster.name.as_str();
+        let poll: PollRequest =
+            serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
+        let too_many =
+            poll.held.len() > MAX_CONCURRENT_BATCHES || poll.answers.len() > MAX_CONCURRENT_BATCHES;
+        if poll.v != pull::VERSION || too_many {
+            let why = format!(
+                "version {} is not known here, or more than {MAX_CONCURRENT_BATCHES} at once",
+                poll.v
+            );
+            return Err(PollRejection::Malformed(why));
+        }
+        if cluster.uid != poll.cluster {
+            let theirs = message(&poll.cluster);
+            let why =
+                format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
+            return Err(PollRejection::Conflict("other-cluster", why));
+        }
+        let PollRequest { answers, held, wait_ms, .. } = poll;
+        let taken = answers.into_iter().map(|reply| self.store_response(name, reply));
+        let mut taken = futures::stream::iter(taken).buffer_unordered(MAX_CONCURRENT);
+        while let Some(taken) = taken.next().await {
+            taken?;
+        }
+        drop(taken);
+        match wait_ms {
+            None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, mail: Vec::new() }),
+            Some(wait) => {
+                self.wait_for_batches(name, &held, Duration::from_millis(wait.min(LONGEST_WAIT_MS))).await
+            }
+        }
+    }
+
+    /// Returns the cluster of this name, whose relay polls and has signed the body.
+    ///
+    /// # Errors
+    /// [`NotServed::Unproven`]; [`NotServed::Conflict`] for a cluster whose relay is asked at its URL.
+    pub fn authenticate(
+        &self,
+        name: &str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<&ClusterConfig, PollRejection> {
+        let cluster = self.clusters.all().find(|cluster| cluster.name == name);
+        let Some(cluster) = cluster else {
+            return Err(PollRejection::Unauthenticated(
+                "no cluster with this name and secret is connected".to_owned(),
+            ));
+        };
+        sign::verify(&cluster.keys, headers, body, self.clock.now())
+            .map_err(|error| PollRejection::Unauthenticated(error.to_string()))?;
+        match cluster.transport {
+            RelayTransport::Pull => Ok(cluster),
+            RelayTransport::Push(_) => Err(PollRejection::Conflict(
+                "asked",
+                format!("the relay of cluster {name} is asked at its URL: take the URL away, or the poll"),
+            )),
+        }
+    }
+
+    async fn store_response(&self, name: &str, reply: QueuedReply) -> Result<(), StoreError> {
+        let QueuedReply { id, outcome } = reply;
+        let outcome = match outcome {
+            ReplyOutcome::Status { status, said } => ReplyOutcome::Status { status, said: message(&said) },
+            answers => answers,
+        };
+        // What was read from JSON can be written.
+        let answer = serde_json::to_vec(&outcome).unwrap_or_default();
+        if !ebb_wire::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &answer).await? {
+            tracing::info!(cluster = name, id = message(&id), "nobody waits for this answer");
+        }
+        Ok(())
+    }
+
+    async fn wait_for_batches(
+        &self,
+        name: &str,
+        held: &[String],
+        wait: Duration,
+    ) -> Result<PollResponse, PollRejection> {
+        let begun = Instant::now();
+        let room = MAX_CONCURRENT_BATCHES.saturating_sub(held.len());
+        loop {
+            let letters =
+                self.queue.pending_batches(name, self.clock.now(), held, room, MAX_BATCH_BYTES).await?;
+            let waited = begun.elapsed();
+            if !letters.is_empty() || waited >= wait {
+                let now = self.clock.now();
+                let mail = letters.into_iter().map(|letter| super::pull::sealed_batch(letter, now)).collect();
+                let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+                return Ok(PollResponse { v: pull::VERSION, waited_ms, mail });
+            }
+            tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;
+        }
+    }
+}

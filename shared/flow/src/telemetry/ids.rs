@@ -1,0 +1,113 @@
+//! Ids of traces and spans that follow from what they are of.
+
+use ebb_wire::id::RunId;
+use sha2::{Digest as _, Sha256};
+
+use super::sinks::SpanId;
+use crate::dispatch::AttemptRef;
+
+fn digest<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    let all = <[u8; 32]>::from(digest.finalize());
+    std::array::from_fn(|at| all[at])
+}
+
+/// A span of ours.
+pub(super) fn own(trace: u128, span: u64) -> SpanId {
+    SpanId { trace, span, is_remote: false }
+}
+
+/// The span of a run, in the trace of that run.
+pub(super) fn of_run(run: &RunId) -> SpanId {
+    let name = run.as_str().as_bytes();
+    let trace = u128::from_be_bytes(digest(&[b"trace", name]));
+    own(trace, u64::from_be_bytes(digest(&[b"run", name])))
+}
+
+/// The span of a try, in the trace of its run.
+pub(super) fn of_try(run: &RunId, this: AttemptRef) -> SpanId {
+    let (unit, attempt) = (this.unit.0.to_be_bytes(), this.attempt.0.to_be_bytes());
+    let span = digest(&[b"try", run.as_str().as_bytes(), &unit, &attempt]);
+    own(of_run(run).trace, u64::from_be_bytes(span))
+}
+
+/// A try as a W3C `traceparent`.
+pub(super) fn traceparent(run: &RunId, this: AttemptRef) -> String {
+    let SpanId { trace, span, .. } = of_try(run, this);
+    format!("00-{trace:032x}-{span:016x}-01")
+}
+
+/// Reads a W3C `traceparent`; `None` for what is none. A version after 00 may have more parts.
+pub(super) fn read(text: &str) -> Option<SpanId> {
+    let mut parts = text.trim().split('-');
+    let mut next = |digits| parts.next().filter(|part| part.len() == digits && is_hex(part));
+    let (version, trace, span, _flags) = (next(2)?, next(32)?, next(16)?, next(2)?);
+    if version == "ff" || (version == "00" && parts.next().is_some()) {
+        return None;
+    }
+    let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
+    let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+    Some(SpanId { trace, span, is_remote: true })
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_engine::{Attempt, Epoch, Hook, Unit};
+
+    use super::*;
+
+    #[test]
+    fn ids_are_those_of_what_they_are_of() {
+        let life = ebb_wire::id::instance_key("sandbox", "demo", "1");
+        let run = |generation| RunId::new(&life, generation, Hook::PreStart);
+        let this =
+            |unit, attempt| AttemptRef { unit: Unit(unit), attempt: Attempt(attempt), epoch: Epoch::FIRST };
+        let text = traceparent(&run(1), this(3, 2));
+        assert_eq!(text, traceparent(&run(1), this(3, 2)));
+        let of = of_try(&run(1), this(3, 2));
+        assert_eq!(read(&text), Some(SpanId { is_remote: true, ..of }));
+        assert_eq!(of.trace, of_run(&run(1)).trace);
+        let others = [traceparent(&run(2), this(3, 2)), traceparent(&run(1), this(2, 3))];
+        assert!(!others.contains(&text) && others[0] != others[1], "{text} {others:?}");
+        assert_eq!(others[1].split('-').nth(1), text.split('-').nth(1));
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_left_alone() {
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let (trace, span) = (0x4bf92f3577b34da6a3ce929d0e0e4736, 0x00f067aa0ba902b7);
+        let expected = Some(SpanId { trace, span, is_remote: true });
+        // A version that is not known yet may say more.
+        let later = format!("01{}-more", &good[2..]);
+        for text in [good, &format!(" {good} "), &later] {
+            assert_eq!(read(text), expected, "{text}");
+        }
+        let long = format!("{good}{}", "-0".repeat(10_000));
+        let (unknown, short, signed) =
+            (format!("ff{}", &good[2..]), good.replace("4bf9", "4bf"), good.replace("-00f0", "-+0f0"));
+        for text in [
+            "",
+            "00",
+            &good.to_uppercase(),
+            &good.replace("4bf9", "zzzz"),
+            &good[3..],
+            &good[..52],
+            &long,
+            &unknown,
+            &short,
+            &signed,
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(read("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
+        assert_eq!(read("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! The figures of an invocation.
+
+use std::time::SystemTime;
+
+use super::invocation::FunctionKind;
+use super::sinks::InvocationMetrics;
+use super::{AttemptDisposition, InvocationSubject};
+
+/// All names that a figure may have.
+pub const ALL_NAMES: [&str; 14] = [
+    "Dispatched",
+    "Completed",
+    "Retried",
+    "Failed",
+    "LateResults",
+    "Swept",
+    "Orphaned",
+    "Stuck",
+    "ExcessResults",
+    "Late",
+    "FirstDispatch",
+    "NextDispatch",
+    "UnitTime",
+    "RunTime",
+];
+
+/// What is counted, and times in milliseconds.
+#[derive(Debug, Default)]
+pub(super) struct MetricCounters {
+    dispatched: u64,
+    completed: u64,
+    retried: u64,
+    failed: u64,
+    pub(super) late_results: u64,
+    pub(super) swept: u64,
+    pub(super) orphaned: u64,
+    pub(super) stuck: u64,
+    pub(super) excess_results: u64,
+    pub(super) sweep_lag: Option<u64>,
+    first_dispatch: Option<u64>,
+    next_dispatch: Option<u64>,
+    unit_times: Vec<u64>,
+    run_times: Vec<u64>,
+}
+
+impl MetricCounters {
+    /// A request goes out so long after what led to it has come in.
+    pub(super) fn count_dispatch(&mut self, function: FunctionKind, after: u64) {
+        self.dispatched += 1;
+        let first = match function {
+            FunctionKind::Receive => &mut self.first_dispatch,
+            FunctionKind::Complete => &mut self.next_dispatch,
+            FunctionKind::Sweep | FunctionKind::Api => return,
+        };
+        first.get_or_insert(after);
+    }
+
+    /// A try has ended, after so many milliseconds if that is known.
+    pub(super) fn count_attempt(&mut self, end: AttemptDisposition, took: Option<u64>) {
+        match end {
+            AttemptDisposition::Completed => self.completed += 1,
+            AttemptDisposition::Retried => self.retried += 1,
+            AttemptDisposition::Failed => self.failed += 1,
+        }
+        self.unit_times.extend(took);
+    }
+
+    pub(super) fn run_time(&mut self, millis: u64) {
+        self.run_times.push(millis);
+    }
+
+    /// Returns the figures; `None` where there is nothing to tell.
+    pub(super) fn into_metrics(
+        self,
+        function: FunctionKind,
+        request: &str,
+        subject: &InvocationSubject,
+        at: SystemTime,
+    ) -> Option<InvocationMetrics> {
+        // The id of the invocation leads to the other lines of the invocation. An invocation that has a run to name and in
+        // which nothing failed has no other lines by default, and each byte has its price.
+        let has_request = !request.is_empty() && (subject.run.is_none() || self.failed + self.retried > 0);
+        let counts = [
+            self.dispatched,
+            self.completed,
+            self.retried,
+            self.failed,
+            self.late_results,
+            self.swept,
+            self.orphaned,
+            self.stuck,
+            self.excess_results,
+        ];
+        let times = [
+            Vec::from_iter(self.sweep_lag),
+            Vec::from_iter(self.first_dispatch),
+            Vec::from_iter(self.next_dispatch),
+            self.unit_times,
+            self.run_times,
+        ];
+        let (count_names, time_names) = ALL_NAMES.split_at(counts.len());
+        let counts = count_names.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect();
+        let times = time_names.iter().copied().zip(times).filter(|(_, times)| !times.is_empty()).collect();
+        let figures = InvocationMetrics {
+            at,
+            function: function.name(),
+            request: has_request.then(|| request.to_owned()),
+            run: subject.run.clone(),
+            unit: subject.unit.clone(),
+            counts,
+            times,
+        };
+        (!figures.counts.is_empty() || !figures.times.is_empty()).then_some(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: SystemTime = SystemTime::UNIX_EPOCH;
+
+    #[test]
+    fn figures_are_what_there_is() {
+        let mut counters = MetricCounters { stuck: 1, sweep_lag: Some(0), ..MetricCounters::default() };
+        counters.count_dispatch(FunctionKind::Complete, 12);
+        counters.count_dispatch(FunctionKind::Complete, 30);
+        counters.count_attempt(AttemptDisposition::Completed, Some(250));
+        counters.count_attempt(AttemptDisposition::Completed, Some(900));
+        let subject =
+            InvocationSubject { run: Some("k-1-pre-start".to_owned()), unit: Some("r/make".to_owned()) };
+        let figures = counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap();
+        assert_eq!(
+            figures,
+            InvocationMetrics {
+                at: AT,
+                function: "complete",
+                request: None,
+                run: Some("k-1-pre-start".to_owned()),
+                unit: Some("r/make".to_owned()),
+                counts: vec![("Dispatched", 2), ("Completed", 2), ("Stuck", 1)],
+                times: vec![("Late", vec![0]), ("NextDispatch", vec![12]), ("UnitTime", vec![250, 900])],
+            }
+        );
+        assert_eq!(MetricCounters::default().into_metrics(FunctionKind::Api, "r-1", &subject, AT), None);
+    }
+
+    #[test]
+    fn figures_have_the_request_where_it_helps() {
+        let request = |end, run: Option<&str>| {
+            let mut counters = MetricCounters::default();
+            counters.count_attempt(end, None);
+            let subject = InvocationSubject { run: run.map(str::to_owned), unit: None };
+            counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap().request
+        };
+        assert_eq!(request(AttemptDisposition::Completed, Some("k-1-pre-start")), None);
+        for (end, run) in [
+            (AttemptDisposition::Completed, None),
+            (AttemptDisposition::Retried, Some("k")),
+            (AttemptDisposition::Failed, Some("k")),
+        ] {
+            assert_eq!(request(end, run).as_deref(), Some("r-1"));
+        }
+    }
+}

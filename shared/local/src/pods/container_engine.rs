@@ -1,0 +1,298 @@
+//! The engine that runs containers on this machine, by its command: `docker` or `podman`.
+
+use std::borrow::Cow;
+use std::io::{self, PipeWriter};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use ebb_wire::entrypoint::PROGRAM;
+use ebb_wire::id::short_digest;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, Command};
+
+use super::PodsError;
+use super::task_folder::TaskFolder;
+
+/// The folder of runner, spec and script in a container.
+pub(super) const FOLDER: &str = "/ebb";
+/// The runner's spec, below [`FOLDER`].
+const SPEC: &str = "spec.json";
+/// Labels: whose container it is, and of which work.
+const STATE: &str = "dev.ebb.state";
+const WORK: &str = "dev.ebb.work";
+/// How long the engine may take for what it does at once.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// How scripts are run as containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerEngine {
+    /// The command, `docker` or `podman`.
+    program: String,
+    /// The address of the engine; `None`: the default of the command.
+    url: Option<String>,
+    /// The runner, a static program (`cargo xtask build runner`) that is copied into every container.
+    pub(super) runner: PathBuf,
+}
+
+/// Why a command failed: what it said.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct EngineError(String);
+
+impl EngineError {
+    /// Returns true if the container does not exist.
+    fn is_missing(&self) -> bool {
+        self.0.to_ascii_lowercase().contains("no such container")
+    }
+}
+
+/// Where a container stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContainerState {
+    /// It has never run.
+    Created,
+    Running,
+    Exited {
+        exit_code: i64,
+        out_of_memory: bool,
+    },
+    Missing,
+}
+
+impl ContainerEngine {
+    /// Finds the command whose engine answers, of `programs` (`docker`, `podman`) the first one. `url` says where the engine
+    /// is; `None`: where the command looks for it. `runner` is copied into every container.
+    ///
+    /// # Errors
+    /// [`PodsError::Containers`] with what each command said.
+    pub async fn find(programs: &[&str], url: Option<&str>, runner: PathBuf) -> Result<Self, PodsError> {
+        let mut said = Vec::new();
+        for program in programs {
+            let (url, runner) = (url.map(str::to_owned), runner.clone());
+            let found = Self { program: (*program).to_owned(), url, runner };
+            match found.ping().await {
+                Ok(()) => return Ok(found),
+                Err(error) => said.push(format!("{program}: {error}")),
+            }
+        }
+        Err(PodsError::Containers(said.join("; ")))
+    }
+
+    /// Checks that there is an engine.
+    pub(super) async fn ping(&self) -> Result<(), EngineError> {
+        self.ask(&["ps", "--quiet"]).await.map(drop)
+    }
+
+    /// Makes the container of a work, with the runner and its spec in it; it does not run yet.
+    pub(super) async fn create(
+        &self,
+        work: &TaskFolder,
+        image: &str,
+        runner: &[u8],
+        spec: &[u8],
+    ) -> Result<(), EngineError> {
+        let (name, image) = (name(work), &*self.full(image));
+        let state = format!("{STATE}={}", digest(state(work)));
+        let work = format!("{WORK}={}", key(work));
+        let (entrypoint, spec_path) = (format!("{FOLDER}/{PROGRAM}"), format!("{FOLDER}/{SPEC}"));
+        let made = ["create", "--name", &name, "--label", &state, "--label", &work, "--pull", "never"];
+        // As for processes: servers of this machine are where they are, our S3 and the runner's reports too. The log is
+        // kept by us.
+        let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &entrypoint, "--", image];
+        let started = ["run", "--spec", &spec_path];
+        self.run(&[&made[..], &kept, &started].concat(), b"").await?;
+        let archive = archive(runner, spec).map_err(|error| EngineError(error.to_string()))?;
+        self.run(&["cp", "-", &format!("{name}:/")], &archive).await.map(drop)
+    }
+
+    /// Returns the name by which the engine knows an image. Docker looks for a name without a registry in docker.io;
+    /// Podman is told so, because its own settings may name none, or others.
+    fn full<'a>(&self, image: &'a str) -> Cow<'a, str> {
+        match image.split_once('/') {
+            _ if self.program != "podman" => Cow::Borrowed(image),
+            None => Cow::Owned(format!("docker.io/library/{image}")),
+            Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => Cow::Borrowed(image),
+            Some(_) => Cow::Owned(format!("docker.io/{image}")),
+        }
+    }
+
+    /// Returns true if the image is on this machine.
+    pub(super) async fn has(&self, image: &str) -> bool {
+        self.run(&["image", "inspect", "--", &self.full(image)], b"").await.is_ok()
+    }
+
+    pub(super) async fn pull(&self, image: &str) -> Result<(), EngineError> {
+        self.run(&["pull", "--", &self.full(image)], b"").await.map(drop)
+    }
+
+    /// Starts it. The command ends with the container, and writes to `output` what the container prints, or else why it
+    /// does not start.
+    pub(super) fn start(&self, name: &str, output: PipeWriter) -> io::Result<Child> {
+        let mut command = self.command(&["start", "--attach", name]);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()
+    }
+
+    pub(super) async fn inspect(&self, name: &str) -> Result<ContainerState, EngineError> {
+        let format = "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}";
+        let said = match self.ask(&["container", "inspect", "--format", format, name]).await {
+            Err(error) if error.is_missing() => return Ok(ContainerState::Missing),
+            said => said?,
+        };
+        let mut words = said.split_whitespace();
+        Ok(match words.next() {
+            Some("created" | "configured" | "initialized") => ContainerState::Created,
+            Some("exited" | "stopped" | "dead") => ContainerState::Exited {
+                exit_code: words.next().and_then(|code| code.parse().ok()).unwrap_or(-1),
+                out_of_memory: words.next() == Some("true"),
+            },
+            _ => ContainerState::Running,
+        })
+    }
+
+    /// Asks it to end.
+    pub(super) async fn terminate(&self, name: &str) -> Result<(), EngineError> {
+        self.ask(&["kill", "--signal", "TERM", name]).await.map(drop)
+    }
+
+    /// Kills and removes it; one that is not there is none.
+    pub(super) async fn remove(&self, name: &str) -> Result<(), EngineError> {
+        // It may have ended. Podman would give one that runs time to end.
+        let _ = self.ask(&["kill", "--signal", "KILL", name]).await;
+        match self.ask(&["rm", "--force", "--volumes", name]).await {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the containers of `state` whose work is over, which a killed process has left.
+    pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
+        let state_digest = digest(state);
+        let filter = format!("label={STATE}={state_digest}");
+        let listed = self.ask(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"]).await?;
+        let prefix = format!("ebb-{state_digest}-");
+        for name in listed.lines() {
+            let parts = name.strip_prefix(&prefix).and_then(|key| key.rsplit_once('-'));
+            let Some((unit, attempt)) = parts else { continue };
+            let work = TaskFolder { folder: state.join("pods").join(unit).join(attempt) };
+            // One that cannot be looked at is not over.
+            if !work.is_locked().unwrap_or(true) {
+                self.remove(name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Self::run`] of what an engine does at once.
+    async fn ask(&self, arguments: &[&str]) -> Result<String, EngineError> {
+        let late = |_| EngineError(format!("no answer within {} s", ANSWER.as_secs()));
+        tokio::time::timeout(ANSWER, self.run(arguments, b"")).await.map_err(late)?
+    }
+
+    /// Runs a command to its end, which is killed if this is dropped. Returns what it prints.
+    async fn run(&self, arguments: &[&str], input: &[u8]) -> Result<String, EngineError> {
+        let failed = |error: io::Error| EngineError(error.to_string());
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let stdin = child.stdin.take();
+        let write = async move {
+            match stdin {
+                // One that has failed does not read; its end says why.
+                Some(mut stdin) => stdin.write_all(input).await.ok(),
+                None => None,
+            }
+        };
+        let (_, ended) = tokio::join!(write, child.wait_with_output());
+        let ended = ended.map_err(failed)?;
+        if ended.status.success() {
+            return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&ended.stderr);
+        Err(EngineError(reason(&said).map_or_else(|| ended.status.to_string(), str::to_owned)))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(url) = &self.url {
+            command.args([if self.program == "podman" { "--url" } else { "--host" }, url]);
+        }
+        command.args(arguments).kill_on_drop(true);
+        command
+    }
+}
+
+/// The line that says why: both commands print progress before it, and Docker a hint after it.
+fn reason(said: &str) -> Option<&str> {
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_error = |line: &&str| line.to_ascii_lowercase().starts_with("error");
+    lines.clone().rfind(is_error).or_else(|| lines.next_back())
+}
+
+fn state(work: &TaskFolder) -> &Path {
+    work.folder.ancestors().nth(3).unwrap_or(Path::new("/"))
+}
+
+fn digest(state: &Path) -> String {
+    short_digest(&[&state.to_string_lossy()], 16)
+}
+
+/// `UNIT/ATTEMPT`.
+fn key(work: &TaskFolder) -> String {
+    let mut parts: Vec<_> = work.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+    parts.reverse();
+    parts.join("/")
+}
+
+/// The name of a work's container: one engine may serve several states.
+pub(super) fn name(work: &TaskFolder) -> String {
+    format!("ebb-{}-{}", digest(state(work)), key(work).replace('/', "-"))
+}
+
+/// What is put into a container, as tar. The folder is everybody's: images run as whom they like.
+fn archive(runner: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let folder = FOLDER.trim_start_matches('/');
+    let mut add = |path: String, kind: tar::EntryType, mode: u32, bytes: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_size(bytes.len() as u64);
+        archive.append_data(&mut header, path, bytes)
+    };
+    add(format!("{folder}/"), tar::EntryType::Directory, 0o1777, b"")?;
+    add(format!("{folder}/{PROGRAM}"), tar::EntryType::Regular, 0o755, runner)?;
+    add(format!("{folder}/{SPEC}"), tar::EntryType::Regular, 0o444, spec)?;
+    archive.into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_found_in_what_a_command_says() {
+        for (said, found) in [
+            ("", None),
+            ("Cannot connect to the Docker daemon.\n", Some("Cannot connect to the Docker daemon.")),
+            ("Trying to pull a/b:1...\nError: initializing source\n", Some("Error: initializing source")),
+            (
+                "Error response from daemon: No such image: b\n\nRun 'docker create --help' for more\n",
+                Some("Error response from daemon: No such image: b"),
+            ),
+        ] {
+            assert_eq!(reason(said), found);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_each_command_says_is_told_when_none_answers() {
+        let found = ContainerEngine::find(&["no-docker", "false"], None, PathBuf::new()).await;
+        let error = found.unwrap_err().to_string();
+        assert!(
+            error.contains("no-docker: No such file") && error.contains("false: exit status: 1"),
+            "{error}"
+        );
+    }
+}

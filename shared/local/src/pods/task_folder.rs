@@ -1,0 +1,182 @@
+//! The folder of one work: which files say what, and where it stands.
+//!
+//! Invariant: `started` is on disk before the script can run, and `result.json` or `tombstone` before the supervisor
+//! ends. Whether a supervisor lives is told by its lock alone, never by a pid.
+
+use std::fs::{self, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ebb_wire::callback::Callback;
+use ebb_wire::relay::{EnsureTask, ScriptTask, TaskId};
+use serde::{Deserialize, Serialize};
+
+use super::leftovers::ProcessMarks;
+use super::{ContainerEngine, PodsError, folder};
+
+/// The folder of one work.
+#[derive(Clone, Debug)]
+pub(super) struct TaskFolder {
+    pub(super) folder: PathBuf,
+}
+
+/// What a supervisor must know beside the request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SupervisorConfig {
+    /// The folder that the relay was opened with.
+    pub(super) state: PathBuf,
+    /// `PATH` of scripts.
+    pub(super) path: String,
+    pub(super) extra_env: Vec<(String, String)>,
+    /// What becomes of the script when the program that started the supervisor ends.
+    pub(super) life: TaskLifetime,
+    /// What runs scripts as containers; `None`: they are processes of this machine.
+    #[serde(default)]
+    pub(super) containers: Option<ContainerEngine>,
+}
+
+/// Whether work outlives the program that asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum TaskLifetime {
+    /// It goes on, for whoever opens the relay next.
+    Own,
+    /// It is killed when the process `starter` has ended, and until then it prints to the supervisor's standard output too.
+    OfStarter { starter: u32 },
+}
+
+/// Asks a supervisor to end the script.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct CancelRequest {
+    /// Milliseconds between `SIGTERM` and `SIGKILL`.
+    pub(super) grace_ms: u64,
+}
+
+/// When a request came.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StoredRequest {
+    /// Milliseconds since 1970 by this machine's clock.
+    pub(super) at_ms: u64,
+    pub(super) request: EnsureTask<ScriptTask>,
+}
+
+/// Where work stands.
+#[derive(Debug)]
+pub(super) enum FolderState {
+    Absent,
+    /// It never runs.
+    Tombstoned,
+    Ended(Box<Callback>),
+    Running,
+    /// It was asked for and has surely not run.
+    Waiting,
+    /// It may have run, and nobody has seen its end.
+    Lost,
+}
+
+impl TaskFolder {
+    /// The work of a name.
+    pub(super) fn of(pods: &Path, name: &TaskId) -> Self {
+        Self { folder: pods.join(&name.unit).join(name.attempt.to_string()) }
+    }
+
+    pub(super) fn request(&self) -> PathBuf {
+        self.folder.join("request.json")
+    }
+
+    pub(super) fn surroundings(&self) -> PathBuf {
+        self.folder.join("surroundings.json")
+    }
+
+    pub(super) fn started(&self) -> PathBuf {
+        self.folder.join("started")
+    }
+
+    pub(super) fn result(&self) -> PathBuf {
+        self.folder.join("result.json")
+    }
+
+    pub(super) fn tombstone(&self) -> PathBuf {
+        self.folder.join("tombstone")
+    }
+
+    pub(super) fn cancel(&self) -> PathBuf {
+        self.folder.join("cancel.json")
+    }
+
+    /// Exists once the control plane has taken the result.
+    pub(super) fn taken(&self) -> PathBuf {
+        self.folder.join("taken")
+    }
+
+    pub(super) fn lock(&self) -> PathBuf {
+        self.folder.join("lock")
+    }
+
+    /// The script's private root.
+    pub(super) fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// Exists once the supervisor was killed because it did not end the script at its deadline.
+    pub(super) fn overdue(&self) -> PathBuf {
+        self.folder.join("overdue")
+    }
+
+    /// The environment variable by which processes of this work are known.
+    pub(super) fn mark(&self) -> (&'static str, String) {
+        ("EBB_SUPERVISED_IN", self.folder.to_string_lossy().into_owned())
+    }
+
+    /// Returns the signs by which processes of this work are recognised.
+    pub(super) fn process_marks(&self) -> ProcessMarks {
+        ProcessMarks::new(self.mark(), &self.root())
+    }
+
+    /// Whether a supervisor, or somebody who is about to start one, holds the work.
+    pub(super) fn is_locked(&self) -> Result<bool, PodsError> {
+        let path = self.lock();
+        let file = match OpenOptions::new().read(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(PodsError::io(&path, error)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(PodsError::io(&path, error)),
+        }
+    }
+
+    /// Where it stands now.
+    pub(super) fn state(&self) -> Result<FolderState, PodsError> {
+        // The lock comes first: once it is free, no file of the work changes by itself.
+        let held = self.is_locked()?;
+        if let Some(result) = folder::read_json(&self.result())? {
+            return Ok(FolderState::Ended(Box::new(result)));
+        }
+        if self.tombstone().exists() {
+            return Ok(FolderState::Tombstoned);
+        }
+        if held {
+            return Ok(FolderState::Running);
+        }
+        if self.started().exists() {
+            return Ok(FolderState::Lost);
+        }
+        Ok(if self.request().exists() { FolderState::Waiting } else { FolderState::Absent })
+    }
+
+    /// Leaves a tombstone; the work never starts, or has been killed.
+    pub(super) fn write_tombstone(&self) -> Result<(), PodsError> {
+        folder::make_private(&self.folder)?;
+        folder::write_whole(&self.tombstone(), b"")
+    }
+
+    /// Removes what nobody needs any more once the result has been taken. The request, which a repeated one needs, log and
+    /// result stay.
+    pub(super) fn cleanup(&self) {
+        // Failures only cost space; `prune` comes again.
+        let _ = fs::remove_dir_all(self.root());
+        let _ = fs::remove_file(self.surroundings());
+    }
+}

@@ -1,0 +1,193 @@
+//! A state folder, a control plane that takes callbacks, and requests.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use ebb_flow::ports::RelayClient as _;
+use ebb_local::pods::{LocalRelay, LocalRelayOptions};
+use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_wire::callback::{Callback, FailureReason};
+use ebb_wire::relay::{
+    CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState,
+};
+use ebb_wire::value::UnitValue;
+use tempfile::TempDir;
+
+/// Generous: the machine may be busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const URL: &str = "http://control.plane/v1/callbacks";
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// Answers with the statuses it was given, then with 200; keeps what came.
+#[derive(Default)]
+pub(crate) struct ControlPlane {
+    pub(crate) answers: Mutex<Vec<Result<u16, CallError>>>,
+    pub(crate) requests: Mutex<Vec<HttpRequest>>,
+}
+
+#[async_trait]
+impl HttpCall for ControlPlane {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        self.requests.lock().unwrap().push(request);
+        let answer = {
+            let mut answers = self.answers.lock().unwrap();
+            if answers.is_empty() { Ok(200) } else { answers.remove(0) }
+        };
+        answer.map(|status| HttpResponse { status, headers: Vec::new(), body: Vec::new() })
+    }
+}
+
+pub(crate) struct PodsFixture {
+    pub(crate) relay: LocalRelay,
+    pub(crate) control: Arc<ControlPlane>,
+    pub(crate) state: TempDir,
+}
+
+impl PodsFixture {
+    pub(crate) fn new() -> Self {
+        Self::in_folder(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn in_folder(state: TempDir) -> Self {
+        let control = Arc::new(ControlPlane::default());
+        let relay = LocalRelay::open(state.path(), options(control.clone())).unwrap();
+        Self { relay, control, state }
+    }
+
+    pub(crate) async fn ensure(&self, request: EnsureTask<ScriptTask>) -> TaskState {
+        self.relay.ensure(None, request.into()).await.unwrap()
+    }
+
+    pub(crate) async fn cancel(&self, name: &TaskId, grace: Duration) -> TaskState {
+        self.relay.cancel(None, name, grace).await.unwrap()
+    }
+
+    /// Starts it and waits for its end.
+    pub(crate) async fn run(&self, request: EnsureTask<ScriptTask>) -> Callback {
+        let name = request.name.clone();
+        self.ensure(request).await;
+        self.ended(&name).await
+    }
+
+    pub(crate) async fn ended(&self, name: &TaskId) -> Callback {
+        eventually("the end of the work", async || match self.relay.get(None, name).await.unwrap() {
+            TaskState::Ended(result) => Some(*result),
+            TaskState::Running { .. } | TaskState::Waiting { .. } => None,
+            other => panic!("{other:?}"),
+        })
+        .await
+    }
+
+    /// Waits until it has printed `text`.
+    pub(crate) async fn prints(&self, name: &TaskId, text: &str) -> String {
+        eventually("the script prints", async || match self.relay.get(None, name).await.unwrap() {
+            TaskState::Running { log, .. } => log.contains(text).then_some(log),
+            other => panic!("{other:?}"),
+        })
+        .await
+    }
+
+    pub(crate) fn folder(&self, name: &TaskId) -> std::path::PathBuf {
+        self.state.path().join("pods").join(&name.unit).join(name.attempt.to_string())
+    }
+}
+
+pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
+    let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
+    LocalRelayOptions { call, extra_env, callback_url: None, program: None, containers: None }
+}
+
+/// Polls until there is something.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
+    TaskId { unit: unit.to_owned(), attempt }
+}
+
+pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
+    EnsureTask {
+        v: 1,
+        name: name("run-0", 1),
+        not_after_ms: 600_000,
+        timeout_ms: 600_000,
+        callback: CallbackEndpoint {
+            url: URL.to_owned(),
+            token: "the-token".to_owned(),
+            installation: String::new(),
+        },
+        work: ScriptTask {
+            image: "ignored".to_owned(),
+            namespace: None,
+            pod_template: None,
+            text: text.to_owned(),
+            env: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        },
+    }
+}
+
+/// A script for `sh`.
+pub(crate) fn sh(lines: &str) -> EnsureTask<ScriptTask> {
+    request(&format!("#!/bin/sh\n{lines}\n"))
+}
+
+pub(crate) fn with_outputs(
+    mut request: EnsureTask<ScriptTask>,
+    outputs: &[(&str, &str)],
+) -> EnsureTask<ScriptTask> {
+    let output = |(name, path): &(&str, &str)| ScriptOutput {
+        name: (*name).to_owned(),
+        path: (*path).to_owned(),
+        sensitive: false,
+    };
+    request.work.outputs = outputs.iter().map(output).collect();
+    request
+}
+
+pub(crate) fn input(
+    name: &str,
+    env: Option<&str>,
+    path: Option<&str>,
+    value: Option<UnitValue>,
+) -> ScriptInput {
+    ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
+}
+
+pub(crate) fn text(value: &str) -> Option<UnitValue> {
+    Some(UnitValue::Json(value.into()))
+}
+
+pub(crate) fn reason(result: &Callback) -> &FailureReason {
+    result.reason.as_ref().unwrap_or_else(|| panic!("no reason: {result:?}"))
+}
+
+pub(crate) fn output<'a>(result: &'a Callback, name: &str) -> &'a str {
+    result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{result:?}"))
+}
+
+/// Whether a process lives, zombies left out.
+pub(crate) fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X']))
+}

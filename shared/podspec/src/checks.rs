@@ -1,0 +1,81 @@
+//! What an operator does not allow.
+//!
+//! Source of most rules: the *Pod Security Standards* of the Kubernetes documentation, levels baseline and restricted.
+//! What goes beyond them, because a pod of ours is written by somebody whom the operator does not know: service
+//! accounts and their tokens, nodes, priorities, devices, annotations that other programs obey.
+
+mod container;
+mod manifest;
+mod metadata;
+mod pod;
+mod protections;
+mod references;
+mod security;
+mod volume;
+
+pub use manifest::manifest_violations;
+
+use serde_json::Value;
+
+use crate::ClusterPolicy;
+use crate::violation::{PodspecViolation, ViolationList};
+
+/// What is not allowed of a pod template in a namespace, in the order of the template. `base` is the template that an
+/// overlay was merged onto: what is unchanged in it may name Secrets of ours, and what it protects by stays. `Value::Null` where there is none.
+pub fn template_violations(
+    template: &Value,
+    base: &Value,
+    namespace: &str,
+    allowed: &ClusterPolicy,
+) -> Vec<PodspecViolation> {
+    let mut report = ViolationList::default();
+    if !allowed.namespaces.contains_key(namespace) {
+        let why = format!("pods may not run in the namespace `{namespace}`");
+        report.add("metadata.namespace", why, "use one that the operator of the cluster allows");
+    }
+    check_template(template, base, namespace, allowed, "", &mut report);
+    report.0
+}
+
+/// All rules but the namespace's over a template at a path.
+fn check_template(
+    template: &Value,
+    base: &Value,
+    namespace: &str,
+    allowed: &ClusterPolicy,
+    path: &str,
+    report: &mut ViolationList,
+) {
+    let at = |part: &str| crate::violation::below(path, part);
+    metadata::of_pod(&template["metadata"], &base["metadata"], namespace, &at("metadata"), report);
+    pod::check(&template["spec"], namespace, allowed, &at("spec"), report);
+    protections::check(&template["spec"], &base["spec"], &at("spec"), report);
+    references::check(&template["spec"], &base["spec"], allowed, &at("spec"), report);
+}
+
+/// The items of a list, each with its path.
+fn items<'a>(of: &'a Value, list: &str, path: &str) -> impl Iterator<Item = (String, &'a Value)> {
+    let items = of[list].as_array().map(Vec::as_slice).unwrap_or_default();
+    let path = format!("{path}.{list}");
+    items.iter().enumerate().map(move |(number, item)| {
+        let name = item["name"].as_str().map_or_else(|| number.to_string(), str::to_owned);
+        (format!("{path}[{name}]"), item)
+    })
+}
+
+/// The text of a field, empty if there is none.
+fn text<'a>(of: &'a Value, field: &str) -> &'a str {
+    of[field].as_str().unwrap_or_default()
+}
+
+/// Whether a field says something: not null, not empty, not zero, not false.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(number) => number.as_i64() != Some(0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(true) => true,
+    }
+}

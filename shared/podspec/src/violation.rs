@@ -1,0 +1,36 @@
+//! Why something is not done.
+
+use std::fmt;
+
+/// Why something is not done: where, why, what to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodspecViolation {
+    /// The place: `spec.containers[main].securityContext.privileged`. List items go by name where they have one.
+    pub path: String,
+    pub why: String,
+    pub help: String,
+}
+
+impl fmt::Display for PodspecViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "{}; {}", self.why, self.help)
+    }
+}
+
+/// Refusals, as they are found.
+#[derive(Debug, Default)]
+pub(crate) struct ViolationList(pub(crate) Vec<PodspecViolation>);
+
+impl ViolationList {
+    pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>, help: impl Into<String>) {
+        self.0.push(PodspecViolation { path: path.into(), why: why.into(), help: help.into() });
+    }
+}
+
+/// A path and a key of it.
+pub(crate) fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}

@@ -1,0 +1,121 @@
+//! Environment variables and paths: what they may be called.
+
+use std::collections::HashMap;
+
+use super::collector::DiagnosticCollector;
+use crate::model::{At, InputDoc, LineColumn};
+
+/// Beginnings of variables that are ours to set.
+const RESERVED_ENV: [&str; 2] = ["EBB_", "SIGNADOT_"];
+/// Directories that scripts do not own.
+const RESERVED_PATHS: [&str; 4] = ["/proc", "/sys", "/dev", "/ebb"];
+
+/// The variable of an input that names neither variable nor path.
+pub(super) fn default_env(input: &str) -> String {
+    input.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// The variable and the path of an input.
+pub(super) fn of_input(input: &InputDoc) -> (Option<String>, Option<String>) {
+    let env = input.env.as_ref().map(|env| env.value.clone());
+    let path = input.path.as_ref().map(|path| path.value.clone());
+    match (env, path) {
+        (None, None) => (Some(default_env(&input.name.value)), None),
+        both => both,
+    }
+}
+
+/// Refuses names and paths of a pod's inputs that cannot be, or that are there twice.
+pub(super) fn check_inputs(report: &mut DiagnosticCollector, inputs: &[InputDoc]) {
+    let mut names: HashMap<String, &InputDoc> = HashMap::new();
+    let mut paths: HashMap<String, &InputDoc> = HashMap::new();
+    for input in inputs {
+        let (env, path) = of_input(input);
+        if let Some(env) = env {
+            let at = input.env.as_ref().map_or(input.name.at, |env| env.at);
+            check_env(report, &env, at);
+            twice(report, &mut names, env, input, at, "environment variable");
+        }
+        if let (Some(path), Some(written)) = (path, &input.path) {
+            check_path(report, written);
+            twice(report, &mut paths, path, input, written.at, "path");
+        }
+    }
+    for (path, input) in &paths {
+        let above = paths
+            .iter()
+            .find(|(other, _)| path.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('/')));
+        if let (Some((above, _)), Some(written)) = (above, &input.path) {
+            let message = format!("path `{path}` is below `{above}`, which is a file");
+            report
+                .push(report.error("path", written.at, message).help("a path can be a file or a directory"));
+        }
+    }
+}
+
+fn twice<'a>(
+    report: &mut DiagnosticCollector,
+    seen: &mut HashMap<String, &'a InputDoc>,
+    name: String,
+    input: &'a InputDoc,
+    at: LineColumn,
+    what: &str,
+) {
+    if let Some(first) = seen.get(&name) {
+        let message = format!("{what} `{name}` is taken by input `{}`", first.name.value);
+        let help = "give one of them another name with `env` or `path`";
+        report
+            .push(report.error("duplicate", at, message).related(first.name.at, "the first one").help(help));
+    } else {
+        seen.insert(name, input);
+    }
+}
+
+fn check_env(report: &mut DiagnosticCollector, name: &str, at: LineColumn) {
+    let mut characters = name.chars();
+    let valid = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !valid {
+        let message = format!("`{name}` cannot be an environment variable");
+        report.push(report.error("env", at, message).help("letters, digits and `_`, and no digit first"));
+    } else if let Some(prefix) = RESERVED_ENV.iter().find(|prefix| name.starts_with(**prefix)) {
+        let message = format!("environment variable `{name}` is reserved");
+        report.push(
+            report.error("env", at, message).help(format!("names that begin with `{prefix}` are set by Ebb")),
+        );
+    }
+}
+
+/// Refuses a path that is relative, leaves its directory, or is not the script's to use.
+pub(super) fn check_path(report: &mut DiagnosticCollector, path: &At<String>) {
+    let text = &path.value;
+    let (message, help) = if !text.starts_with('/') {
+        (
+            format!("path `{text}` is not absolute"),
+            format!("did you mean `/{}`?", text.trim_start_matches("./")),
+        )
+    } else if text.split('/').any(|part| part == "..") {
+        (format!("path `{text}` has `..` in it"), "write the path that it means".to_owned())
+    } else if text.ends_with('/') {
+        (format!("path `{text}` is a directory"), "name the file".to_owned())
+    } else if text.contains('\0') || text.len() > 4000 {
+        ("this cannot be a path".to_owned(), "name a file".to_owned())
+    } else {
+        let clean: String = text
+            .split('/')
+            .filter(|part| !part.is_empty() && *part != ".")
+            .map(|part| format!("/{part}"))
+            .collect();
+        let reserved =
+            RESERVED_PATHS.iter().find(|dir| clean == **dir || clean.starts_with(&format!("{dir}/")));
+        let Some(reserved) = reserved else { return };
+        (
+            format!("path `{text}` is reserved"),
+            format!(
+                "use a path outside of `{reserved}`, such as `/out/{}`",
+                clean.rsplit('/').next().unwrap_or("file")
+            ),
+        )
+    };
+    report.push(report.error("path", path.at, message).help(help));
+}

@@ -1,0 +1,174 @@
+//! What flows between resources: params that are wired to public outputs, and what of the units they read in the end.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::collector::DiagnosticCollector;
+use super::order::{self, CycleStep};
+use super::sandbox::BoundResource;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::expr::ReferenceSource;
+use crate::model::LineColumn;
+use crate::plan::UnitRef;
+
+/// Steps that noting a read takes.
+pub(super) const READ_STEPS: u64 = 6;
+
+/// Outputs that something reads, each with whether it may be missing.
+pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
+
+/// The reads of every param and public output of every resource.
+#[derive(Debug, Default)]
+pub(super) struct ResourceReads<'a> {
+    nodes: HashMap<ResourceValue<'a>, usize>,
+    reads: Vec<OutputReads>,
+}
+
+/// A value of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum ResourceValue<'a> {
+    Param(usize, &'a str),
+    Output(usize, &'a str),
+}
+
+/// Adds a read; one that is needed outweighs one that may be missing.
+pub(super) fn add(reads: &mut OutputReads, at: UnitRef, output: &str, optional: bool) {
+    let known = reads.entry((at, output.to_owned())).or_insert(optional);
+    *known &= optional;
+}
+
+impl<'a> ResourceReads<'a> {
+    /// Follows all wires.
+    ///
+    /// # Errors
+    /// Values that depend on each other in a cycle; more reads than the budget suffices for.
+    pub(super) fn new(
+        report: &mut DiagnosticCollector,
+        whole: LineColumn,
+        instances: &'a [BoundResource<'a>],
+    ) -> Result<Self, Diagnostics> {
+        let by_name: HashMap<&str, usize> = instances.iter().enumerate().map(|(n, i)| (i.name, n)).collect();
+        let mut nodes = HashMap::new();
+        let mut list = Vec::new();
+        for (n, instance) in instances.iter().enumerate() {
+            let params = instance.params.keys().map(|name| ResourceValue::Param(n, name));
+            let outputs = instance.checked.outputs.keys().map(|name| ResourceValue::Output(n, name));
+            for node in params.chain(outputs) {
+                nodes.insert(node, list.len());
+                list.push(node);
+            }
+        }
+        let mut own: Vec<OutputReads> = vec![OutputReads::new(); list.len()];
+        let mut inner: Vec<Vec<(usize, bool)>> = vec![Vec::new(); list.len()];
+        for (at, node) in list.iter().enumerate() {
+            let (resource, uses) = match *node {
+                ResourceValue::Param(n, name) => (n, &instances[n].params[name].uses),
+                ResourceValue::Output(n, name) => (n, &instances[n].checked.outputs[name].uses),
+            };
+            for found in uses {
+                let target = match &found.source {
+                    ReferenceSource::Output { unit, output } => {
+                        if let Some(made_by) = instances[resource].at(unit) {
+                            add(&mut own[at], made_by, output, found.optional);
+                        }
+                        None
+                    }
+                    ReferenceSource::Param(name) => nodes.get(&ResourceValue::Param(resource, name.as_str())),
+                    ReferenceSource::Resource { resource, output } => by_name
+                        .get(resource.as_str())
+                        .and_then(|&n| nodes.get(&ResourceValue::Output(n, output.as_str()))),
+                    _ => None,
+                };
+                inner[at].extend(target.map(|&target| (target, found.optional)));
+            }
+        }
+        let targets: Vec<Vec<usize>> =
+            inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
+        if let Some(cycle) = order::cycle(&targets) {
+            return Err(cycle_of_values(instances, &list, &cycle).into());
+        }
+        let mut wires = Self { nodes, reads: own };
+        for at in order_of(&targets) {
+            for &(target, optional) in &inner[at] {
+                let steps = (wires.reads[target].len() as u64).saturating_mul(READ_STEPS);
+                if !report.spend(steps, place(instances, list[at]).unwrap_or(whole)) {
+                    return Err(std::mem::take(&mut report.found).sorted());
+                }
+                let found: Vec<_> =
+                    wires.reads[target].iter().map(|(key, optional)| (key.clone(), *optional)).collect();
+                for ((unit, output), inner) in found {
+                    add(&mut wires.reads[at], unit, &output, optional || inner);
+                }
+            }
+        }
+        Ok(wires)
+    }
+
+    /// What a param of a resource reads; nothing if it is not given.
+    pub(super) fn param(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
+        self.reads.get(*self.nodes.get(&ResourceValue::Param(resource, name))?)
+    }
+
+    /// What a public output of a resource reads.
+    pub(super) fn output(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
+        self.reads.get(*self.nodes.get(&ResourceValue::Output(resource, name))?)
+    }
+}
+
+/// Where a param is given; an output has no place in the sandbox.
+fn place(instances: &[BoundResource<'_>], node: ResourceValue<'_>) -> Option<LineColumn> {
+    match node {
+        ResourceValue::Param(resource, name) => instances[resource].params.get(name).map(|given| given.at),
+        ResourceValue::Output(..) => None,
+    }
+}
+
+/// An order in which each node comes after all of its dependencies.
+fn order_of(dependencies: &[Vec<usize>]) -> Vec<usize> {
+    let mut missing: Vec<usize> = dependencies.iter().map(Vec::len).collect();
+    let mut followers = vec![Vec::new(); dependencies.len()];
+    for (at, list) in dependencies.iter().enumerate() {
+        list.iter().for_each(|&first| followers[first].push(at));
+    }
+    let mut order: Vec<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
+    let mut next = 0;
+    while let Some(&at) = order.get(next) {
+        next += 1;
+        for &follower in &followers[at] {
+            missing[follower] -= 1;
+            if missing[follower] == 0 {
+                order.push(follower);
+            }
+        }
+    }
+    order
+}
+
+fn cycle_of_values(
+    instances: &[BoundResource<'_>],
+    list: &[ResourceValue<'_>],
+    cycle: &[usize],
+) -> Diagnostic {
+    let names: Vec<String> = cycle
+        .iter()
+        .map(|&n| match list[n] {
+            ResourceValue::Param(resource, name) => format!("{}.params.{name}", instances[resource].name),
+            ResourceValue::Output(resource, name) => format!("{}.outputs.{name}", instances[resource].name),
+        })
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    // Every such cycle goes through a param, whose place is in the sandbox.
+    let mut steps = Vec::new();
+    let mut source = None;
+    for &n in cycle.iter().take(cycle.len().saturating_sub(1)) {
+        if let ResourceValue::Param(resource, name) = list[n] {
+            let given = &instances[resource].params[name];
+            source = Some(instances[resource].source);
+            steps.push(CycleStep {
+                at: given.at,
+                text: format!("param `{name}` of `{}` is wired", instances[resource].name),
+            });
+        }
+    }
+    let source = source.unwrap_or(&instances[0].checked.plugin.source);
+    order::cycle_error(source, &names, &steps)
+}

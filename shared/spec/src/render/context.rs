@@ -1,0 +1,411 @@
+//! What names stand for when a unit is rendered.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value as Json;
+
+use super::evaluate::{CompiledExpressions, TextPart};
+use super::{
+    KnownOutputs, MAX_VALUE_BYTES, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts,
+};
+use crate::expr::convert::{self, CelOutput};
+use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
+use crate::plan::{Plan, Template, cluster_name};
+
+/// What is done about an output that nobody has made yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PendingOutputs {
+    Missing,
+    Shown,
+}
+
+/// What is known of the values of one resource.
+#[derive(Clone, Copy)]
+pub(super) struct RenderContext<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) compiled: &'a CompiledExpressions,
+    pub(super) facts: &'a TargetFacts,
+    pub(super) outputs: &'a KnownOutputs,
+    pub(super) unknowns: PendingOutputs,
+    /// Whose `params` and `units` are meant.
+    pub(super) resource: &'a str,
+    pub(super) reader: ValueReader<'a>,
+}
+
+/// Who gets values.
+#[derive(Clone, Copy)]
+pub(super) enum ValueReader<'a> {
+    /// A unit in this cluster; `None`: the control plane's default.
+    Cluster(Option<&'a str>),
+    /// Whoever reads what a target has; a sensitive value is told as where it is.
+    Outside,
+}
+
+/// A value that was looked up or made.
+#[derive(Clone, Debug)]
+pub(super) enum LookupResult {
+    Value(RenderValue),
+    Nothing,
+    /// Nobody has made it yet, or it is not for showing.
+    Placeholder(String),
+}
+
+impl<'a> RenderContext<'a> {
+    /// What a resource, or the target if it is none's, shows of itself.
+    pub(super) fn outside(
+        plan: &'a Plan,
+        compiled: &'a CompiledExpressions,
+        facts: &'a TargetFacts,
+        outputs: &'a KnownOutputs,
+        resource: &'a str,
+    ) -> Self {
+        Self {
+            plan,
+            compiled,
+            facts,
+            outputs,
+            unknowns: PendingOutputs::Missing,
+            resource,
+            reader: ValueReader::Outside,
+        }
+    }
+
+    /// The same world seen from another resource.
+    fn of(self, resource: &'a str) -> Self {
+        Self { resource, ..self }
+    }
+
+    /// What a reference stands for. Nothing for what is missing, however deep.
+    pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
+        let made = match source {
+            ReferenceSource::Target(field) => {
+                return Ok(self
+                    .facts
+                    .field(field)
+                    .map_or(LookupResult::Nothing, |v| LookupResult::Value(RenderValue::Json(v))));
+            }
+            ReferenceSource::OwnResource(field) => {
+                return Ok(match (self.unknowns, self.facts.own(self.resource, field)) {
+                    (PendingOutputs::Shown, Some(_)) if field == "key" => {
+                        LookupResult::Placeholder(format!("{}.key", self.resource))
+                    }
+                    (_, Some(value)) => LookupResult::Value(RenderValue::Json(value)),
+                    (_, None) => LookupResult::Nothing,
+                });
+            }
+            ReferenceSource::Response | ReferenceSource::Object | ReferenceSource::Objects => {
+                return Ok(LookupResult::Nothing);
+            }
+            ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
+            ReferenceSource::Param(name) => {
+                let Some(resource) = self.plan.resources.get(self.resource) else {
+                    return Ok(LookupResult::Nothing);
+                };
+                let Some(template) = resource.params.get(name) else { return Ok(LookupResult::Nothing) };
+                self.template(template, place)
+            }
+            ReferenceSource::Resource { resource, output } => {
+                let Some((name, found)) = self.plan.resources.get_key_value(resource) else {
+                    return Ok(LookupResult::Nothing);
+                };
+                let Some(public) = found.outputs.get(output) else { return Ok(LookupResult::Nothing) };
+                self.of(name).template(&public.value, place)
+            }
+        };
+        match made {
+            Err(RenderError::Missing { .. }) => Ok(LookupResult::Nothing),
+            other => other,
+        }
+    }
+
+    fn output(self, unit: &str, output: &str) -> LookupResult {
+        let key = format!("{}/{unit}", self.resource);
+        let at = self.compiled.unit(&key);
+        let sensitive = || {
+            let declared = at.and_then(|at| self.plan.unit(at)).and_then(|unit| unit.outputs.get(output));
+            declared.is_some_and(|output| output.sensitive)
+        };
+        match at.and_then(|at| self.outputs.get(&at)) {
+            Some(ProducerState::Outputs(outputs)) => match outputs.get(output) {
+                Some(RenderValue::Secret(_)) if self.unknowns == PendingOutputs::Shown => {
+                    LookupResult::Placeholder("sensitive".to_owned())
+                }
+                Some(value) => LookupResult::Value(value.clone()),
+                None => LookupResult::Nothing,
+            },
+            Some(ProducerState::Skipped | ProducerState::Absent) => LookupResult::Nothing,
+            None if self.unknowns == PendingOutputs::Missing => LookupResult::Nothing,
+            None if sensitive() => LookupResult::Placeholder("sensitive".to_owned()),
+            None => LookupResult::Placeholder(format!("{key}.{output}")),
+        }
+    }
+
+    /// The value of a template.
+    pub(super) fn template(self, template: &Template, place: &str) -> Result<LookupResult, RenderError> {
+        match template {
+            Template::Literal(value) => Ok(LookupResult::Value(RenderValue::Json(value.clone()))),
+            Template::Secret { .. } if self.unknowns == PendingOutputs::Shown => {
+                Ok(LookupResult::Placeholder("sensitive".to_owned()))
+            }
+            Template::Secret { name, key } => Ok(LookupResult::Value(RenderValue::Secret(SecretKeyRef {
+                cluster: self.facts.cluster.clone(),
+                namespace: self.facts.namespace.clone(),
+                name: name.clone(),
+                key: key.clone(),
+            }))),
+            Template::Text(text) => self.text(text, place),
+            Template::Tree(tree) => {
+                let made = self.tree(tree, place, MissingPolicy::Strict)?;
+                Ok(made.map_or(LookupResult::Nothing, |json| LookupResult::Value(RenderValue::Json(json))))
+            }
+        }
+    }
+
+    /// The value of a text with `${…}`.
+    pub(super) fn text(self, text: &str, place: &str) -> Result<LookupResult, RenderError> {
+        let Some(parts) = self.compiled.parts(text) else {
+            return Ok(LookupResult::Value(RenderValue::Json(text.into())));
+        };
+        if let [TextPart::Expression(expression)] = parts {
+            return self.expression(expression, place);
+        }
+        let mut joined = String::new();
+        for part in parts {
+            match part {
+                TextPart::Literal(text) => joined.push_str(text),
+                TextPart::Expression(expression) => joined.push_str(&self.piece(expression, place)?),
+            }
+            capped(place, joined.len())?;
+        }
+        Ok(LookupResult::Value(RenderValue::Json(joined.into())))
+    }
+
+    /// An expression as a piece of a text; an optional without a value is empty.
+    pub(super) fn piece(self, expression: &Expression, place: &str) -> Result<String, RenderError> {
+        Ok(match self.expression(expression, place)? {
+            LookupResult::Value(value) => text_of(value, place, expression)?,
+            LookupResult::Nothing => String::new(),
+            LookupResult::Placeholder(name) => format!("<{name}>"),
+        })
+    }
+
+    /// The value of an expression. A missing value that is needed is an error; an optional one gives nothing.
+    pub(super) fn expression(
+        self,
+        expression: &Expression,
+        place: &str,
+    ) -> Result<LookupResult, RenderError> {
+        if let Some(whole) = expression.whole() {
+            return match self.lookup(&whole.source, place)? {
+                LookupResult::Nothing if !whole.optional => Err(missing(place, whole)),
+                LookupResult::Value(value) => self.guarded(value, whole, place).map(LookupResult::Value),
+                found => Ok(found),
+            };
+        }
+        let mut tree = VariableTree::default();
+        let mut needed: Option<&ValueReference> = None;
+        let mut placeholders: Vec<String> = Vec::new();
+        for reference in &expression.references {
+            match self.lookup(&reference.source, place)? {
+                LookupResult::Placeholder(name) => placeholders.push(name),
+                LookupResult::Nothing => {
+                    tree.empty(&reference.source);
+                    if !reference.optional && needed.is_none() {
+                        needed = Some(reference);
+                    }
+                }
+                LookupResult::Value(value) => {
+                    let value = match self.guarded(value, reference, place)? {
+                        RenderValue::Json(json) => convert::from_json(&json),
+                        RenderValue::Bytes(bytes) => expr::Value::Bytes(bytes.into()),
+                        RenderValue::Secret(secret)
+                            if matches!(
+                                reference.usage,
+                                ReferenceUsage::SecretRef | ReferenceUsage::Presence
+                            ) =>
+                        {
+                            let entries = [("name", secret.name), ("key", secret.key)];
+                            convert::from_map(
+                                entries.map(|(k, v)| (k.to_owned(), expr::Value::from(v))).into(),
+                            )
+                        }
+                        RenderValue::Secret(_) => {
+                            let what = reference.source.to_string();
+                            return Err(RenderError::Sensitive { place: place.to_owned(), what });
+                        }
+                    };
+                    tree.set(&reference.source, value);
+                }
+            }
+        }
+        if !placeholders.is_empty() {
+            placeholders.sort();
+            placeholders.dedup();
+            return Ok(LookupResult::Placeholder(placeholders.join(", ")));
+        }
+        match (self.compiled.run(expression, tree.variables(), place), needed) {
+            (Ok(CelOutput::Json(json)), _) => Ok(LookupResult::Value(RenderValue::Json(json))),
+            (Ok(CelOutput::Bytes(bytes)), _) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
+            (Ok(CelOutput::Nothing), _) => Ok(LookupResult::Nothing),
+            (Err(RenderError::Evaluation { .. }), Some(needed)) => Err(missing(place, needed)),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// A sensitive value is of no use in another cluster than the one that holds it.
+    fn guarded(
+        self,
+        value: RenderValue,
+        reference: &ValueReference,
+        place: &str,
+    ) -> Result<RenderValue, RenderError> {
+        match (&value, self.reader) {
+            (RenderValue::Secret(secret), ValueReader::Cluster(cluster))
+                if cluster_name(secret.cluster.as_deref()) != cluster_name(cluster) =>
+            {
+                Err(RenderError::OtherCluster {
+                    place: place.to_owned(),
+                    what: reference.source.to_string(),
+                    holder: cluster_name(secret.cluster.as_deref()).to_owned(),
+                    user: cluster_name(cluster).to_owned(),
+                })
+            }
+            _ => Ok(value),
+        }
+    }
+
+    /// A tree whose strings are templates. Entries without a value are left out; `None` if nothing is left of it.
+    pub(super) fn tree(
+        self,
+        tree: &Json,
+        place: &str,
+        lenience: MissingPolicy,
+    ) -> Result<Option<Json>, RenderError> {
+        Ok(Some(match tree {
+            Json::String(text) => match self.text(text, place) {
+                Ok(LookupResult::Value(RenderValue::Json(json))) => json,
+                Ok(LookupResult::Value(RenderValue::Bytes(_))) => {
+                    return Err(RenderError::Type {
+                        place: place.to_owned(),
+                        wanted: "text",
+                        got: "bytes that are not UTF-8",
+                    });
+                }
+                Ok(LookupResult::Value(RenderValue::Secret(_))) => {
+                    return Err(RenderError::Sensitive {
+                        place: place.to_owned(),
+                        what: "a value".to_owned(),
+                    });
+                }
+                Ok(LookupResult::Nothing) => return Ok(None),
+                Ok(LookupResult::Placeholder(name)) => format!("<{name}>").into(),
+                Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => return Ok(None),
+                Err(error) => return Err(error),
+            },
+            Json::Array(items) => {
+                let made: Result<Vec<Option<Json>>, _> =
+                    items.iter().map(|item| self.tree(item, place, lenience)).collect();
+                made?.into_iter().flatten().collect()
+            }
+            Json::Object(map) => {
+                let mut made = serde_json::Map::with_capacity(map.len());
+                for (key, value) in map {
+                    if let Some(value) = self.tree(value, place, lenience)? {
+                        made.insert(key.clone(), value);
+                    }
+                }
+                made.into()
+            }
+            scalar => scalar.clone(),
+        }))
+    }
+}
+
+/// What is done about a value that is needed and missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissingPolicy {
+    Strict,
+    /// What undoes a unit that failed takes what there is.
+    LeaveOut,
+}
+
+pub(super) fn missing(place: &str, reference: &ValueReference) -> RenderError {
+    RenderError::Missing { place: place.to_owned(), what: format!("`{}`", reference.source) }
+}
+
+pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {
+    match bytes > MAX_VALUE_BYTES {
+        true => Err(RenderError::TooLarge { place: place.to_owned(), bytes, limit: MAX_VALUE_BYTES }),
+        false => Ok(()),
+    }
+}
+
+/// A value as text: JSON for what is not text.
+fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<String, RenderError> {
+    match value {
+        RenderValue::Json(Json::String(text)) => Ok(text),
+        RenderValue::Json(json) => Ok(json.to_string()),
+        RenderValue::Bytes(_) => Err(RenderError::Type {
+            place: place.to_owned(),
+            wanted: "text",
+            got: "bytes that are not UTF-8",
+        }),
+        RenderValue::Secret(_) => {
+            let what = expression.references.first().map(|r| r.source.to_string()).unwrap_or_default();
+            Err(RenderError::Sensitive { place: place.to_owned(), what })
+        }
+    }
+}
+
+/// Values by path, to become CEL's variables.
+#[derive(Default)]
+struct VariableTree {
+    leaf: Option<expr::Value>,
+    branches: HashMap<String, VariableTree>,
+}
+
+impl VariableTree {
+    fn set(&mut self, source: &ReferenceSource, value: expr::Value) {
+        let path = path(source);
+        self.at(&path).leaf = Some(value);
+    }
+
+    /// Makes what is above a missing value, so that `.?` and `has()` find nothing in it.
+    fn empty(&mut self, source: &ReferenceSource) {
+        let path = path(source);
+        if let Some((_, above)) = path.split_last() {
+            self.at(above);
+        }
+    }
+
+    fn at(&mut self, path: &[&str]) -> &mut Self {
+        path.iter().fold(self, |branch, step| branch.branches.entry((*step).to_owned()).or_default())
+    }
+
+    fn value(self) -> expr::Value {
+        match self.leaf {
+            Some(value) => value,
+            None => convert::from_map(
+                self.branches.into_iter().map(|(key, branch)| (key, branch.value())).collect(),
+            ),
+        }
+    }
+
+    fn variables(mut self) -> BTreeMap<&'static str, expr::Value> {
+        let roots = crate::expr::RootVariable::ALL.map(crate::expr::RootVariable::as_str);
+        roots.into_iter().filter_map(|root| Some((root, self.branches.remove(root)?.value()))).collect()
+    }
+}
+
+fn path(source: &ReferenceSource) -> Vec<&str> {
+    match source {
+        ReferenceSource::Param(name) => vec!["params", name],
+        ReferenceSource::Output { unit, output } => vec!["units", unit, "outputs", output],
+        ReferenceSource::Resource { resource, output } => vec!["resources", resource, "outputs", output],
+        ReferenceSource::Target(field) => vec!["target", field],
+        ReferenceSource::OwnResource(field) => vec!["resource", field],
+        ReferenceSource::Response => vec!["response"],
+        ReferenceSource::Object => vec!["object"],
+        ReferenceSource::Objects => vec!["objects"],
+    }
+}

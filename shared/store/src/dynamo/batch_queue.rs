@@ -1,0 +1,129 @@
+//! Letters: `mail#CLUSTER` / `ID`.
+//!
+//! When it was posted is in `at`, until when it is handed out in `end`; its body in `b` or, by its key in the bucket, in `o`;
+//! the answer in `ab` or `ao`. The table removes what everybody has forgotten.
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use ebb_wire::engine::Timestamp;
+
+use super::attribute::{Item, ItemReader, item_size, number, text};
+use super::failure::failure;
+use super::{BodyStorage, DynamoTable, key};
+use crate::meter::CapacityKind;
+use crate::ops::StoreResult;
+use crate::table::TableSpec;
+
+/// How long the table keeps what nobody has taken back: longer than anything is under way.
+const BATCH_RETENTION_MS: u64 = 60 * 60 * 1000;
+
+/// A letter as the table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BatchItem {
+    pub(crate) id: String,
+    pub(crate) posted: Timestamp,
+    pub(crate) ends: Timestamp,
+    pub(crate) body: BodyStorage,
+    pub(crate) answer: Option<BodyStorage>,
+}
+
+fn attribute(inline: &str, object: &str, body: &BodyStorage) -> (String, AttributeValue) {
+    match body {
+        BodyStorage::Inline(bytes) => (inline.to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
+        BodyStorage::Object(key) => (object.to_owned(), text(key)),
+    }
+}
+
+fn body(reader: &ItemReader<'_>, inline: &str, object: &str) -> StoreResult<Option<BodyStorage>> {
+    Ok(match (reader.bytes_if_any(inline)?, reader.text_if_any(object)?) {
+        (Some(bytes), _) => Some(BodyStorage::Inline(bytes.to_vec())),
+        (None, Some(key)) => Some(BodyStorage::Object(key.to_owned())),
+        (None, None) => None,
+    })
+}
+
+fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
+    let reader = ItemReader::new(operation, item);
+    Ok(BatchItem {
+        id: reader.text("sk")?.to_owned(),
+        posted: reader.time("at")?,
+        ends: reader.time("end")?,
+        body: body(&reader, "b", "o")?.ok_or_else(|| reader.broken("neither b nor o"))?,
+        answer: body(&reader, "ab", "ao")?,
+    })
+}
+
+impl DynamoTable {
+    pub(crate) async fn put_batch_item(&self, cluster: &str, letter: &BatchItem) -> StoreResult<()> {
+        self.put(Item::from([
+            ("pk".to_owned(), text(key::mail(cluster))),
+            ("sk".to_owned(), text(&letter.id)),
+            ("at".to_owned(), number(letter.posted.0)),
+            ("end".to_owned(), number(letter.ends.0)),
+            (TableSpec::TTL.to_owned(), number(letter.ends.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
+            attribute("b", "o", &letter.body),
+        ]))
+        .await
+    }
+
+    /// Lists letters of a cluster, the oldest first. Gives at most `limit`, and where the next ones begin.
+    pub(crate) async fn list_batch_items(
+        &self,
+        cluster: &str,
+        limit: i32,
+        from: Option<Item>,
+    ) -> StoreResult<(Vec<BatchItem>, Option<Item>)> {
+        let query = self
+            .client
+            .query()
+            .key_condition_expression("pk = :p")
+            .expression_attribute_values(":p", text(key::mail(cluster)))
+            .consistent_read(true)
+            .limit(limit)
+            .set_exclusive_start_key(from);
+        let (items, next) = self.page(query).await?;
+        let letters = items.iter().map(|item| read("Query", item)).collect::<StoreResult<_>>()?;
+        Ok((letters, next))
+    }
+
+    pub(crate) async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
+        let item = self.get(&key::mail(cluster), id).await?;
+        item.map(|item| read("GetItem", &item)).transpose()
+    }
+
+    pub(crate) async fn put_reply_item(
+        &self,
+        cluster: &str,
+        id: &str,
+        answer: &BodyStorage,
+    ) -> StoreResult<bool> {
+        let (name, value) = attribute("ab", "ao", answer);
+        let request = self
+            .client
+            .update_item()
+            .update_expression("SET #a = :a")
+            .condition_expression(
+                "attribute_exists(pk) AND attribute_not_exists(ab) AND attribute_not_exists(ao)",
+            )
+            .expression_attribute_names("#a", name)
+            .expression_attribute_values(":a", value);
+        self.update_if((&key::mail(cluster), id), request).await
+    }
+
+    /// The letter as it was.
+    pub(crate) async fn delete_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .key("pk", text(key::mail(cluster)))
+            .key("sk", text(id))
+            .return_values(ReturnValue::AllOld)
+            .set_return_consumed_capacity(self.report());
+        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
+        self.answered("DeleteItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+        let item = answer.attributes.filter(|item| !item.is_empty());
+        self.written(item.as_ref().map_or(0, item_size), 0);
+        item.map(|item| read("DeleteItem", &item)).transpose()
+    }
+}

@@ -1,0 +1,171 @@
+use crate::batch_queue::BATCH_INLINE;
+use crate::{
+    BatchQueue as _, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _,
+};
+use ebb_wire::engine::Timestamp;
+
+use super::fixture::StoreFixture;
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+fn letter(id: &str, ends: u64, size: usize) -> QueuedBatch {
+    QueuedBatch { id: id.into(), posted: NOW, expires: Timestamp(NOW.0 + ends), body: vec![7; size] }
+}
+
+impl StoreFixture {
+    async fn mail(&self, cluster: &str, at: u64, held: &[&str], limit: usize, bytes: usize) -> Vec<String> {
+        let held: Vec<String> = held.iter().map(|&id| id.to_owned()).collect();
+        let now = Timestamp(NOW.0 + at);
+        let found = self.store.pending_batches(cluster, now, &held, limit, bytes).await.unwrap();
+        found.into_iter().map(|letter| letter.id).collect()
+    }
+}
+
+pub(super) async fn letters_wait_until_they_are_answered_taken_or_over(world: StoreFixture) {
+    let store = &world.store;
+    for letter in [letter("b", 20, 10), letter("a", 10, 10), letter("c", 30, 10)] {
+        store.enqueue_batch("eu", &letter).await.unwrap();
+    }
+    store.enqueue_batch("eu#1", &letter("a", 30, 10)).await.unwrap();
+    let all = usize::MAX;
+    for (at, held, limit, bytes, expected) in [
+        (0, &[][..], 9, all, &["a", "b", "c"][..]),
+        (0, &[], 2, all, &["a", "b"]),
+        (0, &[], 9, 25, &["a", "b"]),
+        (0, &[], 9, 1, &["a"]),
+        (0, &["a", "x"], 9, all, &["b", "c"]),
+        (9, &[], 9, all, &["a", "b", "c"]),
+        (10, &[], 9, all, &["b", "c"]),
+        (30, &[], 9, all, &[]),
+    ] {
+        assert_eq!(world.mail("eu", at, held, limit, bytes).await, expected, "{at} {held:?} {limit} {bytes}");
+    }
+    assert_eq!(world.mail("eu#1", 0, &[], 9, all).await, ["a"]);
+    assert_eq!(world.mail("us", 0, &[], 9, all).await, [""; 0]);
+
+    assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
+    assert!(store.put_reply("eu", "a", b"first").await.unwrap());
+    assert!(!store.put_reply("eu", "a", b"second").await.unwrap());
+    // Nobody's, another cluster's.
+    assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
+    assert!(!store.put_reply("us", "b", b"x").await.unwrap());
+    assert_eq!(world.mail("eu", 0, &[], 9, all).await, ["b", "c"]);
+    assert_eq!(store.read_reply("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
+    assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
+    assert_eq!(store.take_batch("eu", "a").await.unwrap(), None);
+    // What was taken back is nobody's, and cannot be answered.
+    assert_eq!(store.take_batch("eu", "b").await.unwrap(), None);
+    assert!(!store.put_reply("eu", "b", b"late").await.unwrap());
+    assert_eq!(world.mail("eu", 0, &[], 9, all).await, ["c"]);
+    assert!(world.item("mail#eu", "b").await.is_none());
+    assert!(world.item("mail#eu", "c").await.unwrap()["ttl"].is_n());
+}
+
+pub(super) async fn large_letters_and_answers_are_in_the_bucket_until_they_are_taken(world: StoreFixture) {
+    let store = &world.store;
+    for (size, in_bucket) in [(BATCH_INLINE, false), (BATCH_INLINE + 1, true), (3 << 20, true)] {
+        let id = size.to_string();
+        let (body, answer) = (format!("mail/eu/{id}"), format!("mail/eu/{id}.answer"));
+        store.enqueue_batch("eu", &letter(&id, 10, size)).await.unwrap();
+        let found = store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+        assert_eq!(found, [letter(&id, 10, size)]);
+        assert!(store.put_reply("eu", &id, &vec![8; size]).await.unwrap());
+        assert_eq!(store.get_object(&body).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.get_object(&answer).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.take_batch("eu", &id).await.unwrap(), Some(vec![8; size]));
+        for key in [&body, &answer] {
+            assert_eq!(store.get_object(key).await.unwrap(), None, "{key}");
+        }
+    }
+    // Nothing is kept for what nobody waits for.
+    assert!(!store.put_reply("eu", "x", &vec![8; 2 * BATCH_INLINE]).await.unwrap());
+    assert_eq!(store.get_object("mail/eu/x.answer").await.unwrap(), None);
+}
+
+/// What stands in the documentation of costs.
+pub(super) async fn a_question_by_mail_is_three_writes(world: StoreFixture) {
+    let store = &world.store;
+    world.meter.take();
+    store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+    let idle = world.meter.take();
+    // DynamoDB Local reports none for what finds nothing.
+    assert!(idle.read_units <= 1.0, "{idle:?}");
+    assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
+    store.enqueue_batch("eu", &letter("a", 10, 300)).await.unwrap();
+    store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+    store.put_reply("eu", "a", &[8; 300]).await.unwrap();
+    store.read_reply("eu", "a").await.unwrap();
+    store.take_batch("eu", "a").await.unwrap();
+    let asked = world.meter.take();
+    let requests = [("DeleteItem", 1), ("GetItem", 1), ("PutItem", 1), ("Query", 1), ("UpdateItem", 1)];
+    assert_eq!((asked.requests, asked.read_units, asked.write_units), (requests.into(), 2.0, 3.0));
+}
+
+/// Relays look twice a second, however many letters wait.
+pub(super) async fn a_look_for_letters_reads_no_more_than_it_needs(world: StoreFixture) {
+    let store = &world.store;
+    for number in 0..230 {
+        store.enqueue_batch("eu", &letter(&format!("{number:03}"), 10, 900)).await.unwrap();
+    }
+    let of =
+        |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
+    world.meter.take();
+    assert_eq!(world.mail("eu", 0, &[], 64, usize::MAX).await, of(0..64));
+    let look = world.meter.take();
+    assert_eq!(look.requests, [("Query", 1)].into());
+    assert!(look.read_units <= 32.0, "{look:?}");
+    assert_eq!(world.mail("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
+    assert_eq!(world.meter.take().requests, [].into());
+    // A look finds the mail behind that which is answered or held.
+    for id in of(0..120) {
+        store.put_reply("eu", &id, b"done").await.unwrap();
+    }
+    let held = of(120..180);
+    let held: Vec<&str> = held.iter().map(String::as_str).collect();
+    world.meter.take();
+    assert_eq!(world.mail("eu", 0, &held, 4, usize::MAX).await, of(180..184));
+    assert_eq!(world.meter.take().requests, [("Query", 2)].into());
+    assert_eq!(world.mail("eu", 0, &held, 64, usize::MAX).await, of(180..230));
+}
+
+pub(super) async fn a_round_is_begun_once(world: StoreFixture) {
+    let store = &world.store;
+    assert_eq!(store.read_scans().await.unwrap(), [].into());
+    let at = |ms: u64| Timestamp(NOW.0 + ms);
+    for (cluster, seen, next, expected) in [
+        ("eu", None, 10, true),
+        ("eu", None, 11, false),
+        ("eu", Some(9), 20, false),
+        ("eu", Some(10), 20, true),
+        ("a.b#c", None, 5, true),
+    ] {
+        let begun = store.claim_scan(cluster, seen.map(at), at(next)).await.unwrap();
+        assert_eq!(begun, expected, "{cluster} {seen:?} {next}");
+    }
+    let due = [("eu".to_owned(), at(20)), ("a.b#c".to_owned(), at(5))];
+    assert_eq!(store.read_scans().await.unwrap(), due.into());
+}
+
+pub(super) async fn a_silence_is_noted_until_it_ends(world: StoreFixture) {
+    let store = &world.store;
+    let noted = async || store.read_outages().await.unwrap();
+    assert_eq!(noted().await, [].into());
+    assert!(!store.end_outage("eu").await.unwrap());
+    let silence = |ms: u64, why: &str| OutageRecord { since: Timestamp(NOW.0 + ms), reason: why.to_owned() };
+    for (cluster, ms, why, expected) in
+        [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)]
+    {
+        let begun = store.begin_outage(cluster, Timestamp(NOW.0 + ms), why).await.unwrap();
+        assert_eq!(begun, expected, "{cluster} {ms}");
+    }
+    let both = [("eu".to_owned(), silence(10, "a")), ("a.b#c".to_owned(), silence(5, ""))];
+    assert_eq!(noted().await, both.into());
+    // It is no round, and no round ends it.
+    assert!(store.claim_scan("eu", None, NOW).await.unwrap());
+    assert_eq!(store.read_scans().await.unwrap(), [("eu".to_owned(), NOW)].into());
+    assert!(store.end_outage("eu").await.unwrap());
+    assert!(!store.end_outage("eu").await.unwrap());
+    assert_eq!(noted().await, [("a.b#c".to_owned(), silence(5, ""))].into());
+    assert!(store.begin_outage("eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
+    assert_eq!(noted().await["eu"], silence(12, "b"));
+}

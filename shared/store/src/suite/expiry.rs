@@ -1,0 +1,157 @@
+use ebb_wire::engine::Timestamp;
+use ebb_wire::engine::Unit;
+use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
+
+use super::fixture::{StoreFixture, result};
+use crate::{
+    DamagedExpiry, InstanceExpiry, ObjectStore as _, PutAttemptResult as _, PutExpiry as _, QueryDue as _,
+    ReadRecords as _, ReadRun as _, RemoveExpired as _,
+};
+
+const EVER: Timestamp = Timestamp(9_000_000_000_000);
+
+fn expiry(name: &str, due: u64) -> InstanceExpiry {
+    InstanceExpiry {
+        kind: "sandbox".to_owned(),
+        name: name.to_owned(),
+        uid: "u".to_owned(),
+        generation: 3,
+        plan: "sha256:x".to_owned(),
+        due: Timestamp(due),
+        failures: 0,
+    }
+}
+
+pub(super) async fn lives_expire_when_they_are_due(world: StoreFixture) {
+    let store = &world.store;
+    for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
+        store.put_expiry(&expiry(name, due)).await.unwrap();
+    }
+    let listed = async |now, limit| {
+        let due = store.list_expired(Timestamp(now), limit).await.unwrap();
+        assert_eq!(due.damaged, []);
+        due.readable
+    };
+    assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
+    assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
+    // The query of urgent items does not see them.
+    assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
+    // At the same time it is written again, and at another one it moves.
+    store.postpone_expiry(&expiry("b", 10), Timestamp(10), 0).await.unwrap();
+    store.postpone_expiry(&expiry("b", 10), Timestamp(40), 0).await.unwrap();
+    assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);
+    store.delete_expiry(&expiry("c", 20)).await.unwrap();
+    store.delete_expiry(&expiry("c", 20)).await.unwrap();
+    assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
+    // A life may have two: each is removed by itself.
+    store.put_expiry(&expiry("a", 50)).await.unwrap();
+    store.delete_expiry(&expiry("a", 30)).await.unwrap();
+    assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
+}
+
+pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: StoreFixture) {
+    let store = &world.store;
+    let failed = InstanceExpiry { failures: 3, ..expiry("c", 12) };
+    for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
+        store.put_expiry(expiry).await.unwrap();
+    }
+    let life = ebb_wire::id::instance_key("sandbox", "a", "u");
+    let mut item = world.item("end#", &format!("{:020}#{life}", 10)).await.unwrap();
+    assert!(item.remove("gen").is_some());
+    world.write(vec![item]).await;
+    let listed = async |now| store.list_expired(Timestamp(now), 10).await.unwrap();
+    let due = listed(20).await;
+    assert_eq!(due.readable, [expiry("b", 11), failed.clone()]);
+    let [damaged] = due.damaged.as_slice() else { panic!("{:?}", due.damaged) };
+    assert_eq!((damaged.instance.as_str(), damaged.failures), (life.as_str(), 0));
+    assert!(damaged.reason.contains("gen"), "{}", damaged.reason);
+    let failed_once = DamagedExpiry { failures: 1, ..damaged.clone() };
+    store.postpone_damaged(&failed_once, Timestamp(30)).await.unwrap();
+    assert_eq!(listed(29).await.damaged, []);
+    let [postponed] = listed(30).await.damaged.try_into().unwrap();
+    assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{life}", 30), 1));
+    // One that was removed meanwhile stays removed.
+    store.postpone_damaged(&failed_once, Timestamp(31)).await.unwrap();
+    assert_eq!(world.item("end#", &format!("{:020}#{life}", 31)).await, None);
+    // One whose key is that of another life is damaged, too.
+    let mut other = world
+        .item("end#", &format!("{:020}#{}", 11, ebb_wire::id::instance_key("sandbox", "b", "u")))
+        .await
+        .unwrap();
+    other.insert("uid".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("v".to_owned()));
+    world.write(vec![other]).await;
+    let due = listed(20).await;
+    assert_eq!((due.readable, due.damaged.len()), (vec![failed], 1));
+}
+
+pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: StoreFixture) {
+    let (one, other) = (world.run("a").await, world.run("b").await);
+    for run in [&one, &other] {
+        for unit in 0..60 {
+            let done = result(AttemptOutcome::Failed, "x");
+            world.store.put_result(run, Unit(unit), ebb_wire::engine::Attempt(1), &done).await.unwrap();
+        }
+    }
+    let outputs = [&one, &other].map(|run| format!("outputs/{run}/0/1/x.json"));
+    for key in &outputs {
+        world.store.put_object(key, vec![1]).await.unwrap();
+    }
+    for run in [&one, &other] {
+        world.store.mark_outputs(run).await.unwrap();
+        world.store.mark_outputs(run).await.unwrap();
+    }
+    let before = world.store.read_run(&other).await.unwrap();
+    for _ in 0..2 {
+        world.store.delete_run(&one).await.unwrap();
+    }
+    assert_eq!(world.store.read_run(&one).await.unwrap(), []);
+    assert_eq!(world.store.read_all_records(&one).await.unwrap(), []);
+    assert_eq!(world.store.read_all_records(&other).await.unwrap().len(), 60);
+    assert_eq!(world.store.read_run(&other).await.unwrap(), before);
+    assert_eq!(world.store.get_object(&outputs[0]).await.unwrap(), None);
+    assert!(world.store.get_object(&outputs[1]).await.unwrap().is_some());
+}
+
+/// Objects go with a run if a record names them, also a second result's, and otherwise when they are asked for.
+pub(super) async fn objects_are_removed_before_the_records_that_name_them(world: StoreFixture) {
+    let attempt = ebb_wire::engine::Attempt(1);
+    let run = world.run("a").await;
+    let named =
+        |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };
+    let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
+    let keep = async |run| {
+        for key in &keys {
+            world.store.put_object(key, vec![1]).await.unwrap();
+        }
+        world.store.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
+    };
+    let left = async |run| {
+        let log = world.store.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
+        let mut left = usize::from(log.is_some());
+        for key in &keys {
+            left += usize::from(world.store.get_object(key).await.unwrap().is_some());
+        }
+        left
+    };
+    keep(&run).await;
+    world.store.put_result(&run, Unit(0), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
+    world
+        .store
+        .put_result(&run, Unit(0), attempt, &named("y", OutputStorage::Bucket(keys[1].clone())))
+        .await
+        .unwrap();
+    world.store.delete_run(&run).await.unwrap();
+    assert_eq!(left(&run).await, 0);
+    keep(&run).await;
+    let log = AttemptResult { log: true, ..named("x", OutputStorage::Nothing) };
+    world.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
+    world.store.delete_run(&run).await.unwrap();
+    assert_eq!(left(&run).await, 0);
+    // Nothing names them: no list is asked for.
+    keep(&run).await;
+    world.store.put_result(&run, Unit(3), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
+    world.store.delete_run(&run).await.unwrap();
+    assert_eq!(left(&run).await, 4);
+    world.store.delete_objects(&run).await.unwrap();
+    assert_eq!(left(&run).await, 0);
+}

@@ -1,0 +1,216 @@
+//! A table and a bucket for one test, and values to fill them with.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_wire::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
+use ebb_wire::id::RunId;
+use ebb_wire::lifecycle::TargetStopCause;
+use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use tokio::runtime::Runtime;
+
+use super::proxy::FaultProxy;
+use super::{TableDifferences, TableUnderTest};
+use crate::{
+    DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket,
+};
+use crate::{Store, TargetHead, TargetTransition, Tombstone, table};
+
+/// Tells the tables of a test program apart.
+static TABLES: AtomicU32 = AtomicU32::new(0);
+static CLIENTS: AtomicU32 = AtomicU32::new(0);
+
+/// A runtime for one test.
+pub(super) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Returns the tombstone of a life that has ended.
+pub(super) fn tombstone(uid: &str) -> Tombstone {
+    let ended = Timestamp(1_800_000_000_000);
+    Tombstone { uid: uid.to_owned(), ended, needed: ended }
+}
+
+pub(super) struct StoreFixture {
+    pub(super) store: Store,
+    pub(super) meter: Arc<Meter>,
+    pub(super) differences: TableDifferences,
+    endpoint: String,
+    folder: tempfile::TempDir,
+}
+
+impl StoreFixture {
+    /// Makes the table and the bucket.
+    pub(super) async fn new(place: &TableUnderTest) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
+        let dynamodb = client(&place.endpoint);
+        table::create(&dynamodb, &name).await.unwrap();
+        table::create(&dynamodb, &name).await.unwrap();
+
+        let meter = Arc::new(Meter::new());
+        let store = Store::new(DynamoTable::new(dynamodb, name), Arc::new(s3_bucket(folder.path()).await));
+        let store = store.metered(Arc::clone(&meter));
+        Self { store, meter, differences: place.differences, endpoint: place.endpoint.clone(), folder }
+    }
+
+    /// A proxy before the table, and the same store through it.
+    pub(super) async fn proxy(&self) -> (FaultProxy, Store) {
+        let proxy = FaultProxy::start(&self.endpoint).await;
+        let dynamo = DynamoTable::new(client(&proxy.endpoint), self.store.dynamo.table());
+        let store = Store::new(dynamo, self.store.bucket.clone());
+        (proxy, store.metered(Arc::clone(&self.meter)))
+    }
+
+    /// A run that has begun.
+    pub(super) async fn run(&self, name: &str) -> RunId {
+        let run = new_run(name);
+        let transition = TargetTransition {
+            target: target("sandbox", name),
+            expected_version: None,
+            run: Some(run.clone()),
+            tombstone: None,
+        };
+        assert!(self.store.move_target(&transition).await.unwrap());
+        run.id
+    }
+
+    /// What becomes of an event.
+    pub(super) async fn accept(&self, run: &RunId, event: RunEvent) -> PatchResult {
+        self.store.patch_run(run, &accept(event)).await.unwrap()
+    }
+
+    /// Keeps a target that nothing is known of yet.
+    pub(super) async fn put(&self, target: TargetHead) {
+        let transition = TargetTransition { target, expected_version: None, run: None, tombstone: None };
+        assert!(self.store.move_target(&transition).await.unwrap());
+    }
+
+    /// Returns the names of all objects of plans, without those of their lives.
+    pub(super) fn objects_of_plans(&self) -> Vec<String> {
+        let Ok(lives) = std::fs::read_dir(self.folder.path().join("ebb/plans")) else { return Vec::new() };
+        let folders = lives.map(|life| std::fs::read_dir(life.unwrap().path()).unwrap());
+        let names = folders.flatten().map(|object| object.unwrap().file_name().into_string().unwrap());
+        names.collect()
+    }
+
+    /// An item as it is in the table.
+    pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<HashMap<String, AttributeValue>> {
+        let dynamo = &self.store.dynamo;
+        let request = dynamo.client().get_item().table_name(dynamo.table()).consistent_read(true);
+        request.key("pk", text(partition)).key("sk", text(sort)).send().await.unwrap().item
+    }
+}
+
+/// Opens the bucket `ebb` of an S3 in this process, which keeps it in `folder`. Makes it if it is missing.
+pub async fn s3_bucket(folder: &Path) -> S3Bucket {
+    let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
+    service.set_auth(SimpleAuth::from_single("test", "test"));
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(aws_sdk_s3::config::Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .endpoint_url("http://s3.test")
+        .force_path_style(true)
+        .http_client(s3s_aws::Client::from(service.build()))
+        .build();
+    let client = aws_sdk_s3::Client::from_conf(config);
+    if client.head_bucket().bucket("ebb").send().await.is_err() {
+        client.create_bucket().bucket("ebb").send().await.unwrap();
+    }
+    S3Bucket::new(client, "ebb")
+}
+
+/// A client that repeats what it has to as often as any, but does not pause for long.
+fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
+    let name = format!("suite-{}", CLIENTS.fetch_add(1, Ordering::Relaxed));
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .retry_config(RetryConfig::standard().with_initial_backoff(Duration::from_millis(2)))
+        // The SDK bounds the retries of all clients of a partition together.
+        .retry_partition(RetryPartition::new(name))
+        .endpoint_url(endpoint)
+        .build();
+    aws_sdk_dynamodb::Client::from_conf(config)
+}
+
+pub(super) fn text(value: &str) -> AttributeValue {
+    AttributeValue::S(value.to_owned())
+}
+
+pub(super) fn written(patched: PatchResult) -> RunHead {
+    match patched {
+        PatchResult::Written(head) => head,
+        PatchResult::ConditionFailed(image) => panic!("refused: {image:?}"),
+    }
+}
+
+pub(super) fn refused(patched: PatchResult) -> Option<RunHead> {
+    match patched {
+        PatchResult::ConditionFailed(image) => image,
+        PatchResult::Written(head) => panic!("written: {head:?}"),
+    }
+}
+
+pub(super) fn new_run(name: &str) -> NewRun {
+    let id = RunId::new(&ebb_wire::id::instance_key("sandbox", name, "u1"), 1, Hook::PreStart);
+    let facts = RunFacts {
+        kind: "sandbox".into(),
+        name: name.into(),
+        uid: "u1".into(),
+        generation: 1,
+        plan: ebb_wire::id::digest(b"plan"),
+        routing_key: Some("rk".into()),
+        started: Timestamp(1_800_000_000_000),
+    };
+    NewRun { id, facts, due: Timestamp(1_800_000_060_000) }
+}
+
+pub(super) fn target(kind: &str, name: &str) -> TargetHead {
+    TargetHead {
+        kind: kind.into(),
+        name: name.into(),
+        uid: "u1".into(),
+        generation: 1,
+        phase: TargetPhase::Starting,
+        moment: Some(Hook::PreStart),
+        plan: ebb_wire::id::digest(b"plan"),
+        routing_key: None,
+        plugins: vec![],
+        created: Timestamp(1_800_000_000_000),
+        since: Timestamp(1_800_000_000_000),
+        expires: None,
+        stop_cause: TargetStopCause::Expired,
+        is_waived: true,
+        tell: None,
+        waiting: None,
+        release: Vec::new(),
+        due: Some(Timestamp(1_800_000_060_000)),
+        version: 1,
+    }
+}
+
+pub(super) fn result(verdict: AttemptOutcome, digest: &str) -> AttemptResult {
+    AttemptResult {
+        verdict,
+        at: 1_800_000_001_000,
+        took_ms: None,
+        outputs: OutputStorage::Nothing,
+        reason: None,
+        evidence: None,
+        next: None,
+        log: false,
+        unanswered: false,
+        digest: ebb_wire::id::digest(digest.as_bytes()),
+    }
+}

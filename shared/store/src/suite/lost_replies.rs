@@ -1,0 +1,214 @@
+//! The write is made and its reply lost, so the SDK sends it again: the end is as if it had been sent once.
+
+use std::collections::BTreeMap;
+
+use ebb_wire::engine::{
+    Attempt, Epoch, HeadState, Patch, PatchRefusal, RunEvent, SHARD, Shard, Timestamp, Unit, accept,
+    accept::accept_with_wakeup, accept::refusal,
+};
+use ebb_wire::id::RunId;
+use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_wire::value::UnitValue;
+
+use super::document::begin;
+use super::fixture::{StoreFixture, new_run, refused, result, target, tombstone, written};
+use super::proxy::ProxyFault;
+use crate::{
+    AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem,
+    PutAttemptResult as _, PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _,
+    TargetHead, TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
+};
+
+const A1: Attempt = Attempt(1);
+const E1: Epoch = Epoch(1);
+
+/// Whether a second sending is refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ResendEffect {
+    Refused,
+    Same,
+    /// It only raises the version once more.
+    Version,
+}
+
+/// What is accepted of a run that has just begun, and what a second sending of it is.
+fn patches(due: Timestamp) -> Vec<(Patch, ResendEffect)> {
+    use ResendEffect::{Refused, Same, Version};
+    let (earlier, later) = (Timestamp(due.0 - 1), Timestamp(due.0 + 1));
+    let unit = Unit(3);
+    let events = [
+        (RunEvent::Succeeded { unit, attempt: A1, epoch: E1 }, Refused),
+        (RunEvent::Succeeded { unit: Unit(SHARD), attempt: A1, epoch: E1 }, Refused),
+        (RunEvent::Failed { unit, attempt: A1, epoch: E1 }, Refused),
+        (RunEvent::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) }, Refused),
+        (RunEvent::Retried { unit: Unit(SHARD), attempt: A1, epoch: E1, to: Attempt(2) }, Refused),
+        (RunEvent::Reopened { unit, attempt: A1, epoch: E1, to: Attempt(1000) }, Refused),
+        (RunEvent::SucceededLate { unit, attempt: A1, mark: 7 }, Same),
+        (RunEvent::Sealed { unit }, Same),
+        (RunEvent::Cancelled { shard: Shard::ROOT, epoch: E1, now: earlier }, Refused),
+        (RunEvent::Cancelled { shard: Shard(1), epoch: E1, now: earlier }, Refused),
+        (RunEvent::Stopped { now: earlier, epoch: E1 }, Same),
+        (RunEvent::WakeupAdvanced { due: earlier }, Refused),
+        (RunEvent::VersionBumped, Version),
+        (RunEvent::EpochFenced { epoch: E1 }, Refused),
+        (RunEvent::RunReopened { due: later, version: 0, epoch: E1 }, Refused),
+        (RunEvent::Rescheduled { seen: due, version: 0, next: later }, Refused),
+        (RunEvent::Closed { version: 0 }, Same),
+    ];
+    let waking = [
+        RunEvent::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) },
+        RunEvent::Failed { unit, attempt: A1, epoch: E1 },
+    ];
+    let waking = waking.map(|event| (accept_with_wakeup(event, earlier).unwrap(), Refused));
+    events.into_iter().map(|(event, again)| (accept(event), again)).chain(waking).collect()
+}
+
+impl StoreFixture {
+    async fn heads(&self, run: &RunId) -> Vec<HeadState> {
+        self.store.read_run(run).await.unwrap().into_iter().map(|head| head.head).collect()
+    }
+}
+
+pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreFixture) {
+    let (proxy, store) = world.proxy().await;
+    for (n, (patch, again)) in patches(new_run("x").due).into_iter().enumerate() {
+        let (once, lost) = (world.run(&format!("once-{n}")).await, world.run(&format!("lost-{n}")).await);
+        let expected = written(world.store.patch_run(&once, &patch).await.unwrap()).head;
+        proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
+        let patched = store.patch_run(&lost, &patch).await.unwrap();
+        assert_eq!(proxy.hits(), 1, "{patch:?}");
+        let image = match again {
+            ResendEffect::Refused => refused(patched).unwrap().head,
+            ResendEffect::Same | ResendEffect::Version => written(patched).head,
+        };
+        let raised = u64::from(again == ResendEffect::Version);
+        assert_eq!(image, HeadState { version: expected.version + raised, ..expected }, "{patch:?}");
+        let mut heads = world.heads(&once).await;
+        heads[0].version += raised;
+        assert_eq!(world.heads(&lost).await, heads, "{patch:?}");
+    }
+    // And the image of a refused completion says that it was this one.
+    let run = world.run("a").await;
+    proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
+    let success = accept(RunEvent::Succeeded { unit: Unit(3), attempt: A1, epoch: E1 });
+    let PatchResult::ConditionFailed(Some(image)) = store.patch_run(&run, &success).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(proxy.hits(), 1);
+    assert_eq!(refusal(Unit(3), A1, E1, Some(&image.head)), PatchRefusal::AlreadyDone);
+}
+
+pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: StoreFixture) {
+    let run = world.run("a").await;
+    let (proxy, store) = world.proxy().await;
+    let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]);
+    let first =
+        AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "1") };
+    for note in [
+        AttemptUpdate::Started(Timestamp(1)),
+        AttemptUpdate::Accepted(Timestamp(2)),
+        AttemptUpdate::DispatchAgain(Timestamp(3)),
+        AttemptUpdate::Leased(Timestamp(3)),
+        AttemptUpdate::Posted(Timestamp(3)),
+        AttemptUpdate::Postponed(Timestamp(3)),
+        AttemptUpdate::Heartbeat(Timestamp(4), Some("5 %".into())),
+    ] {
+        proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
+        // Sent again by the SDK, the note finds itself.
+        let record = store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
+        assert_eq!(proxy.hits(), 1);
+        assert_eq!(world.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);
+    }
+    proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
+    assert_eq!(
+        store.put_result(&run, Unit(0), A1, &first).await.unwrap(),
+        PutOutcome::Duplicate(first.clone())
+    );
+    assert_eq!(proxy.hits(), 1);
+    // A second result: the writes that find the first one and that keep this one lose their replies.
+    proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
+    proxy.plan("PutItem", [ProxyFault::LoseReply]);
+    let second = result(AttemptOutcome::Succeeded, "2");
+    assert_eq!(
+        store.put_result(&run, Unit(0), A1, &second).await.unwrap(),
+        PutOutcome::Conflict(first.clone())
+    );
+    assert_eq!(proxy.hits(), 2);
+    let records = world.store.read_all_records(&run).await.unwrap();
+    assert_eq!((records.len(), records[0].2.result.as_ref()), (1, Some(&first)));
+    assert_eq!(records[0].2.others, [second]);
+}
+
+pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture) {
+    let (proxy, store) = world.proxy().await;
+    let begin = TargetTransition {
+        target: TargetHead {
+            plugins: vec!["a@1.0.0".into(), "b@1.10.0".into()],
+            expires: Some(Timestamp(1_800_000_000_000)),
+            ..target("sandbox", "a")
+        },
+        expected_version: None,
+        run: Some(new_run("a")),
+        tombstone: None,
+    };
+    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
+    assert!(store.move_target(&begin).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    let on = TargetHead { version: 2, ..begin.target.clone() };
+    let on = TargetTransition { target: on, expected_version: Some(1), run: None, tombstone: None };
+    proxy.plan("PutItem", [ProxyFault::LoseReply]);
+    assert!(store.move_target(&on).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    // Another writer that has seen the same is refused all the same.
+    let other = TargetHead { generation: 9, ..on.target.clone() };
+    let other = TargetTransition { target: other, ..on.clone() };
+    proxy.plan("PutItem", [ProxyFault::LoseReply]);
+    assert!(!store.move_target(&other).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    let end = TargetHead { version: 3, due: None, ..on.target.clone() };
+    let end = TargetTransition {
+        target: end,
+        expected_version: Some(2),
+        run: None,
+        tombstone: Some(tombstone("u1")),
+    };
+    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
+    assert!(store.move_target(&end).await.unwrap());
+    proxy.plan("PutItem", [ProxyFault::LoseReply]);
+    store.put_tombstone(&tombstone("u2")).await.unwrap();
+    assert_eq!(proxy.hits(), 2);
+    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
+    for uid in ["u1", "u2"] {
+        assert_eq!(world.store.read_tombstone(uid).await.unwrap(), Some(tombstone(uid).ended));
+    }
+    let head = world.store.read_root(&new_run("a").id).await.unwrap().unwrap();
+    assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));
+}
+
+pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: StoreFixture) {
+    let (proxy, store) = world.proxy().await;
+    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
+    assert!(begin(&store, "a", b"{}").await);
+    assert_eq!(world.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
+    assert_eq!(proxy.hits(), 1);
+    let plugin = PluginItem {
+        name: "p".into(),
+        version: "1.0.0".into(),
+        dialect: "ebb".into(),
+        digest: ebb_wire::id::digest(b"p"),
+        document: "p".into(),
+        created: Timestamp(1),
+        withdrawn: None,
+    };
+    proxy.plan("PutItem", [ProxyFault::LoseReply]);
+    assert!(store.put_plugin(&plugin).await.unwrap());
+    let other = PluginItem { document: "q".into(), digest: ebb_wire::id::digest(b"q"), ..plugin.clone() };
+    proxy.plan("PutItem", [ProxyFault::LoseReply]);
+    assert!(!store.put_plugin(&other).await.unwrap());
+    assert_eq!(proxy.hits(), 2);
+    assert_eq!(world.store.get_plugin("p", "1.0.0").await.unwrap(), Some(plugin));
+    proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
+    assert!(store.withdraw_plugin("p", "1.0.0", Timestamp(2)).await.unwrap());
+    assert_eq!(proxy.hits(), 1);
+    assert_eq!(world.store.list_plugins().await.unwrap(), []);
+}

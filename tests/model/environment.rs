@@ -1,0 +1,699 @@
+//! The outside: a relay, the servers of webhook units, the platform, the queue. Nothing happens in it by itself; the
+//! explorer decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_flow::ports::{QueueMessage, RelayError};
+use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
+use ebb_wire::sign::WEBHOOK_ID;
+use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
+use ebb_wire::value::UnitValue;
+
+use super::gates::{GateKind, StepGates};
+use super::simulation::ModelGraph;
+use crate::sim::{SimRuntime, SimTaskId, WriteFate};
+
+/// A target that waits for a cluster without an answer is deleted after so many requests to it.
+const IN_VAIN: u32 = 3;
+
+/// What an answer is to a caller that still waits for it.
+#[derive(Clone, Debug)]
+pub(super) enum ModelReply {
+    Relay(Result<TaskState, RelayError>),
+    Server(Result<HttpResponse, CallError>),
+}
+
+#[derive(Default)]
+struct ReplySlot {
+    answer: Option<ModelReply>,
+    waker: Option<Waker>,
+}
+
+/// A request on its way.
+#[derive(Clone)]
+pub(super) struct InFlightRequest {
+    pub(super) request: UnitRequest,
+    pub(super) by: SimTaskId,
+    /// After this it does not arrive any more.
+    pub(super) until: u64,
+    slot: Arc<Mutex<ReplySlot>>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub(super) struct UnitRequest {
+    pub(super) unit: String,
+    pub(super) attempt: u32,
+    /// What its receiver knows it by.
+    pub(super) name: String,
+    pub(super) token: String,
+    /// The output that it read, by the unit that made it.
+    pub(super) inputs: BTreeMap<String, String>,
+    /// What a script creates once, and what an undo takes away, known or not.
+    pub(super) key: String,
+    pub(super) undoes: String,
+    pub(super) by_relay: bool,
+    pub(super) later: bool,
+    /// True if it may be sent only once.
+    pub(super) once: bool,
+    pub(super) has_output: bool,
+}
+
+impl std::fmt::Display for UnitRequest {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}.{}", self.unit, self.attempt)
+    }
+}
+
+/// Where work stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ModelTaskState {
+    /// In the queue of its relay.
+    Waiting,
+    Running,
+    Succeeded,
+    Failed,
+    Tombstoned,
+}
+
+/// Work that a receiver knows.
+#[derive(Clone, Debug)]
+pub(super) struct ModelTask {
+    pub(super) state: ModelTaskState,
+    pub(super) request: UnitRequest,
+}
+
+/// Something that comes to a function when the explorer says so.
+#[derive(Clone, Debug)]
+pub(super) enum PendingDelivery {
+    /// A callback of a unit; `well`: it says that it succeeded.
+    Callback {
+        token: String,
+        body: Vec<u8>,
+        of: String,
+        succeeded: bool,
+    },
+    Message {
+        message: QueueMessage,
+        not_before: u64,
+    },
+}
+
+/// The state of the outside.
+#[derive(Default)]
+pub(super) struct EnvironmentState {
+    pub(super) in_flight: BTreeMap<u64, InFlightRequest>,
+    pub(super) tasks: BTreeMap<String, ModelTask>,
+    pub(super) deliveries: BTreeMap<u64, PendingDelivery>,
+    pub(super) next: u64,
+    pub(super) objects: BTreeSet<String>,
+    pub(super) notifications: BTreeSet<String>,
+    /// Invocations that began before a stop was answered; later ones may start nothing of the setup.
+    pub(super) stopped_by: Option<SimTaskId>,
+    /// True if a stop was requested.
+    pub(super) stop_begun: bool,
+    /// Requests that were answered with 202, and to whom.
+    accepted: BTreeMap<String, SimTaskId>,
+    /// Those of them whose asker lived to note it, and the newest invocation at that time.
+    promised: BTreeMap<String, SimTaskId>,
+    /// Requests to a cluster that gives no answer.
+    pub(super) asked_in_vain: u32,
+    /// Requests that may be sent only once, and were.
+    pub(super) posted: BTreeSet<String>,
+    /// What was sent twice by who did not know better, which takes that something has gone wrong before.
+    pub(super) overtaken: Vec<String>,
+    pub(super) violations: Vec<String>,
+}
+
+impl EnvironmentState {
+    /// What was promised, and what is being promised to who still runs.
+    pub(super) fn promises(&self, runs: impl Fn(SimTaskId) -> bool) -> (Vec<&String>, Vec<&String>) {
+        let open = self.accepted.iter().filter(|(_, by)| runs(**by)).map(|(name, _)| name);
+        (open.collect(), self.promised.keys().collect())
+    }
+
+    /// What was promised before the invocation began.
+    pub(super) fn promised_before(&self, task: SimTaskId) -> Vec<&String> {
+        self.promised.iter().filter(|(_, newest)| task > **newest).map(|(name, _)| name).collect()
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// The outside.
+#[derive(Clone)]
+pub(super) struct ModelEnvironment {
+    pub(super) runtime: SimRuntime,
+    pub(super) gates: StepGates,
+    pub(super) max_in_flight: u64,
+    /// Whether a message may get lost, or its sender die before it sends it.
+    loses_messages: bool,
+    graph: ModelGraph,
+    state: Arc<Mutex<EnvironmentState>>,
+}
+
+struct ReplyFuture(Arc<Mutex<ReplySlot>>);
+
+impl Future for ReplyFuture {
+    type Output = ModelReply;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<ModelReply> {
+        let mut slot = self.0.lock().expect("no panic while it is held");
+        if let Some(answer) = slot.answer.take() {
+            return Poll::Ready(answer);
+        }
+        slot.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+fn is_setup(unit: &str) -> bool {
+    unit.starts_with('u')
+}
+
+impl ModelEnvironment {
+    pub(super) fn new(
+        runtime: SimRuntime,
+        gates: StepGates,
+        max_in_flight: u64,
+        loses_messages: bool,
+        graph: ModelGraph,
+    ) -> Self {
+        Self { runtime, gates, max_in_flight, loses_messages, graph, state: Arc::default() }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, EnvironmentState> {
+        self.state.lock().expect("no panic while it is held")
+    }
+
+    async fn send(&self, what: UnitRequest) -> ModelReply {
+        let fate = self.gates.wait(GateKind::Send, what.to_string()).await;
+        if fate == WriteFate::Die {
+            return unanswered(&what);
+        }
+        if self.is_silent(&what.unit) {
+            self.state().asked_in_vain += 1;
+            let answer = unanswered(&what);
+            self.gates.learn(&answer);
+            return answer;
+        }
+        let slot = Arc::new(Mutex::new(ReplySlot::default()));
+        {
+            let by = self.runtime.current();
+            let until = self.runtime.elapsed() + self.max_in_flight;
+            let mut state = self.state();
+            if is_setup(&what.unit) && state.stopped_by.is_some_and(|newest| by > newest) {
+                state.violations.push(format!("{} is sent by who began after the stop", what.unit));
+            }
+            if let Some(newest) = state.promised.get(&what.name) {
+                let again =
+                    format!("{} is sent again, though its receiver said that it will call back", what.unit);
+                // Who decided before it was known may be slow.
+                if by > *newest { state.violations.push(again) } else { state.overtaken.push(again) }
+            }
+            if what.once && !state.posted.insert(what.name.clone()) {
+                state.violations.push(format!("{what} is posted twice, and is not idempotent"));
+            }
+            let same = |flight: &InFlightRequest| flight.request.name == what.name && flight.by != by;
+            let mut flights = state.in_flight.values().filter(|flight| same(flight) && !what.by_relay);
+            if flights.any(Self::is_awaited) {
+                let twice = format!("{what} is posted while another invocation waits for its answer");
+                state.violations.push(twice);
+            }
+            let number = state.number();
+            state
+                .in_flight
+                .insert(number, InFlightRequest { request: what, by, until, slot: Arc::clone(&slot) });
+        }
+        let answer = ReplyFuture(slot).await;
+        self.gates.learn(&answer);
+        answer
+    }
+
+    /// An invocation has ended well: what it was told is noted.
+    pub(super) fn promised(&self, task: SimTaskId) {
+        let mut state = self.state();
+        let names: Vec<String> =
+            state.accepted.iter().filter(|(_, by)| **by == task).map(|(name, _)| name.clone()).collect();
+        let newest = self.runtime.newest();
+        for name in names {
+            state.promised.entry(name).or_insert(newest);
+        }
+    }
+
+    /// Returns what a sender is told of a request that may still arrive: by its gateway, if there is one.
+    pub(super) fn no_answer(&self, what: &UnitRequest) -> ModelReply {
+        match self.graph.gateway {
+            Some(status) if !what.by_relay => {
+                ModelReply::Server(Ok(HttpResponse { status, headers: Vec::new(), body: Vec::new() }))
+            }
+            _ => unanswered(what),
+        }
+    }
+
+    /// Returns whether the cluster of a unit of the setup gives no answer at first.
+    pub(super) fn begins_silent(&self, position: u32) -> bool {
+        self.graph.unreachable.is_some_and(|silent| u32::try_from(silent) == Ok(position))
+    }
+
+    /// Returns whether only a deletion ends the life: a cluster that gives no answer was asked again and again.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.graph.unreachable.is_some() && self.state().asked_in_vain >= IN_VAIN
+    }
+
+    /// Returns whether the cluster of a unit gives no answer: until the target is deleted.
+    fn is_silent(&self, unit: &str) -> bool {
+        let silent = self.graph.unreachable.map(|position| format!("u{position}"));
+        silent.as_deref() == Some(unit) && !self.state().stop_begun
+    }
+
+    /// Whether somebody waits for the answer.
+    pub(super) fn is_awaited(flight: &InFlightRequest) -> bool {
+        Arc::strong_count(&flight.slot) > 1
+    }
+
+    /// Gives the answer to whoever still waits for it.
+    pub(super) fn answer(flight: &InFlightRequest, answer: ModelReply) {
+        let mut slot = flight.slot.lock().expect("no panic while it is held");
+        slot.answer = Some(answer);
+        if let Some(waker) = slot.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// A request arrives. `well`: how work ends that ends at once.
+    pub(super) fn arrive(&self, number: u64, well: bool) {
+        let mut state = self.state();
+        let Some(flight) = state.in_flight.remove(&number) else { return };
+        let parcel = flight.request.clone();
+        let known = state.tasks.get(&parcel.name).map(|work| work.state);
+        if parcel.by_relay {
+            let unit = parcel.name.rsplit_once('.').map_or("", |(unit, _)| unit).to_owned();
+            for attempt in 1..parcel.attempt {
+                tombstone(&mut state, &format!("{unit}.{attempt}"), &parcel);
+            }
+            self.start_waiting(&mut state);
+        }
+        let stand = match known {
+            Some(stand) => stand,
+            None if parcel.by_relay && !self.has_free_slot(&state) => {
+                let waiting = ModelTask { state: ModelTaskState::Waiting, request: parcel.clone() };
+                state.tasks.insert(parcel.name.clone(), waiting);
+                ModelTaskState::Waiting
+            }
+            None => {
+                self.start(&mut state, &parcel);
+                ModelTaskState::Running
+            }
+        };
+        let stand = match (stand, parcel.by_relay || parcel.later) {
+            (ModelTaskState::Running, false) => end(&mut state, &parcel.name, well),
+            (stand, _) => stand,
+        };
+        let answer = match (parcel.by_relay, stand) {
+            (true, ModelTaskState::Running) => ModelReply::Relay(Ok(TaskState::running(""))),
+            (true, ModelTaskState::Waiting) => ModelReply::Relay(Ok(TaskState::Waiting { before: 0 })),
+            (true, ModelTaskState::Tombstoned) => ModelReply::Relay(Ok(TaskState::Tombstoned)),
+            (true, stand) => {
+                let callback = callback(&parcel, stand);
+                call_back(&mut state, &parcel, &callback);
+                ModelReply::Relay(Ok(TaskState::Ended(Box::new(callback))))
+            }
+            (false, ModelTaskState::Running | ModelTaskState::Waiting) => {
+                if Self::is_awaited(&flight) {
+                    state.accepted.insert(parcel.name.clone(), flight.by);
+                }
+                ModelReply::Server(Ok(response(202, &parcel)))
+            }
+            (false, ModelTaskState::Succeeded) => ModelReply::Server(Ok(response(200, &parcel))),
+            (false, ModelTaskState::Failed | ModelTaskState::Tombstoned) => {
+                ModelReply::Server(Ok(response(503, &parcel)))
+            }
+        };
+        drop(state);
+        Self::answer(&flight, answer);
+    }
+
+    fn start(&self, state: &mut EnvironmentState, parcel: &UnitRequest) {
+        if let Some(position) = parcel.unit.strip_prefix('x') {
+            let undone = format!("u{position}");
+            // Nobody can kill what runs at a foreign server: it gets its time, and a late success is undone later.
+            let runs = state.tasks.values().any(|work| {
+                work.state == ModelTaskState::Running && work.request.by_relay && work.request.unit == undone
+            });
+            let now = self.runtime.elapsed();
+            let lands = state.in_flight.values().any(|flight| {
+                let known = state.tasks.contains_key(&flight.request.name);
+                flight.request.unit == undone && !known && flight.until >= now
+            });
+            if runs || lands {
+                state.violations.push(format!("{} begins while {undone} may run", parcel.unit));
+            }
+        } else {
+            state.objects.insert(format!("key {}", parcel.key));
+        }
+        state.tasks.insert(
+            parcel.name.clone(),
+            ModelTask { state: ModelTaskState::Running, request: parcel.clone() },
+        );
+    }
+
+    /// Returns whether the relay would begin another work now.
+    fn has_free_slot(&self, state: &EnvironmentState) -> bool {
+        let running = |work: &&ModelTask| work.request.by_relay && work.state == ModelTaskState::Running;
+        self.graph.slots.is_none_or(|places| state.tasks.values().filter(running).count() < places)
+    }
+
+    /// Begins works that wait, as many as there are places. Gives their units.
+    fn start_waiting(&self, state: &mut EnvironmentState) -> Vec<String> {
+        let mut begun = Vec::new();
+        while self.has_free_slot(state)
+            && let Some(next) = state.tasks.values().find(|work| work.state == ModelTaskState::Waiting)
+        {
+            let parcel = next.request.clone();
+            self.start(state, &parcel);
+            begun.push(parcel.unit);
+        }
+        begun
+    }
+
+    /// Whether mail is the success of a webhook unit that names what it has made.
+    pub(super) fn may_contradict(&self, mail: &PendingDelivery) -> bool {
+        let PendingDelivery::Callback { of, succeeded: true, .. } = mail else { return false };
+        let state = self.state();
+        state.tasks.get(of).is_some_and(|work| !work.request.by_relay && is_setup(&work.request.unit))
+    }
+
+    /// A server makes one more thing than it should, and reports it as the result of the same attempt.
+    pub(super) fn contradict(&self, number: u64) {
+        let mut state = self.state();
+        let Some(PendingDelivery::Callback { token, of, .. }) = state.deliveries.get(&number).cloned() else {
+            return;
+        };
+        let made = format!("{}'{}", made(&state.tasks[&of].request), state.objects.len());
+        let outputs = BTreeMap::from([("id".to_owned(), made.clone().into())]);
+        let callback = Callback { outputs, ..Callback::new(CallbackStatus::Succeeded) };
+        let body = serde_json::to_vec(&callback).expect("a callback is JSON");
+        state.objects.insert(made);
+        let next = state.number();
+        state.deliveries.insert(next, PendingDelivery::Callback { token, body, of, succeeded: true });
+    }
+
+    /// Work of a relay, or of a server that said that it would call back, ends.
+    pub(super) fn finish(&self, name: &str, well: bool) {
+        let mut state = self.state();
+        let stand = end(&mut state, name, well);
+        self.start_waiting(&mut state);
+        let parcel = state.tasks[name].request.clone();
+        let callback = callback(&parcel, stand);
+        call_back(&mut state, &parcel, &callback);
+    }
+}
+
+/// What a sender is told that gets no answer.
+pub(super) fn unanswered(what: &UnitRequest) -> ModelReply {
+    let reason = "as planned".to_owned();
+    match what.by_relay {
+        true => ModelReply::Relay(Err(RelayError::Unreachable(reason))),
+        false => ModelReply::Server(Err(CallError::Connect(reason))),
+    }
+}
+
+/// Ends work that runs, with what it makes or takes away.
+fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
+    let stand = if well { ModelTaskState::Succeeded } else { ModelTaskState::Failed };
+    let work = state.tasks.get_mut(name).expect("only known work ends");
+    work.state = stand;
+    let parcel = work.request.clone();
+    if well && is_setup(&parcel.unit) {
+        // Where the answer is all that tells, a lost one leaves only the stable key to find the thing by.
+        if parcel.later && parcel.has_output {
+            state.objects.insert(made(&parcel));
+        }
+    } else if well {
+        state.objects.remove(&format!("key {}", parcel.undoes));
+        for input in parcel.inputs.values() {
+            state.objects.remove(input);
+        }
+    }
+    stand
+}
+
+/// What a try of a setup unit makes when it succeeds: each try another thing.
+fn made(parcel: &UnitRequest) -> String {
+    format!("{}#{}", parcel.unit, parcel.attempt)
+}
+
+/// Kills work, and keeps it from ever running.
+fn tombstone(state: &mut EnvironmentState, name: &str, of: &UnitRequest) {
+    let ended = |work: &ModelTask| matches!(work.state, ModelTaskState::Succeeded | ModelTaskState::Failed);
+    if !state.tasks.get(name).is_some_and(ended) {
+        let parcel = state.tasks.get(name).map_or_else(|| of.clone(), |work| work.request.clone());
+        state.tasks.insert(name.to_owned(), ModelTask { state: ModelTaskState::Tombstoned, request: parcel });
+    }
+}
+
+fn outputs(parcel: &UnitRequest) -> BTreeMap<String, serde_json::Value> {
+    match is_setup(&parcel.unit) && parcel.has_output {
+        true => BTreeMap::from([("id".to_owned(), made(parcel).into())]),
+        false => BTreeMap::new(),
+    }
+}
+
+fn callback(parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
+    match stand {
+        ModelTaskState::Succeeded => {
+            Callback { outputs: outputs(parcel), ..Callback::new(CallbackStatus::Succeeded) }
+        }
+        _ => Callback::failed(ReasonCode::Failed, "as planned"),
+    }
+}
+
+fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, callback: &Callback) {
+    let body = serde_json::to_vec(callback).expect("a callback is JSON");
+    let of = parcel.name.clone();
+    let well = callback.status == CallbackStatus::Succeeded;
+    let waits = |mail: &PendingDelivery| matches!(mail, PendingDelivery::Callback { of: waiting, .. } if *waiting == of);
+    if !state.deliveries.values().any(waits) {
+        let number = state.number();
+        state.deliveries.insert(
+            number,
+            PendingDelivery::Callback { token: parcel.token.clone(), body, of, succeeded: well },
+        );
+    }
+}
+
+fn response(status: u16, parcel: &UnitRequest) -> HttpResponse {
+    let body = serde_json::to_vec(&outputs(parcel)).expect("outputs are JSON");
+    HttpResponse { status, headers: Vec::new(), body }
+}
+
+fn name_of(name: &TaskId) -> String {
+    format!("{}.{}", name.unit, name.attempt)
+}
+
+#[async_trait]
+impl ebb_flow::ports::RelayClient for ModelEnvironment {
+    async fn ensure(&self, _: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
+        let script = request.script().expect("the model's units are scripts");
+        let env = |wanted: &str| {
+            let found = script.env.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let inputs = script.inputs.iter().filter_map(|input| match &input.value {
+            Some(UnitValue::Json(serde_json::Value::String(text))) => {
+                Some((input.name.clone(), text.clone()))
+            }
+            _ => None,
+        });
+        let parcel = UnitRequest {
+            unit: env("EBB_UNIT"),
+            attempt: request.name.attempt,
+            name: name_of(&request.name),
+            token: request.callback.token.clone(),
+            inputs: inputs.collect(),
+            key: env("EBB_IDEMPOTENCY_KEY"),
+            undoes: env("EBB_UNDOES_IDEMPOTENCY_KEY"),
+            by_relay: true,
+            later: true,
+            once: false,
+            has_output: !script.outputs.is_empty(),
+        };
+        match self.send(parcel).await {
+            ModelReply::Relay(answer) => answer,
+            ModelReply::Server(_) => unreachable!("a relay answers as a relay"),
+        }
+    }
+
+    async fn cancel(&self, _: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+        self.end_work("cancel", name_of(name)).await
+    }
+
+    async fn dequeue(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        match self.graph.slots {
+            // There is no queue.
+            None => Ok(TaskState::Unknown),
+            Some(_) => self.end_work("dequeue", name_of(name)).await,
+        }
+    }
+
+    async fn get(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        Err(RelayError::Unreachable(format!("no request is open for {}", name.unit)))
+    }
+
+    async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+        Ok(())
+    }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        Ok(())
+    }
+}
+
+impl ModelEnvironment {
+    /// `cancel` or `dequeue` of a work.
+    async fn end_work(&self, verb: &str, name: String) -> Result<TaskState, RelayError> {
+        let fate = self.gates.wait(GateKind::Send, format!("{verb} {name}")).await;
+        if fate == WriteFate::Die {
+            return Err(RelayError::Unreachable("as planned".to_owned()));
+        }
+        let answer = {
+            let mut state = self.state();
+            match state.tasks.get(&name).map(|work| (work.state, work.request.clone())) {
+                Some((stand @ (ModelTaskState::Succeeded | ModelTaskState::Failed), parcel)) => {
+                    TaskState::Ended(Box::new(callback(&parcel, stand)))
+                }
+                Some((ModelTaskState::Running, _)) if verb == "dequeue" => TaskState::running(""),
+                Some((ModelTaskState::Running, parcel)) => {
+                    tombstone(&mut state, &name, &parcel);
+                    let begun = self.start_waiting(&mut state);
+                    let stop = state.stop_begun;
+                    for unit in begun.into_iter().filter(|unit| stop && is_setup(unit)) {
+                        let killed = &parcel.unit;
+                        state
+                            .violations
+                            .push(format!("{unit} begins in the place of {killed}, which the stop killed"));
+                    }
+                    TaskState::Tombstoned
+                }
+                Some((_, parcel)) => {
+                    tombstone(&mut state, &name, &parcel);
+                    TaskState::Tombstoned
+                }
+                None => {
+                    let parcel = UnitRequest {
+                        unit: String::new(),
+                        attempt: 0,
+                        name: name.clone(),
+                        token: String::new(),
+                        inputs: BTreeMap::new(),
+                        key: String::new(),
+                        undoes: String::new(),
+                        by_relay: true,
+                        later: true,
+                        once: false,
+                        has_output: false,
+                    };
+                    tombstone(&mut state, &name, &parcel);
+                    TaskState::Tombstoned
+                }
+            }
+        };
+        let answer = match fate {
+            WriteFate::Proceed => Ok(answer),
+            WriteFate::Die | WriteFate::LoseResponse => Err(RelayError::Unreachable("as planned".to_owned())),
+        };
+        self.gates.learn(&answer);
+        answer
+    }
+}
+
+#[async_trait]
+impl HttpCall for ModelEnvironment {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        let header = |name: &str| {
+            let found = request.headers.iter().find(|(key, _)| key == name);
+            found.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let path = request.url.rsplit('/').next().unwrap_or_default();
+        let (unit, later, once) = match (path.strip_suffix("-later"), path.strip_suffix("-once")) {
+            (Some(unit), _) => (unit, true, false),
+            (None, Some(unit)) => (unit, false, true),
+            (None, None) => (path, false, false),
+        };
+        let unit = unit.to_owned();
+        let body: BTreeMap<String, serde_json::Value> =
+            serde_json::from_slice(&request.body).unwrap_or_default();
+        let texts = body.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
+        let parcel = UnitRequest {
+            unit,
+            attempt: header(ATTEMPT).parse().unwrap_or(0),
+            name: header(WEBHOOK_ID),
+            token: header(CALLBACK_TOKEN),
+            inputs: texts.collect(),
+            key: header(IDEMPOTENCY_KEY),
+            undoes: header(UNDOES_IDEMPOTENCY_KEY),
+            by_relay: false,
+            later,
+            once,
+            has_output: true,
+        };
+        match self.send(parcel).await {
+            ModelReply::Server(answer) => answer,
+            ModelReply::Relay(_) => unreachable!("a server answers as a server"),
+        }
+    }
+}
+
+/// The platform's server.
+pub(super) struct ModelPlatform(pub(super) ModelEnvironment);
+
+#[async_trait]
+impl HttpCall for ModelPlatform {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
+        let fate = self.0.gates.wait(GateKind::Send, "tell".to_owned()).await;
+        if fate != WriteFate::Die {
+            self.0.state().notifications.insert(kind);
+        }
+        let answer = match fate {
+            WriteFate::Proceed => Ok(HttpResponse { status: 204, headers: vec![], body: vec![] }),
+            WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
+        };
+        self.0.gates.learn(&answer);
+        answer
+    }
+}
+
+#[async_trait]
+impl ebb_flow::ports::MessageQueue for ModelEnvironment {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
+        // Where nothing can keep a message from the queue, when it is delivered is all that counts.
+        if self.loses_messages
+            && self.gates.wait(GateKind::Queue, format!("{message:?}")).await == WriteFate::LoseResponse
+        {
+            return;
+        }
+        let not_before =
+            self.runtime.elapsed() + u64::try_from(delay.as_millis()).expect("at most 15 minutes");
+        let mut state = self.state();
+        let number = state.number();
+        state.deliveries.insert(number, PendingDelivery::Message { message, not_before });
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        ebb_flow::ports::MessageQueue::send(self, QueueMessage::Mark, Duration::ZERO).await;
+        Ok(())
+    }
+}

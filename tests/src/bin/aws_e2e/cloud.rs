@@ -1,0 +1,151 @@
+//! An AWS of this machine, and the stack in it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::process::{Child, Command};
+
+use crate::keys;
+use crate::steps::{http, program, run, step};
+use crate::{DeployedArgs, StackArgs};
+
+const PORT: u16 = 4566;
+/// Where it listens for all of AWS.
+pub(crate) const ENDPOINT: &str = "http://127.0.0.1:4566";
+pub(crate) const REGION: &str = "eu-west-1";
+pub(crate) const STACK: &str = "ebb-tried";
+/// The settings of `sam deploy`.
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/aws/samconfig.toml");
+
+/// The emulator, running, with the secret in it.
+pub(crate) struct CloudEmulator {
+    // Ends with this.
+    _emulator: Child,
+    tools: PathBuf,
+    address: String,
+    secret: String,
+}
+
+/// A program that takes the emulator for AWS.
+fn inside(name: impl AsRef<OsStr>) -> Command {
+    let mut program = program(name);
+    program
+        .env("AWS_ENDPOINT_URL", ENDPOINT)
+        .env("AWS_DEFAULT_REGION", REGION)
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .env("SAM_CLI_TELEMETRY", "0");
+    program
+}
+
+impl CloudEmulator {
+    /// Starts the emulator and puts the secret into it.
+    pub(crate) async fn start(place: &DeployedArgs) -> anyhow::Result<Self> {
+        let log = File::create(&place.log).with_context(|| place.log.display().to_string())?;
+        // What it unpacks the functions into.
+        std::fs::create_dir_all(place.log.with_file_name("ministack"))?;
+        let mut emulator = inside(place.tools.join("ministack"));
+        emulator
+            .env("GATEWAY_PORT", PORT.to_string())
+            .env("MINISTACK_REGION", REGION)
+            // The functions are programs of this machine, started anew for each invocation: every start is a cold one.
+            .env("LAMBDA_EXECUTOR", "local")
+            .env("TMPDIR", place.log.with_file_name("ministack"))
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true);
+        let emulator = emulator.spawn().context("cannot start ministack")?;
+        step("the emulator answers", async {
+            let health = format!("http://127.0.0.1:{PORT}/_ministack/health");
+            let http = http()?;
+            for _ in 0..600 {
+                if http.get(&health).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::bail!("it does not answer: {}", place.log.display())
+        })
+        .await?;
+        let tools = place.tools.clone();
+        let secret = secret().await?;
+        Ok(Self { _emulator: emulator, tools, address: place.address.to_string(), secret })
+    }
+
+    fn sam(&self) -> Command {
+        inside(self.tools.join("sam"))
+    }
+
+    /// The ARN of the secret.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Deploys the template with SAM, with these parameters.
+    pub(crate) async fn deploy(
+        &self,
+        name: &str,
+        arguments: &StackArgs,
+        parameters: &[&str],
+    ) -> anyhow::Result<()> {
+        let mut deploy = self.sam();
+        deploy.args(["deploy", "--config-file", CONFIG, "--stack-name", STACK, "--no-confirm-changeset"]);
+        deploy.arg("--template-file").arg(&arguments.template).arg("--parameter-overrides");
+        step(name, run(deploy.args(parameters))).await.map(drop)
+    }
+
+    /// The outputs of the stack.
+    pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut sam = self.sam();
+        let printed =
+            run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
+        let outputs: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(&printed)?;
+        let text = |output: &BTreeMap<String, serde_json::Value>, name: &str| {
+            output.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+        };
+        Ok(outputs.iter().map(|output| (text(output, "OutputKey"), text(output, "OutputValue"))).collect())
+    }
+
+    /// The entry as the emulator serves it where no name leads to it.
+    pub(crate) fn entry(&self, outputs: &BTreeMap<String, String>) -> anyhow::Result<String> {
+        let url = outputs.get("EntryUrl").context("the stack has no output EntryUrl")?;
+        let id = url.split("//").nth(1).and_then(|host| host.split('.').next()).context("no id")?;
+        Ok(format!("http://{}:{PORT}/_aws/execute-api/{id}", self.address))
+    }
+
+    /// Deletes the stack. Asked of CloudFormation itself: `sam delete` reads a field of the answer that the emulator
+    /// leaves out.
+    pub(crate) async fn delete(&self) -> anyhow::Result<()> {
+        let ask = |action: &str| format!("/?Action={action}&Version=2010-05-15&StackName={STACK}");
+        let deleted = async {
+            self.get("cloudformation", &ask("DeleteStack")).await?;
+            for _ in 0..600 {
+                let stacks = self.get("cloudformation", "/?Action=ListStacks&Version=2010-05-15").await?;
+                if !stacks.contains("<StackStatus>DELETE_IN_PROGRESS") {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::bail!("it takes longer than a minute")
+        };
+        step("the stack is deleted", deleted).await
+    }
+}
+
+/// Makes the secret. Gives its ARN.
+async fn secret() -> anyhow::Result<String> {
+    use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, Region};
+    let config = aws_sdk_secretsmanager::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(REGION))
+        .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
+        .endpoint_url(ENDPOINT)
+        .build();
+    let client = aws_sdk_secretsmanager::Client::from_conf(config);
+    let made = client.create_secret().name("ebb").secret_string(keys::secret().to_string()).send();
+    made.await?.arn.context("a secret has an ARN")
+}

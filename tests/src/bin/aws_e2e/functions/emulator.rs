@@ -1,0 +1,124 @@
+//! One function under Lambda's runtime interface emulator, which is what AWS runs bootstraps with on machines of their
+//! developers.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use crate::steps::http;
+
+/// A bootstrap that waits for events; ends with this.
+pub(crate) struct EmulatedFunction {
+    name: &'static str,
+    emulator: Child,
+    url: String,
+    log: PathBuf,
+    http: reqwest::Client,
+}
+
+/// What the emulator has measured, in milliseconds.
+#[derive(Debug, Default)]
+pub(crate) struct FunctionDurations {
+    /// From the start of the program until it asked for its first event.
+    pub(crate) init: f64,
+    /// Of each event, in their order.
+    pub(crate) events: Vec<f64>,
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+impl EmulatedFunction {
+    /// Starts the emulator `rie` with a bootstrap, which itself is started by the first event. Nothing of this program's
+    /// own environment is passed on.
+    pub(crate) async fn start(
+        name: &'static str,
+        rie: &Path,
+        bootstrap: &Path,
+        variables: &BTreeMap<&'static str, String>,
+        log: PathBuf,
+    ) -> anyhow::Result<Self> {
+        ensure!(bootstrap.exists(), "{} was not built", bootstrap.display());
+        let (runtime, events) = (free_port()?, free_port()?);
+        let file = File::create(&log).with_context(|| log.display().to_string())?;
+        let mut emulator = Command::new(rie);
+        emulator
+            .args(["--runtime-api-address", &format!("127.0.0.1:{runtime}")])
+            .args(["--runtime-interface-emulator-address", &format!("127.0.0.1:{events}")])
+            .arg(bootstrap)
+            .env_clear()
+            .envs(variables)
+            .env("AWS_LAMBDA_FUNCTION_NAME", name)
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .kill_on_drop(true);
+        let emulator = emulator.spawn().with_context(|| rie.display().to_string())?;
+        for _ in 0..500 {
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, events)).await.is_ok() {
+                let url = format!("http://127.0.0.1:{events}/2015-03-31/functions/function/invocations");
+                return Ok(Self { name, emulator, url, log, http: http()? });
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        bail!("the emulator of {name} does not listen: {}", log.display())
+    }
+
+    /// Gives the function an event.
+    ///
+    /// # Errors
+    /// When it fails; an answer with a status of HTTP is no failure.
+    pub(crate) async fn invoke(&self, event: &Value) -> anyhow::Result<Value> {
+        let answer = self.http.post(&self.url).body(event.to_string()).send().await?.bytes().await?;
+        let text = String::from_utf8_lossy(&answer);
+        let answer: Value = serde_json::from_slice(&answer)
+            .with_context(|| format!("{}: {text} ({})", self.name, self.log.display()))?;
+        ensure!(answer.get("errorType").is_none(), "{} fails: {text} ({})", self.name, self.log.display());
+        Ok(answer)
+    }
+
+    /// What its log says of it so far.
+    pub(crate) fn durations(&self) -> anyhow::Result<FunctionDurations> {
+        let log = fs::read_to_string(&self.log)?;
+        let mut durations = FunctionDurations::default();
+        for line in log.lines() {
+            if let Some(init) = between(line, "INIT REPORT(durationMs: ", ")") {
+                durations.init = init.parse()?;
+            }
+            if line.contains("INVOKE RTDONE")
+                && let Some(event) = between(line, "duration: ", "ms)")
+            {
+                durations.events.push(event.parse()?);
+            }
+        }
+        ensure!(durations.init > 0.0, "no INIT REPORT in {}", self.log.display());
+        Ok(durations)
+    }
+
+    /// The most memory that the bootstrap has had, in KiB.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+        let emulator = self.emulator.id().context("the emulator has ended")?;
+        let threads = fs::read_dir(format!("/proc/{emulator}/task"))?;
+        for thread in threads {
+            let children = fs::read_to_string(thread?.path().join("children"))?;
+            let Some(bootstrap) = children.split_whitespace().next() else { continue };
+            let status = fs::read_to_string(format!("/proc/{bootstrap}/status"))?;
+            let peak = between(&status, "VmHWM:", "kB").context("no VmHWM")?;
+            return Ok(peak.trim().parse()?);
+        }
+        bail!("the bootstrap of {} does not run", self.name)
+    }
+}
+
+/// What stands between two words.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    rest.split_once(after).map(|(between, _)| between)
+}

@@ -1,0 +1,138 @@
+//! How long functions take to start and to answer, what memory and how large a program that needs, beside a function
+//! that does nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+
+use super::emulator::EmulatedFunction;
+use super::events::{self, BodyEncoding};
+use crate::steps::say;
+
+/// Events of one start beside the first.
+const WARM: usize = 20;
+/// How much longer than the empty function's a function's init may take.
+const MOST: f64 = 1.3;
+pub(crate) const EMPTY: &str = "empty";
+
+/// What was measured of one program.
+#[derive(Default)]
+struct FunctionMeasurement {
+    init: Vec<f64>,
+    first: Vec<f64>,
+    warm: Vec<f64>,
+    memory: Vec<f64>,
+    bytes: f64,
+}
+
+/// An event that is dealt with by asking nobody, and what the answer has to have in it.
+fn event(name: &str) -> anyhow::Result<(Value, Value)> {
+    let of_nobody = |method, path| {
+        (events::request(method, path, &[], b"", BodyEncoding::Text), json!({ "statusCode": 401 }))
+    };
+    Ok(match name {
+        "receive" => of_nobody("POST", "/v1/events"),
+        "complete" => of_nobody("POST", "/v1/callbacks"),
+        "api" => of_nobody("GET", "/v1/plugins"),
+        "sweep" => (json!({ "Records": [] }), json!({ "batchItemFailures": [] })),
+        // It gives back what it is given.
+        EMPTY => (json!({ "Records": [] }), json!({ "Records": [] })),
+        other => bail!("there is no event for {other}"),
+    })
+}
+
+/// The middle one of some values.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    Some(sorted[last / 2].midpoint(sorted[last.div_ceil(2)]))
+}
+
+/// Starts each of the programs `rounds` times, in turn, gives it events, and prints the least of each figure, and of init the
+/// median as well, beside the empty one's. Gives the names of those whose init takes too long, by the least: what else the
+/// machine does can only add to it.
+///
+/// # Errors
+/// When a program fails or answers something else than it should, and when a figure is missing.
+pub(crate) async fn all(
+    rie: &Path,
+    programs: &[(&'static str, PathBuf)],
+    variables: &BTreeMap<&'static str, String>,
+    folder: &Path,
+    rounds: usize,
+) -> anyhow::Result<Vec<&'static str>> {
+    let mut measured: BTreeMap<&'static str, FunctionMeasurement> = BTreeMap::new();
+    for _ in 0..rounds {
+        for (name, program) in programs {
+            let log = folder.join(format!("{name}-start.log"));
+            let function = EmulatedFunction::start(name, rie, program, variables, log).await?;
+            let (event, expected) = event(name)?;
+            for _ in 0..=WARM {
+                let answer = function.invoke(&event).await?;
+                let mut parts = expected.as_object().into_iter().flatten();
+                ensure!(parts.all(|(key, value)| answer[key] == *value), "{name} answers {answer}");
+            }
+            let durations = function.durations()?;
+            ensure!(durations.events.len() == 1 + WARM, "of {name} there is {durations:?}");
+            let of = measured.entry(name).or_default();
+            of.init.push(durations.init);
+            of.first.extend(durations.events.first());
+            of.warm.extend(durations.events.iter().skip(1));
+            of.memory.push(function.memory()? as f64 / 1024.0);
+            of.bytes = fs::metadata(program)?.len() as f64;
+        }
+    }
+    let rows = measured.into_iter().map(|(name, of)| {
+        let figures = of.figures().with_context(|| format!("there are too few figures of {name}"))?;
+        anyhow::Ok((name, figures))
+    });
+    let rows: BTreeMap<&str, [f64; 6]> = rows.collect::<anyhow::Result<_>>()?;
+    let empty = rows.get(EMPTY).copied().context("there is no empty function")?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).force_no_tty();
+    table.set_header([
+        "function",
+        "init ms",
+        "x",
+        "median ms",
+        "x",
+        "first ms",
+        "x",
+        "warm ms",
+        "x",
+        "memory MiB",
+        "x",
+        "MB",
+        "x",
+    ]);
+    for (name, row) in &rows {
+        let cells =
+            row.iter().zip(empty).flat_map(|(is, base)| [format!("{is:.2}"), format!("{:.2}", is / base)]);
+        table.add_row(std::iter::once((*name).to_owned()).chain(cells));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    say(&table.trim_fmt());
+    say(&format!(
+        "  the least of {rounds} starts, of init also the median; warm: of {WARM} events after each first one"
+    ));
+    say("  the first event has the request for the secret in it; x: times the empty function's");
+    let slow = rows.iter().filter(|(_, row)| row[0] > MOST * empty[0]);
+    Ok(slow.map(|(name, _)| *name).collect())
+}
+
+impl FunctionMeasurement {
+    /// Init, its median, the first event, a later one, memory, size. `None`: one was never measured.
+    fn figures(&self) -> Option<[f64; 6]> {
+        let least = |values: &[f64]| values.iter().copied().min_by(f64::total_cmp);
+        let init = [least(&self.init)?, median(&self.init)?];
+        let events = [least(&self.first)?, least(&self.warm)?];
+        Some([init[0], init[1], events[0], events[1], least(&self.memory)?, self.bytes / 1e6])
+    }
+}

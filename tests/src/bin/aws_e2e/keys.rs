@@ -1,0 +1,43 @@
+//! What stands in the secret of the deployment: for each use a key of its own, so that one that is taken for another is
+//! noticed.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_wire::sign::WebhookSecret;
+use serde_json::{Value, json};
+
+pub(crate) const TOKEN: &str = "operator-token";
+/// What callback tokens are signed with. Nobody but this machine's own programs ever sees what any of the keys signs.
+const TOKEN_KEY: [u8; 32] = [4; 32];
+
+/// What is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignedMessage {
+    /// An event in the life of a sandbox, by the platform.
+    Lifecycle = 1,
+    Outcome = 2,
+    Unit = 3,
+}
+
+impl SignedMessage {
+    /// What it is signed with, as a text.
+    pub(crate) fn key(self) -> String {
+        format!("whsec_{}", STANDARD.encode([self as u8; 32]))
+    }
+
+    /// What it is signed with.
+    pub(crate) fn secret(self) -> anyhow::Result<WebhookSecret> {
+        Ok(WebhookSecret::parse(&self.key())?)
+    }
+}
+
+/// The secret of the deployment.
+pub(crate) fn secret() -> Value {
+    json!({
+        "EBB_WEBHOOK_KEYS": SignedMessage::Lifecycle.key(),
+        "EBB_PLATFORM_SECRET": SignedMessage::Outcome.key(),
+        "EBB_UNIT_SECRET": SignedMessage::Unit.key(),
+        "EBB_TOKEN_KEYS": format!("a:{}", STANDARD.encode(TOKEN_KEY)),
+        "EBB_API_TOKENS": format!("operator:{TOKEN}"),
+    })
+}

@@ -1,0 +1,244 @@
+//! What goes through the stack.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use crate::StackArgs;
+use crate::cloud::{CloudEmulator, STACK};
+use crate::keys::{SignedMessage, TOKEN};
+use crate::servers::OutsideServers;
+use crate::steps::{program, run, say, step};
+
+/// The sandbox of the example with webhooks, and of the one with a bucket.
+const SERVICES: &str = "search-pr-9";
+const REPORTS: &str = "reports-pr-42";
+/// The documents of the second one.
+const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/deployed/bucket");
+/// What was asked for to be sent again after a second comes from the queue if it comes within this: the schedule has a minute.
+const SOON: Duration = Duration::from_secs(30);
+/// Within this the schedule has a minute.
+const MINUTES: Duration = Duration::from_secs(130);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+
+/// The stack, and who uses it.
+struct DeployedStack<'a> {
+    arguments: &'a StackArgs,
+    cloud: &'a CloudEmulator,
+    servers: &'a OutsideServers,
+    entry: String,
+    outputs: BTreeMap<String, String>,
+}
+
+/// Deploys, lets both examples live, the first one with a deployment under way, looks for what each resource did for it, and
+/// deletes the stack.
+pub(crate) async fn all(
+    arguments: &StackArgs,
+    cloud: &CloudEmulator,
+    outside: &OutsideServers,
+) -> anyhow::Result<()> {
+    let platform = format!("PlatformUrl={}", outside.platform());
+    let secrets = format!("Secrets={}", cloud.secret());
+    let first = [secrets.as_str(), "ProtectTable=false", &platform];
+    cloud.deploy("the stack is deployed", arguments, &first).await?;
+    let outputs = cloud.outputs().await?;
+    let entry = cloud.entry(&outputs)?;
+    for (name, value) in &outputs {
+        say(&format!("  {name} = {value}"));
+    }
+    let stack = DeployedStack { arguments, cloud, servers: outside, entry: entry.clone(), outputs };
+    let named = [("EBB_SOURCE", entry.clone()), ("EBB_CALLBACK_URL", format!("{entry}/v1/callbacks"))];
+    let anew = "it is deployed again, with the URL under which it is reached";
+    stack.anew(anew, &format!("Url={entry}"), &named).await?;
+    stack.doctor().await?;
+    stack.services().await?;
+    stack.reports().await?;
+    stack.parts().await?;
+    stack.ends().await?;
+    stack.minute().await?;
+    let listed = cloud.services_with(STACK).await?;
+    ensure!(listed == CloudEmulator::services(), "the stack is seen by {listed:?}");
+    cloud.delete().await?;
+    let left = cloud.services_with(STACK).await?;
+    ensure!(left.is_empty(), "left of the stack: {left:?}");
+    say(
+        "nothing of it is left, by the lists of all services; that table and bucket are retained is not for this emulator",
+    );
+    Ok(())
+}
+
+impl DeployedStack<'_> {
+    fn ebb(&self, words: &[&str]) -> Command {
+        let mut ebb = program(&self.arguments.ebb);
+        ebb.env("EBB_URL", &self.entry).env("EBB_TOKEN", TOKEN);
+        ebb.env("EBB_WEBHOOK_SECRET", SignedMessage::Lifecycle.key()).args(words);
+        ebb
+    }
+
+    /// Deploys with one parameter, and sees that all functions have what comes of it, that nothing else of them has changed,
+    /// and so that the parameters which were not given have kept their values.
+    async fn anew(&self, name: &str, parameter: &str, changed: &[(&str, String)]) -> anyhow::Result<()> {
+        let before = self.cloud.variables().await?;
+        self.cloud.deploy(name, self.arguments, &[parameter]).await?;
+        let after = self.cloud.variables().await?;
+        let mut expected = before.clone();
+        for (name, value) in changed {
+            for (function, variables) in &mut expected {
+                let was = variables.insert((*name).to_owned(), json!(value));
+                ensure!(was != Some(json!(value)), "{function} had {name}={value} before");
+            }
+        }
+        ensure!(after == expected, "{parameter}: {before:?} has become {after:?}");
+        let names: Vec<&str> = changed.iter().map(|(name, _)| *name).collect();
+        say(&format!("  of the functions' variables {} changed, and no other", names.join(" and ")));
+        Ok(())
+    }
+
+    fn output(&self, name: &str) -> anyhow::Result<&str> {
+        self.outputs.get(name).map(String::as_str).with_context(|| format!("the stack has no output {name}"))
+    }
+
+    /// Each part works, and a secret that is another one is noticed.
+    async fn doctor(&self) -> anyhow::Result<()> {
+        // The schedule has a minute.
+        let works = async {
+            let began = Instant::now();
+            loop {
+                match run(&mut self.ebb(&["doctor"])).await {
+                    Err(_) if began.elapsed() < MINUTES => sleep(POLL_INTERVAL).await,
+                    seen => return seen,
+                }
+            }
+        };
+        let seen = step("ebb doctor finds that all parts work", works).await?;
+        for line in seen.lines() {
+            say(&format!("  {line}"));
+        }
+        let mut other = self.ebb(&["doctor"]);
+        let other = other.env("EBB_WEBHOOK_SECRET", SignedMessage::Outcome.key()).output().await?;
+        let seen = String::from_utf8_lossy(&other.stdout).into_owned();
+        let wrong: Vec<&str> = seen.lines().filter(|line| line.contains(" FAILS ")).collect();
+        ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{seen}");
+        say("ebb doctor finds that a signature is not believed");
+        Ok(())
+    }
+
+    async fn publish(&self, file: &str) -> anyhow::Result<()> {
+        let place = format!("receiver={}", self.servers.url());
+        let publish = ["plugin", "apply", "-f", file, "--set", &place];
+        step("a plugin is published", run(&mut self.ebb(&publish))).await.map(drop)
+    }
+
+    /// What a resource of a sandbox gives.
+    async fn given(&self, sandbox: &str, resource: &str) -> anyhow::Result<Value> {
+        let target = run(&mut self.ebb(&["sandbox", "get", sandbox, "-o", "json"])).await?;
+        let mut target: Value = serde_json::from_str(&target)?;
+        Ok(target["resources"][resource]["outputs"].take())
+    }
+
+    /// Units that are webhooks, with a deployment while one waits for its callback.
+    async fn services(&self) -> anyhow::Result<()> {
+        let example = self.arguments.examples.join("webhooks");
+        let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
+        self.publish(&plugin.to_string_lossy()).await?;
+        let create = ["sandbox", "apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
+        step("a sandbox is asked for", run(&mut self.ebb(&create))).await?;
+        step("a unit waits for its callback", self.servers.wait("POST /indexes")).await?;
+        let anew = "the stack is deployed anew while the run is under way";
+        let level = |level: &str| {
+            format!(
+                "warn,ebb_lambda={level},ebb_flow={level},ebb_store={level},ebb_outbound={level},ebb_wire={level}"
+            )
+        };
+        self.anew(anew, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
+        self.servers.call_back();
+        step(
+            "the platform is told that the sandbox is ready",
+            self.servers.wait_for_outcome(SERVICES, "ready"),
+        )
+        .await?;
+        let given = self.given(SERVICES, "services").await?;
+        for (name, expected) in
+            [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")]
+        {
+            ensure!(given[name]["value"] == expected, "{name} of {given}");
+        }
+        Ok(())
+    }
+
+    /// A bucket that scripts make and fill.
+    async fn reports(&self) -> anyhow::Result<()> {
+        self.publish(&format!("{BUCKET}.plugin.yaml")).await?;
+        let sandbox = format!("{BUCKET}.sandbox.yaml");
+        step("scripts make a bucket and fill it", run(&mut self.ebb(&["sandbox", "apply", "-f", &sandbox])))
+            .await?;
+        let given = self.given(REPORTS, "files").await?;
+        let bucket = given["bucket"]["value"].as_str().context("a bucket")?;
+        let objects = self.cloud.objects(bucket).await?.context("the bucket is not there")?;
+        say(&format!("  {bucket}: {objects:?}"));
+        ensure!(objects.get("seed") == Some(&4), "{objects:?}");
+        step("scripts remove it", run(&mut self.ebb(&["sandbox", "delete", REPORTS]))).await?;
+        ensure!(self.cloud.objects(bucket).await?.is_none(), "the bucket is still there");
+        Ok(())
+    }
+
+    /// Table, bucket and queue have played their parts.
+    async fn parts(&self) -> anyhow::Result<()> {
+        let items = self.cloud.items(self.output("Table")?).await?;
+        say(&format!("  the table has items: {items:?}"));
+        for kind in ["t", "r", "p", "v"] {
+            ensure!(items.contains_key(kind), "no item {kind}#… in the table");
+        }
+        let objects = self.cloud.objects(self.output("Bucket")?).await?.context("the stack's bucket")?;
+        say(&format!("  the bucket has objects: {objects:?}"));
+        ensure!(objects.contains_key("plans"), "no plan in the bucket");
+        let times = self.servers.times("POST /certificates");
+        let [first, .., last] = times.as_slice() else { anyhow::bail!("nothing was sent again") };
+        let took = last.duration_since(*first);
+        ensure!(times.len() == 3 && took < SOON, "{} requests within {took:?}", times.len());
+        say(&format!(
+            "  messages of the queue had a request sent twice more within {:.1} s",
+            took.as_secs_f64()
+        ));
+        Ok(())
+    }
+
+    async fn ends(&self) -> anyhow::Result<()> {
+        step("the first sandbox is deleted", run(&mut self.ebb(&["sandbox", "delete", SERVICES]))).await?;
+        step("the platform is told that it is gone", self.servers.wait_for_outcome(SERVICES, "gone")).await
+    }
+
+    /// A run of `sweep` is the schedule's when no queue starts it any more.
+    async fn minute(&self) -> anyhow::Result<()> {
+        let group = format!("/aws/lambda/{STACK}/sweep");
+        self.cloud.cut_queues().await?;
+        let scheduled = async {
+            let began = Instant::now();
+            // Twice: it may have taken some at the moment in which it was cut.
+            let mut idle = 0;
+            while idle < 2 {
+                let messages = self.cloud.messages("Wakeups").await?;
+                idle = if messages.taken == 0 { idle + 1 } else { 0 };
+                ensure!(began.elapsed() < MINUTES, "it still deals with messages: {messages:?}");
+                sleep(POLL_INTERVAL).await;
+            }
+            let before = self.cloud.invocations(&group).await?;
+            while self.cloud.invocations(&group).await? == before {
+                ensure!(began.elapsed() < MINUTES, "sweep has run {before} times and no more");
+                sleep(POLL_INTERVAL).await;
+            }
+            Ok(())
+        };
+        step("the schedule starts sweep, which no queue does any more", scheduled).await?;
+        for queue in ["DeadWakeups", "DeadEvents"] {
+            let dead = self.cloud.messages(queue).await?;
+            let none = dead.waiting + dead.delayed + dead.taken == 0;
+            ensure!(none, "messages that nobody could deal with, in {queue}: {dead:?}");
+        }
+        Ok(())
+    }
+}

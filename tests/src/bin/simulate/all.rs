@@ -1,0 +1,99 @@
+//! Many worlds, several at a time.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use ebb_tests::sim::many_targets::{SimReport, TraceMode, simulate};
+use ebb_tests::sim::{ExcludedFaults, FaultKind};
+
+use crate::shrink;
+
+/// So many failing worlds are enough to look at.
+const ENOUGH: usize = 5;
+/// From so many lives on every kind of mishap has to have happened.
+const ALL_REACHED: u64 = 2_000;
+
+#[derive(Default)]
+struct SimulationTotals {
+    simulations: u64,
+    instances: u64,
+    attempts: u64,
+    invocations: u64,
+    reached: Vec<u64>,
+    failed: Vec<(u64, SimReport)>,
+}
+
+impl SimulationTotals {
+    fn add(&mut self, seed: u64, report: SimReport) {
+        self.simulations += 1;
+        self.instances += report.instances;
+        self.attempts += report.attempts;
+        self.invocations += report.invocations;
+        self.reached.resize(report.injected.len(), 0);
+        for (sum, reached) in self.reached.iter_mut().zip(&report.injected) {
+            *sum += reached;
+        }
+        if !report.violations.is_empty() {
+            self.failed.push((seed, report));
+        }
+    }
+}
+
+/// Lets worlds happen until `lives` lives have been lived, says how they were, and fails if one was wrong or a kind of
+/// mishap was never reached.
+pub(crate) fn simulate_all(lives: u64, seed: u64, threads: usize, spared: &ExcludedFaults) -> ExitCode {
+    println!("from seed {seed}");
+    let begun = Instant::now();
+    let (sum, next, over) =
+        (Mutex::new(SimulationTotals::default()), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let seed = seed.wrapping_add(next.fetch_add(1, Ordering::Relaxed));
+                    let report = simulate(seed, spared, TraceMode::Off);
+                    let mut sum = sum.lock().expect("no panic while it is held");
+                    sum.add(seed, report);
+                    if sum.instances >= lives || sum.failed.len() >= ENOUGH {
+                        over.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let sum = sum.into_inner().expect("no panic while it is held");
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{}", reached(&sum));
+    println!(
+        "{} lives in {} worlds, {} tries, {} invocations, {seconds:.1} s, {:.0} lives per second",
+        sum.instances,
+        sum.simulations,
+        sum.attempts,
+        sum.invocations,
+        sum.instances as f64 / seconds
+    );
+    let missed = FaultKind::ALL
+        .iter()
+        .zip(&sum.reached)
+        .filter(|(kind, reached)| **reached == 0 && !spared.has(**kind));
+    let missed: Vec<&str> = missed.map(|(kind, _)| kind.name()).collect();
+    let unreached = sum.failed.is_empty() && lives >= ALL_REACHED && !missed.is_empty();
+    if unreached {
+        println!("never reached: {}", missed.join(", "));
+    }
+    for (seed, report) in &sum.failed {
+        println!("\nworld {seed}:");
+        for wrong in report.violations.iter().take(6) {
+            println!("  {wrong}");
+        }
+        println!("  {}", shrink::command(*seed, spared));
+    }
+    if sum.failed.is_empty() && !unreached { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn reached(sum: &SimulationTotals) -> String {
+    let rows = FaultKind::ALL.iter().zip(&sum.reached);
+    rows.map(|(kind, reached)| format!("{:<22}{reached:>9}\n", kind.name())).collect()
+}

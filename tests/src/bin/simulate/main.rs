@@ -1,0 +1,74 @@
+//! Lets worlds of random targets happen until enough lives have been lived, and says what was wrong with them.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use ebb_tests::sim::many_targets::{SimReport, TraceMode, simulate};
+use ebb_tests::sim::{ExcludedFaults, FaultKind};
+
+mod all;
+mod shrink;
+
+#[derive(Parser)]
+#[command(name = "world", about = "Lives of random targets in a simulated world where anything may fail")]
+struct SimulationArgs {
+    /// Live as many lives as this, in worlds whose seeds follow `--seed`; without it one world
+    #[arg(long)]
+    instances: Option<u64>,
+    /// The seed of the world, or of the first one; without it a random one, which is printed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Worlds at a time
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Tell what happened in the world
+    #[arg(long)]
+    trace: bool,
+    /// Kinds of mishaps to leave out, by name
+    #[arg(long, value_delimiter = ',', value_parser = kind)]
+    without: Vec<FaultKind>,
+}
+
+fn kind(name: &str) -> Result<FaultKind, String> {
+    FaultKind::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = FaultKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("the kinds are {}", names.join(", "))
+    })
+}
+
+fn main() -> ExitCode {
+    let arguments = SimulationArgs::parse();
+    let spared = ExcludedFaults::of(arguments.without.iter().copied());
+    let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
+    match arguments.instances {
+        Some(instances) => all::simulate_all(instances, seed, arguments.threads, &spared),
+        None => one(seed, &spared, if arguments.trace { TraceMode::Kept } else { TraceMode::Off }),
+    }
+}
+
+fn one(seed: u64, spared: &ExcludedFaults, trace: TraceMode) -> ExitCode {
+    let begun = Instant::now();
+    let report = simulate(seed, spared, trace);
+    for line in &report.trace {
+        println!("{line}");
+    }
+    println!(
+        "world {seed}: {} lives, {} tries, {} invocations, {:?}",
+        report.instances,
+        report.attempts,
+        report.invocations,
+        begun.elapsed()
+    );
+    for (kind, reached) in FaultKind::ALL.iter().zip(&report.injected).filter(|(_, reached)| **reached > 0) {
+        println!("  {kind}: {reached}");
+    }
+    verdict(&report)
+}
+
+fn verdict(report: &SimReport) -> ExitCode {
+    for wrong in &report.violations {
+        println!("wrong: {wrong}");
+    }
+    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

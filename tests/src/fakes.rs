@@ -1,0 +1,171 @@
+//! What the functions are given where they are measured: a queue in memory, no cluster, and settings.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_engine::Millis;
+use ebb_flow::ports::{MessageQueue, QueueMessage, RelayClient, RelayError};
+use ebb_flow::{DeploymentSettings, Env};
+use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
+use ebb_wire::sign::{WebhookKeys, WebhookSecret};
+use ebb_wire::token::TokenKeys;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Messages that are dealt with at a time: as many invocations.
+const AT_ONCE: usize = 16;
+
+/// Nothing that is measured runs in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct NoCluster;
+
+fn refused() -> RelayError {
+    RelayError::Refused("there is no cluster".to_owned())
+}
+
+#[async_trait]
+impl RelayClient for NoCluster {
+    async fn ensure(&self, _: Option<&str>, _: EnsureTask) -> Result<TaskState, RelayError> {
+        Err(refused())
+    }
+
+    async fn cancel(&self, _: Option<&str>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+        Err(refused())
+    }
+
+    async fn get(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
+        Err(refused())
+    }
+
+    async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+        Err(refused())
+    }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        Err(refused())
+    }
+}
+
+/// What the queue has seen.
+#[derive(Debug, Default)]
+pub struct QueueTraffic {
+    sent: AtomicUsize,
+    pending: AtomicUsize,
+    failed: Mutex<Vec<String>>,
+}
+
+impl QueueTraffic {
+    /// Messages that were sent, delayed ones included.
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// Messages without a delay that have not been dealt with.
+    pub fn pending(&self) -> usize {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// What went wrong in dealing with them.
+    pub fn failed(&self) -> Vec<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A queue whose delayed messages are counted and come with the rest when their time is up.
+#[derive(Debug)]
+pub struct CountingQueue {
+    sender: mpsc::UnboundedSender<QueueMessage>,
+    traffic: Arc<QueueTraffic>,
+}
+
+/// A queue, what it has seen, and its messages when they are due.
+pub fn channel() -> (CountingQueue, Arc<QueueTraffic>, mpsc::UnboundedReceiver<QueueMessage>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let traffic = Arc::new(QueueTraffic::default());
+    (CountingQueue { sender, traffic: Arc::clone(&traffic) }, traffic, receiver)
+}
+
+#[async_trait]
+impl MessageQueue for CountingQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
+        self.traffic.sent.fetch_add(1, Ordering::SeqCst);
+        let traffic = Arc::clone(&self.traffic);
+        let deliver = move |sender: mpsc::UnboundedSender<QueueMessage>| {
+            traffic.pending.fetch_add(1, Ordering::SeqCst);
+            // Nobody listens any more: the case is over.
+            if sender.send(message).is_err() {
+                traffic.pending.fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        if delay.is_zero() {
+            deliver(self.sender.clone());
+            return;
+        }
+        let sender = self.sender.downgrade();
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            if let Some(sender) = sender.upgrade() {
+                deliver(sender);
+            }
+        });
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(QueueMessage::Mark, Duration::ZERO).await;
+        Ok(())
+    }
+}
+
+/// Deals with messages as `sweep` does, until it is aborted.
+pub async fn process_messages(
+    env: Arc<Env>,
+    traffic: Arc<QueueTraffic>,
+    mut messages: mpsc::UnboundedReceiver<QueueMessage>,
+) {
+    let mut tasks = JoinSet::new();
+    while let Some(message) = messages.recv().await {
+        if tasks.len() >= AT_ONCE {
+            tasks.join_next().await;
+        }
+        let (env, traffic) = (Arc::clone(&env), Arc::clone(&traffic));
+        tasks.spawn(async move {
+            if let Err(error) = Box::pin(ebb_flow::sweep::receive_message(&env, &message)).await {
+                traffic.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+            }
+            traffic.pending.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// As a deployment has them, but for two times: a slow machine must not change what is counted. With a deployment's 60 s
+/// until `sweep` looks first, it would ask again for units that a longer run has not come to; with its 3 s per
+/// invocation there would be more invocations. `sweep` looks at a new run after `first_look`.
+///
+/// # Errors
+/// None: the keys are as long as keys are.
+pub fn settings(
+    url: &str,
+    outcomes: Option<String>,
+    first_look: Millis,
+) -> anyhow::Result<DeploymentSettings> {
+    Ok(DeploymentSettings {
+        callback_url: format!("{url}/v1/callbacks"),
+        installation: "tests".to_owned(),
+        source: url.to_owned(),
+        platform_url: outcomes,
+        platform_keys: WebhookSecret::from_bytes(&[1; 32])?.into(),
+        webhook_keys: WebhookKeys::new(WebhookSecret::from_bytes(&[2; 32])?, Vec::new())?,
+        unit_keys: WebhookSecret::from_bytes(&[3; 32])?.into(),
+        token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
+        max_in_flight: Millis(500),
+        grace: Duration::from_secs(10),
+        response_timeout: Duration::from_secs(20),
+        first_sweep_delay: first_look,
+        max_sweep_interval: Millis(3_600_000),
+        retention: None,
+        max_dispatches: 50,
+        dispatch_budget: Duration::from_secs(900),
+    })
+}

@@ -1,0 +1,25 @@
+//! What a function prints, kept for whoever looks at it.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A place that keeps what is written to it; clones are the same place.
+#[derive(Clone, Debug, Default)]
+pub struct LogBuffer(Arc<Mutex<Vec<u8>>>);
+
+impl LogBuffer {
+    /// All of it so far.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+impl Write for LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! A clock that stands until it is moved, and what goes with it: nothing happens by itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_engine::Timestamp;
+use ebb_flow::ports::{Clock, MessageQueue, QueueMessage, RandomSource};
+
+/// The clock.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// Stands at so many milliseconds since 1970.
+    pub fn at(millis: u64) -> Self {
+        Self(AtomicU64::new(millis))
+    }
+
+    /// Moves it on.
+    pub fn advance(&self, millis: u64) {
+        self.0.fetch_add(millis, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// The same numbers each time.
+#[derive(Debug, Default)]
+pub struct CountingRandom(AtomicU64);
+
+impl RandomSource for CountingRandom {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    }
+}
+
+/// A queue from which messages are taken when their time has come.
+#[derive(Debug)]
+pub struct ManualQueue {
+    clock: Arc<ManualClock>,
+    waiting: Mutex<Vec<(Timestamp, QueueMessage)>>,
+}
+
+impl ManualQueue {
+    /// An empty one.
+    pub fn new(clock: Arc<ManualClock>) -> Self {
+        Self { clock, waiting: Mutex::default() }
+    }
+
+    /// Takes those whose time has come.
+    pub fn take_due(&self) -> Vec<QueueMessage> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let (due, later) = std::mem::take(&mut *waiting).into_iter().partition(|(at, _)| *at <= now);
+        *waiting = later;
+        let due: Vec<(Timestamp, QueueMessage)> = due;
+        due.into_iter().map(|(_, message)| message).collect()
+    }
+}
+
+#[async_trait]
+impl MessageQueue for ManualQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let at = Timestamp(self.clock.now().0.saturating_add(delay));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((at, message));
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(QueueMessage::Mark, Duration::ZERO).await;
+        Ok(())
+    }
+}

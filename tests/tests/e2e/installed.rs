@@ -1,0 +1,98 @@
+//! A relay that its chart has installed in the cluster, in a pod with the rights that the chart gives it.
+
+use ebb_wire::sign::WebhookSecret;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::cluster::{Cluster, RELAY, RUNNER, relay_image};
+use crate::kubectl::{of_units, open_records};
+use crate::program;
+use crate::workdir::until;
+
+/// The release, with namespaces of its own.
+pub(crate) struct InstalledRelay {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) units: String,
+    /// The namespace of the relay and its records.
+    pub(crate) own: String,
+    secret: WebhookSecret,
+}
+
+impl InstalledRelay {
+    /// Installs one, with more values for its chart, and waits until it is ready.
+    pub(crate) async fn new(cluster: &'static Cluster, title: &str, more: Value) -> Self {
+        static IMAGE: OnceCell<()> = OnceCell::const_new();
+        let make = || tokio::task::spawn_blocking(|| relay_image(program::relay()));
+        IMAGE.get_or_init(async || make().await.unwrap()).await;
+        let units = format!("{title}-{:08x}", rand::random::<u32>());
+        let own = format!("{units}-relay");
+        for name in [&units, &own] {
+            let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+            let metadata = json!({"name": name, "labels": labels});
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+            cluster.run("kubectl", &["create", "--filename=-"], &namespace.to_string()).unwrap();
+        }
+        let installed = Self {
+            cluster,
+            units,
+            own,
+            secret: WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).unwrap(),
+        };
+        let mut values = json!({
+            "image": RELAY, "units": installed.units, "callbackHosts": [cluster.host], "heartbeat": 1,
+            "signing": {"secret": **installed.secret.reveal()},
+        });
+        values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (own, timeout) = (installed.own.clone(), "--timeout=110s");
+        tokio::task::spawn_blocking(move || {
+            let install =
+                ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", timeout, "--namespace", &own];
+            cluster.run("helm", &install, &values.to_string()).unwrap();
+        })
+        .await
+        .unwrap();
+        installed
+    }
+
+    fn asked(&self, arguments: &[&str]) -> String {
+        self.cluster.run("kubectl", arguments, "").unwrap()
+    }
+
+    /// What the control plane has to know of it, and the network that it is in.
+    pub(crate) fn clusters(&self) -> (Value, String) {
+        let address =
+            self.asked(&["get", "service", "ebb-relay", "-n", &self.own, "-o=jsonpath={.spec.clusterIP}"]);
+        let uid = self.asked(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
+        let clusters = json!({"default": {
+            "url": format!("http://{address}:8080"), "secret": **self.secret.reveal(), "uid": uid,
+            "runnerImage": RUNNER, "nonRoot": true,
+        }});
+        (clusters, format!("{address}/32"))
+    }
+
+    /// Waits until the cluster has nothing of units, and the relay holds nothing any more.
+    pub(crate) async fn nothing_left(&self) {
+        until("nothing to be left", async || {
+            let left =
+                [of_units(self.cluster, &self.units)?, open_records(self.cluster, &self.own)?].concat();
+            left.is_empty().then_some(())
+        })
+        .await;
+    }
+
+    /// Uninstalls it and removes its namespaces.
+    pub(crate) fn remove(self) {
+        self.cluster.run("helm", &["uninstall", "ebb", "--namespace", &self.own], "").unwrap();
+        self.asked(&["delete", "namespace", "--wait=false", &self.units, &self.own]);
+    }
+}
+
+/// Prints the relay's log when a test fails.
+impl Drop for InstalledRelay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let logs = ["logs", "deployment/ebb-relay", "--tail=200", "-n", &self.own];
+            println!("{}", self.cluster.run("kubectl", &logs, "").unwrap_or_else(|error| error));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! `kill -9` of `ebb dev` at any moment of a sandbox's life: after a restart it ends as if nothing had happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ebb_wire::api::{TargetDetail, TargetState};
+use ebb_wire::lifecycle::{GONE, READY};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::platform::{E2ePlatform, PlatformStep};
+use crate::scene::{ExampleKind, ExampleRun};
+use crate::workdir::{PATIENCE, Workdir, until};
+
+/// How often a story is killed, unless `EBB_KILLS` says otherwise.
+pub(crate) const KILLS: u32 = 20;
+/// How often the story is killed that has the embedded table.
+const FEW: u32 = 6;
+/// Chooses the moments, unless `EBB_KILL_SEED` does.
+const SEED: u64 = 20_261_121;
+/// So many different states have to be found after that many kills of a story, and for each story of several: a crash
+/// that always hits the same says little.
+const STAGES: usize = 3;
+
+/// A story that is killed.
+pub(crate) struct KillScenario {
+    pub(crate) example: ExampleKind,
+    /// The DynamoDB that keeps the table, if it is not embedded.
+    pub(crate) dynamodb: Option<String>,
+}
+
+/// Where a kill has hit: what the platform was about, what the server knew after the restart, and which units were how.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KillPoint {
+    step: PlatformStep,
+    phase: Option<PhaseName>,
+    units: String,
+}
+
+/// The name of a phase.
+type PhaseName = String;
+
+impl fmt::Display for KillPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = self.phase.as_deref().unwrap_or("unknown");
+        write!(f, "{:?}, then {phase}: {}", self.step, self.units)
+    }
+}
+
+/// One life: how long it took if it was over before the kill, and where the kill has hit.
+struct KilledRun {
+    whole: Option<Duration>,
+    stage: KillPoint,
+}
+
+impl KillScenario {
+    /// A whole life, with a kill at `moment` after its beginning, or at its end if that comes first.
+    async fn live(&self, uid: &str, moment: Duration) -> KilledRun {
+        let place = self.dynamodb.as_deref().map_or_else(Workdir::new, Workdir::on);
+        let told = LogOnPanic { place: &place };
+        let mut dev = place.dev().await;
+        let scene = ExampleRun::new(&self.example, &place).await;
+        let mut platform = E2ePlatform::new(scene.sandbox, uid, scene.document.clone());
+        let begun = Instant::now();
+        let undisturbed = async {
+            while platform.step != PlatformStep::Over {
+                platform.advance(&dev).await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = undisturbed => {}
+            () = tokio::time::sleep(moment) => {}
+        }
+        let before = platform.step;
+        let whole = (before == PlatformStep::Over).then(|| begun.elapsed());
+        dev.kill().await;
+        dev = place.dev_again().await;
+        let stage = KillPoint::new(before, platform.look(&dev).await.unwrap().as_ref());
+        while platform.step != PlatformStep::Over {
+            if platform.step == PlatformStep::Delete && before < PlatformStep::Delete {
+                let seen = platform.look(&dev).await.unwrap().unwrap();
+                scene.made(&dev.s3, &seen).await;
+            }
+            platform.advance(&dev).await.unwrap();
+        }
+        scene.nothing_left(&dev.s3).await;
+        place.no_script_runs().await;
+        // A telling whose acknowledgement was lost is repeated, but a later one is never overtaken.
+        let told_of = until("the last outcome", async || {
+            let told = place.outcomes(uid);
+            told.iter().any(|told| told == GONE).then_some(told)
+        })
+        .await;
+        let mut different = told_of.clone();
+        different.dedup();
+        assert_eq!(different, [READY, GONE], "{told_of:?}");
+        dev.stop().await;
+        drop(told);
+        KilledRun { whole, stage }
+    }
+
+    /// As often as is enough for one.
+    pub(crate) async fn often_alone(self, kills: u32) {
+        let name = self.example.name();
+        let stages = self.kill_often(kills, seed()).await;
+        report(name, &stages);
+        hit_enough(1, &stages.iter().collect::<Vec<_>>());
+    }
+
+    /// `kills` lives. Gives where the kills have hit.
+    pub(crate) async fn kill_often(self, kills: u32, seed: u64) -> Vec<KillPoint> {
+        let name = self.example.name();
+        let mut random = StdRng::seed_from_u64(seed);
+        // Twice: the first life warms up what is cached.
+        let mut whole = PATIENCE;
+        for life in 0..2 {
+            let lived = self.live(&format!("whole-{life}"), whole).await;
+            whole = whole.min(lived.whole.unwrap_or(whole));
+        }
+        println!("{name}: {whole:?} undisturbed; {kills} kills with EBB_KILL_SEED={seed}");
+        let mut stages = Vec::new();
+        for kill in 0..kills {
+            // One in each of so many equal parts: random, and spread over the whole.
+            let moment = whole.mul_f64((f64::from(kill) + random.random::<f64>()) / f64::from(kills));
+            println!("{name}: kill {kill} after {moment:?}");
+            let lived = self.live(&format!("killed-{kill}"), moment).await;
+            println!("{name}: kill {kill}: {}", lived.stage);
+            // A machine that has become faster would not be hit in the later parts.
+            whole = whole.min(lived.whole.unwrap_or(whole));
+            stages.push(lived.stage);
+        }
+        stages
+    }
+}
+
+/// Prints the server's log when a test fails.
+struct LogOnPanic<'a> {
+    place: &'a Workdir,
+}
+
+impl Drop for LogOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", self.place.log());
+        }
+    }
+}
+
+impl KillPoint {
+    fn new(step: PlatformStep, seen: Option<&TargetDetail>) -> Self {
+        let phase = |phase: TargetState| format!("{phase:?}");
+        let runs = seen.into_iter().flat_map(|seen| &seen.runs).map(|run| {
+            let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
+            format!("{} {:?} ({})", run.event, run.state, units.collect::<Vec<_>>().join(", "))
+        });
+        let units = runs.collect::<Vec<_>>().join("; ");
+        Self { step, phase: seen.map(|seen| phase(seen.info.phase)), units }
+    }
+
+    /// Without the units.
+    fn kind(&self) -> (PlatformStep, Option<PhaseName>) {
+        (self.step, self.phase.clone())
+    }
+}
+
+/// That the kills have hit different moments.
+pub(crate) fn hit_enough(stories: usize, stages: &[&KillPoint]) {
+    let different: BTreeSet<_> = stages.iter().collect();
+    assert!(different.len() >= STAGES * stories, "only {different:#?}");
+}
+
+/// Prints how many kills have hit what.
+pub(crate) fn report(name: &str, stages: &[KillPoint]) {
+    let mut kinds: BTreeMap<_, (usize, Vec<&str>)> = BTreeMap::new();
+    for stage in stages {
+        let (count, units) = kinds.entry(stage.kind()).or_default();
+        *count += 1;
+        units.push(&stage.units);
+    }
+    for ((step, phase), (count, mut units)) in kinds {
+        units.sort_unstable();
+        units.dedup();
+        let (step, phase) = (format!("{step:?}"), phase.as_deref().unwrap_or("unknown"));
+        println!("{name:<9} {step:<10} {phase:<9} {count:>4} kills, {:>2} states of its units", units.len());
+    }
+}
+
+/// A number that somebody may have given in the environment.
+pub(crate) fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
+    let Ok(text) = std::env::var(name) else { return default };
+    text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
+}
+
+/// Chooses the moments.
+pub(crate) fn seed() -> u64 {
+    given("EBB_KILL_SEED", SEED)
+}
+
+#[tokio::test]
+async fn s3_at_any_moment() {
+    let story = KillScenario { example: ExampleKind::S3, dynamodb: None };
+    story.often_alone(FEW).await;
+}

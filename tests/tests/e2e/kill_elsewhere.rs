@@ -1,0 +1,42 @@
+//! `kill -9` of `ebb dev` whose table is Amazon's DynamoDB Local, or whose example needs PostgreSQL.
+
+use std::time::Instant;
+
+use ebb_store::suite::DynamoDbLocal;
+
+use crate::kill::{KILLS, KillPoint, KillScenario, given, hit_enough, report, seed};
+use crate::scene::ExampleKind;
+
+#[tokio::test]
+async fn postgres_at_twenty_moments() {
+    let story = KillScenario { example: ExampleKind::postgres().await, dynamodb: None };
+    story.often_alone(KILLS).await;
+}
+
+/// All examples at once, each with its share of the kills.
+#[tokio::test]
+async fn all_examples_with_amazons_table() {
+    let (kills, seed, begun) = (given("EBB_KILLS", KILLS), seed(), Instant::now());
+    let amazon = DynamoDbLocal::start().unwrap();
+    let examples =
+        [ExampleKind::S3, ExampleKind::postgres().await, ExampleKind::Webhooks, ExampleKind::Wired];
+    let shares = examples.len() as u32;
+    let stories = examples.into_iter().zip(0..).map(|(example, n)| {
+        let story = KillScenario { example, dynamodb: Some(amazon.endpoint()) };
+        let name = story.example.name();
+        let share = kills / shares + u32::from(n < kills % shares);
+        async move { (name, story.kill_often(share, seed.wrapping_add(u64::from(n))).await) }
+    });
+    let hit = futures::future::join_all(stories).await;
+    for (name, stages) in &hit {
+        report(name, stages);
+    }
+    let stages: Vec<&KillPoint> = hit.iter().flat_map(|(_, stages)| stages).collect();
+    let sum = stages.len();
+    assert_eq!(sum, kills as usize);
+    hit_enough(hit.len(), &stages);
+    println!(
+        "{sum} kills with seed {seed} in {:.0} s: nothing lost, nothing left, nothing made twice",
+        begun.elapsed().as_secs_f64()
+    );
+}

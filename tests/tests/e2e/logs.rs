@@ -1,0 +1,75 @@
+//! What units say: while they say it, and once they have said it.
+
+use std::fs::File;
+
+use ebb_wire::limits::LOG_TAIL;
+
+use crate::workdir::{Workdir, shared_folder};
+
+const PLUGIN: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: talk@1.0.0
+params: {root: {type: string}}
+runners: {shell: {image: "busybox:1.37"}}
+preStart:
+  talk:
+    retry: {attempts: 2, backoff: 10ms}
+    pod:
+      script: |
+        #!/bin/sh -eu
+        await() { until [ -e "$ROOT/$1" ]; do sleep 0.05; done; }
+        echo "try $EBB_ATTEMPT"
+        await "failed"
+        [ "$EBB_ATTEMPT" = 2 ]
+        seq 1 20000
+        await "more"
+        seq 20001 40000
+        printf 'over'
+    inputs: {root: "${params.root}"}
+  shout:
+    after: [talk]
+    pod:
+      script: |
+        #!/bin/sh -eu
+        seq 1 100000
+        head -c 300000 /dev/zero | tr '\0' '\033'
+"##;
+
+fn numbers(from: u32, to: u32) -> String {
+    (from..=to).map(|number| format!("{number}\n")).collect()
+}
+
+#[tokio::test]
+async fn lines_are_told_once_while_they_are_said() {
+    let (place, root) = (Workdir::new(), shared_folder());
+    let path = root.path().to_str().unwrap();
+    let dev = place.dev().await;
+    let plugin = place.write("plugin.yaml", PLUGIN);
+    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    let sandbox = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: talker\nresources: {{r: {{plugin: talk, params: {{root: {path}}}}}}}\n"
+    );
+    let sandbox = place.write("sandbox.yaml", &sandbox);
+    place.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
+
+    let mut one = place.start(&["logs", "talker", "--step", "talk", "--follow"]);
+    let all = place.start(&["logs", "talker", "--follow"]);
+    one.says("try 1").await;
+    File::create(root.path().join("failed")).unwrap();
+    one.says("20000").await;
+    File::create(root.path().join("more")).unwrap();
+    let one = one.end().await.done();
+    let heading = "==> preStart r/talk try 2 <==\n";
+    let expected = format!("try 1\n{heading}try 2\n{}{}over\n", numbers(1, 20_000), numbers(20_001, 40_000));
+    assert_eq!((one.stdout == expected, one.stderr.as_str()), (true, ""), "{}", one.stdout);
+
+    // The other one ends with the run. What was said too fast is not there, and that is said.
+    let all = all.end().await.done();
+    assert!(all.stdout.contains(&numbers(1, 40_000)), "{}", all.stdout);
+    let (_, shouted) = all.stdout.split_once("==> preStart r/shout try 1 <==\n").expect("it follows both");
+    let kept = place.ebb(&["logs", "talker", "--step", "shout"]).await.done();
+    assert_eq!(kept.stdout, format!("{}\n", "\u{1b}".repeat(LOG_TAIL)));
+    assert!(shouted.ends_with(&kept.stdout));
+    dev.stop().await;
+}

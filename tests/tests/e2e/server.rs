@@ -1,0 +1,142 @@
+//! A PostgreSQL server of its own for a test.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::workdir::{shared_folder, until};
+
+/// Its superuser, who needs no password.
+pub(crate) const USER: &str = "ebb";
+pub(crate) const SANDBOX: &str = "billing-pr-7";
+/// `nobody` and its group, on every Linux: PostgreSQL refuses to run as root.
+const NOBODY: u32 = 65534;
+/// Ports that are tried: one that was free may be taken before the server has it.
+const TRIES: usize = 5;
+
+/// A running server; ends when this is dropped.
+pub(crate) struct PostgresServer {
+    child: Child,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    _folder: TempDir,
+}
+
+impl PostgresServer {
+    pub(crate) async fn start() -> Self {
+        Self::start_at("127.0.0.1").await
+    }
+
+    /// Starts one that listens on this address of this machine and trusts whoever reaches it.
+    pub(crate) async fn start_at(host: &str) -> Self {
+        let programs = programs();
+        let folder = shared_folder();
+        if is_root() {
+            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let data = folder.path().join("data");
+        let mut initdb = unprivileged(&programs.join("initdb"));
+        initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]);
+        let made = initdb.arg("--pgdata").arg(&data).output().unwrap();
+        assert!(made.status.success(), "initdb failed: {made:?}");
+        // Addresses of pods are none of this machine's.
+        let trusted = format!("host all all {host}/8 trust\n");
+        fs::OpenOptions::new()
+            .append(true)
+            .open(data.join("pg_hba.conf"))
+            .unwrap()
+            .write_all(trusted.as_bytes())
+            .unwrap();
+        let log = folder.path().join("log");
+        for _ in 0..TRIES {
+            let port = free_port();
+            let mut child = postgres(&programs, &data, folder.path(), (host, port), &log);
+            let ended = until("PostgreSQL", async || match child.try_wait().unwrap() {
+                Some(_) => Some(true),
+                None => fs::read_to_string(&log)
+                    .is_ok_and(|log| log.contains("ready to accept connections"))
+                    .then_some(false),
+            });
+            if !ended.await {
+                return Self { child, host: host.to_owned(), port, _folder: folder };
+            }
+        }
+        panic!("PostgreSQL does not start: {}", fs::read_to_string(&log).unwrap_or_default());
+    }
+
+    /// The answer to a query, one line per row, columns separated by `|`.
+    pub(crate) fn ask(&self, database: &str, query: &str) -> Vec<String> {
+        let mut psql = Command::new("psql");
+        let port = self.port.to_string();
+        psql.args(["-X", "-A", "-t", "-h", &self.host, "-p", &port, "-U", USER, "-d", database, "-c", query]);
+        let answer = psql.output().unwrap();
+        assert!(answer.status.success(), "{answer:?}");
+        String::from_utf8(answer.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// The databases that are not the server's own.
+    pub(crate) fn databases(&self) -> Vec<String> {
+        self.ask("postgres", "SELECT datname FROM pg_database WHERE datname LIKE 'ebb%' ORDER BY 1")
+    }
+
+    /// That there is exactly one database, this one, with the tables and the first rows.
+    pub(crate) fn holds_the_seed(&self, database: &str) {
+        assert_eq!(self.databases(), [database]);
+        let customers = self.ask(database, "SELECT id, name FROM customers ORDER BY id");
+        assert_eq!(customers, ["1|Ada", "2|Grace", "3|Edsger"]);
+        let invoices = self.ask(database, "SELECT id, customer, cents FROM invoices ORDER BY id");
+        assert_eq!(invoices, ["1|1|1250", "2|2|300"]);
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        use nix::sys::signal::{Signal, kill};
+        use nix::unistd::Pid;
+        // Fast shutdown; its children end with it.
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT);
+        let _ = self.child.wait();
+    }
+}
+
+/// Debian keeps the server's programs out of PATH, under a directory per version.
+fn programs() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let debian = versions.map(|version| version.path().join("bin"));
+    let in_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let mut folders: Vec<_> = debian.chain(in_path.into_iter().flatten()).collect();
+    folders.retain(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file());
+    folders.into_iter().next().expect("PostgreSQL is missing: `cargo xtask verify scripts` installs it")
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+fn unprivileged(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u16), log: &Path) -> Child {
+    let log = fs::File::create(log).unwrap();
+    let mut postgres = unprivileged(&programs.join("postgres"));
+    postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", host, "-p", &port.to_string()]);
+    // Nobody reads this after a crash of the machine.
+    postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
+    postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}

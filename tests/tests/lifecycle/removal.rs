@@ -1,0 +1,260 @@
+//! Removals that meet another instance, a crash, a store that hangs, or damaged state.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_engine::{Hook, Millis, TargetPhase, Timestamp, Unit};
+use ebb_flow::reopen::{ReopenCause, reopen};
+use ebb_flow::{Env, InstanceCache};
+use ebb_store::{
+    DamagedExpiry, DueExpiries, InstanceExpiry, ReadRecords as _, ReadTarget as _, RemoveExpired, Store,
+    StoreError,
+};
+use ebb_tests::fakes;
+use ebb_wire::api::TargetState;
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::id::RunId;
+use ebb_wire::record::OutputStorage;
+use serde_json::json;
+
+use crate::harness::{CannedReply, LifecycleHarness, now, run_id, sandbox};
+use crate::lifecycle::retention::{KEPT, objects, round_at, stored, world};
+
+/// So short that a life is due as soon as it is gone. The first round of the stack comes a minute after its start.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// Leaves a life that is gone and was told.
+async fn gone(world: &LifecycleHarness, name: &str, plugin: &str) {
+    world.create(name, plugin).await;
+    world.phase(name, TargetState::Ready).await;
+    world.delete(name).await;
+    world.phase(name, TargetState::Gone).await;
+    world.told(name, &["ready", "gone"]).await;
+}
+
+/// An instance of a function with a memory of its own, over the table of the stack.
+fn other_instance(world: &LifecycleHarness) -> Env {
+    let env = world.stack().env();
+    let mut settings = fakes::settings("http://functions.test", None, Millis(1_000)).unwrap();
+    settings.retention = env.settings.retention;
+    Env {
+        store: Arc::clone(&env.store),
+        clock: Arc::clone(&env.clock),
+        random: Arc::clone(&env.random),
+        relay: Arc::clone(&env.relay),
+        egress: Arc::clone(&env.egress),
+        platform: Arc::clone(&env.platform),
+        queue: Arc::clone(&env.queue),
+        settings,
+        cache: InstanceCache::default(),
+    }
+}
+
+/// A run is removed by one instance while another one remembers it.
+pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
+    let world = world(Some(AT_ONCE)).await;
+    gone(&world, "a", "long").await;
+    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
+    let (stack, other) = (world.stack(), other_instance(&world));
+    let runs = [Hook::PreStart, Hook::PostStop].map(|moment| run_id("a", moment));
+    for run in &runs {
+        assert!(stack.env().facts(run).await.unwrap().is_some(), "the instance remembers {run}");
+    }
+    let then = now().plus(Millis(1_000));
+    assert_eq!(ebb_flow::retention::remove_expired(&other, stack.store().as_ref(), then).await.unwrap(), 1);
+    let [setup, teardown] = runs;
+    world.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
+    world.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
+    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    answer.is_problem(410, "gone");
+    assert_eq!(stored(&world, "a").await, 0);
+}
+
+/// A store whose removals of runs fail or hang.
+struct FailingStore<'a> {
+    store: &'a Store,
+    life: String,
+    hangs: bool,
+    hits: AtomicUsize,
+}
+
+impl<'a> FailingStore<'a> {
+    fn new(world: &'a LifecycleHarness, name: &str, hangs: bool) -> Self {
+        let life = ebb_wire::id::instance_key("sandbox", name, &format!("{name}-uid"));
+        Self { store: world.stack().store().as_ref(), life, hangs, hits: AtomicUsize::new(0) }
+    }
+
+    fn hits(&self) -> usize {
+        self.hits.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl RemoveExpired for FailingStore<'_> {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> Result<DueExpiries, StoreError> {
+        self.store.list_expired(now, limit).await
+    }
+
+    async fn postpone_expiry(
+        &self,
+        expiry: &InstanceExpiry,
+        due: Timestamp,
+        failures: u32,
+    ) -> Result<(), StoreError> {
+        self.store.postpone_expiry(expiry, due, failures).await
+    }
+
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Result<(), StoreError> {
+        self.store.postpone_damaged(damaged, due).await
+    }
+
+    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> Result<(), StoreError> {
+        self.store.delete_expiry(expiry).await
+    }
+
+    async fn delete_run(&self, run: &RunId) -> Result<(), StoreError> {
+        if !run.as_str().starts_with(&self.life) {
+            return self.store.delete_run(run).await;
+        }
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        Err(StoreError::Retryable { operation: "BatchWriteItem", reason: "by plan".to_owned() })
+    }
+
+    async fn delete_objects(&self, run: &RunId) -> Result<(), StoreError> {
+        self.store.delete_objects(run).await
+    }
+
+    async fn delete_plan(&self, life: &str) -> Result<(), StoreError> {
+        self.store.delete_plan(life).await
+    }
+}
+
+/// A removal that dies after its first step: a late success finds no target that takes it.
+pub(crate) async fn a_target_is_forgotten_before_its_runs() {
+    let world = world(Some(AT_ONCE)).await;
+    gone(&world, "a", "long").await;
+    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
+    let before = stored(&world, "a").await;
+    let (stack, failing) = (world.stack(), FailingStore::new(&world, "a", false));
+    let then = now().plus(Millis(1_000));
+    assert_eq!(ebb_flow::retention::remove_expired(stack.env(), &failing, then).await.unwrap(), 0);
+    assert_eq!(failing.hits(), 1);
+    let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
+    assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
+    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    answer.is_problem(410, "gone");
+    // A success that was taken just before finds its undo, and gives the target back to no run.
+    let (undo, units) = (run_id("a", Hook::PostStop), [Unit(0)]);
+    assert!(!reopen(stack.env(), &undo, &units, ReopenCause::LateSuccess).await.unwrap());
+    assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
+    assert_eq!(stored(&world, "a").await, before);
+    assert_eq!(round_at(&world, KEPT).await, 1);
+    assert_eq!((stored(&world, "a").await, objects(&world).await), (0, 0));
+}
+
+/// A life whose teardown took long is kept for the whole retention, also when another life takes the name.
+pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
+    let world = world(Some(KEPT)).await;
+    gone(&world, "a", "long").await;
+    let store = world.stack().store();
+    // The teardown began that much earlier.
+    let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
+    let [expiry] =
+        store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable.try_into().unwrap();
+    store.postpone_expiry(&expiry, began, 0).await.unwrap();
+    let before = stored(&world, "a").await;
+    world.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
+    world.phase("a", TargetState::Ready).await;
+    assert_eq!(round_at(&world, KEPT / 2).await, 0);
+    assert_eq!(stored(&world, "a").await, before);
+    assert_eq!(round_at(&world, KEPT * 2).await, 1);
+    assert_eq!(stored(&world, "a").await, 0);
+    assert_eq!(objects(&world).await, 1, "that of the present life");
+}
+
+/// An expiry that cannot be read is postponed for ever longer; the lives beside it are removed.
+pub(crate) async fn damaged_items_keep_no_other_life() {
+    let world = world(Some(KEPT)).await;
+    for name in ["damaged", "whole"] {
+        gone(&world, name, "long").await;
+    }
+    let (store, then) = (world.stack().store(), now().plus(Millis(172_800_000)));
+    let life = ebb_wire::id::instance_key("sandbox", "damaged", "damaged-uid");
+    let (client, table) = (store.dynamo.client(), store.dynamo.table());
+    let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
+    let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
+    let key = [("pk", "end#".to_owned()), ("sk", format!("{:020}#{life}", expiry.due.0))];
+    let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
+    let request = client.update_item().table_name(table).set_key(Some(key));
+    request.update_expression("REMOVE uid").send().await.unwrap();
+    let mut due = then;
+    for hours in [1, 2, 4] {
+        let removed = usize::from(hours == 1);
+        assert_eq!(
+            ebb_flow::retention::remove_expired(world.stack().env(), store.as_ref(), due).await.unwrap(),
+            removed
+        );
+        let wait = hours * 3_600_000;
+        let listed = async |at| store.list_expired(at, 10).await.unwrap().damaged;
+        assert_eq!(listed(due.plus(Millis(wait - 1))).await, []);
+        due = due.plus(Millis(wait));
+        assert_eq!(listed(due).await.len(), 1);
+    }
+    assert_eq!(stored(&world, "whole").await, 0);
+    assert!(stored(&world, "damaged").await > 0);
+}
+
+/// A look has its time; the lives after it have their turn in the same round.
+pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
+    let world = world(Some(KEPT)).await;
+    for name in ["hangs", "next"] {
+        gone(&world, name, "long").await;
+    }
+    let failing = FailingStore::new(&world, "hangs", true);
+    let then = now().plus(Millis(172_800_000));
+    let removed = ebb_flow::retention::remove_expired(world.stack().env(), &failing, then).await.unwrap();
+    assert_eq!((failing.hits(), removed), (1, 1));
+    assert_eq!(stored(&world, "next").await, 0);
+    assert!(stored(&world, "hangs").await > 0);
+    // It is due again an hour later.
+    assert_eq!(world.stack().store().list_expired(then, 10).await.unwrap(), DueExpiries::default());
+    assert_eq!(round_at(&world, KEPT * 3).await, 1);
+}
+
+/// Outputs that the bucket lost do not hide what exists, and do not change when a life is looked at.
+pub(crate) async fn lost_outputs_are_named() {
+    let world = world(Some(KEPT * 10)).await;
+    world.receiver.on("POST /drop", |_, _| CannedReply::status(400));
+    world.create("a", "long").await;
+    world.phase("a", TargetState::Ready).await;
+    world.delete("a").await;
+    world.phase("a", TargetState::Stuck).await;
+    world
+        .ask(reqwest::Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "a test"})))
+        .await
+        .is(202);
+    world.phase("a", TargetState::Gone).await;
+    let store = world.stack().store();
+    for (_, _, record) in store.read_all_records(&run_id("a", Hook::PreStart)).await.unwrap() {
+        let OutputStorage::Bucket(key) = record.result.unwrap().outputs else {
+            panic!("the outputs are in the bucket")
+        };
+        store.bucket.remove(&key).await.unwrap();
+    }
+    let why = world.why("a").await;
+    assert_eq!((why.exists.len(), why.exists[0].outputs_left_out), (1, true));
+    assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
+    assert_eq!(round_at(&world, KEPT * 20).await, 0);
+    // As one whose outputs are there: something of it may exist.
+    let listed = async |after: u32| {
+        let at = now().plus(Millis(u64::try_from((KEPT * after).as_millis()).unwrap()));
+        store.list_expired(at, 10).await.unwrap().readable.len()
+    };
+    assert_eq!((listed(29).await, listed(31).await), (0, 1));
+}

@@ -1,0 +1,356 @@
+//! The api, for those who may not and those who ask for what is not there.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use ebb_flow::api::checks;
+use ebb_flow::cluster::PollEndpoint;
+use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
+use ebb_flow::system::SystemClock;
+use ebb_local::embedded;
+use ebb_store::{DynamoTable, Store};
+use ebb_wire::api::{CheckList, TargetState};
+use ebb_wire::limits;
+use serde_json::{Value, json};
+
+use crate::harness::{LifecycleHarness, LifecycleReply, plugin};
+
+const SIMPLE: &str = r#"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  hello:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh
+        echo hello from the unit
+"#;
+
+/// A sandbox `a` that is ready.
+async fn ready() -> LifecycleHarness {
+    let world = LifecycleHarness::new().await;
+    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    world.create("a", "simple").await;
+    world.phase("a", TargetState::Ready).await;
+    world
+}
+
+/// What anybody may ask: that the server is there, and what it can be asked. Events, callbacks and polls carry
+/// proofs of their own.
+const OPEN: [&str; 5] = [
+    "GET /v1/openapi.json",
+    "GET /healthz",
+    "POST /v1/events",
+    "POST /v1/callbacks",
+    "POST /v1/clusters/a/poll",
+];
+
+/// What each route answers to a request that is right in all but its token.
+fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
+    let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
+    let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
+    vec![
+        (Method::GET, "/v1/plugins".to_owned(), None),
+        (Method::POST, "/v1/plugins".to_owned(), Some(document)),
+        (Method::GET, "/v1/plugins/simple".to_owned(), None),
+        (Method::GET, "/v1/plugins/simple/signing-secret".to_owned(), None),
+        (Method::GET, "/v1/plugins/simple/versions/1.0.0".to_owned(), None),
+        (Method::DELETE, "/v1/plugins/simple/versions/1.0.0".to_owned(), None),
+        (Method::POST, "/v1/plans".to_owned(), Some(target)),
+        (Method::GET, "/v1/targets".to_owned(), None),
+        (Method::GET, "/v1/targets/sandbox/a".to_owned(), None),
+        (Method::GET, "/v1/targets/sandbox/a/why".to_owned(), None),
+        (Method::POST, "/v1/targets/sandbox/a/retry".to_owned(), None),
+        (Method::POST, "/v1/targets/sandbox/a/skip".to_owned(), Some(json!({"unit": "r/u", "reason": "x"}))),
+        (Method::POST, "/v1/targets/sandbox/a/abandon".to_owned(), Some(json!({"reason": "x"}))),
+        (Method::GET, "/v1/clusters".to_owned(), None),
+        (Method::GET, "/v1/orphans".to_owned(), None),
+        (Method::GET, "/v1/checks".to_owned(), None),
+        (Method::POST, "/v1/orphans/delete".to_owned(), Some(json!({"uids": []}))),
+        (Method::GET, format!("/v1/runs/{run}"), None),
+        (Method::GET, format!("/v1/runs/{run}/logs?unit=r/hello"), None),
+    ]
+}
+
+async fn ask(
+    world: &LifecycleHarness,
+    base: &str,
+    token: Option<&str>,
+    (method, path, body): &(Method, String, Option<Value>),
+) -> LifecycleReply {
+    let mut request = world.http.request(method.clone(), format!("{base}{path}"));
+    if let Some(token) = token {
+        request = request.header("authorization", token);
+    }
+    if let Some(body) = body {
+        request = request.header("content-type", "application/json").body(body.to_string());
+    }
+    LifecycleReply::of(request.send().await.unwrap()).await
+}
+
+pub(crate) async fn tokens() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let own = world.stack().token().to_owned();
+    let base = world.stack().url().to_owned();
+    for route in routes(&run) {
+        let no = ask(&world, &base, None, &route).await;
+        assert_eq!(no.status, 401, "{route:?}: {no:?}");
+        no.is_problem(401, "no-token");
+        for token in [format!("Basic {own}"), own.clone(), String::new()] {
+            ask(&world, &base, Some(&token), &route).await.is_problem(401, "no-token");
+        }
+        for token in
+            ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())]
+        {
+            ask(&world, &base, Some(&token), &route).await.is_problem(401, "unknown-token");
+        }
+    }
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
+}
+
+/// Each part is tried by itself, and what is wrong with it is said.
+pub(crate) async fn checks() {
+    let world = ready().await;
+    let list = world.get("/v1/checks").await.is(200).json::<CheckList>();
+    let names: Vec<&str> = list.checks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!(names, ["table", "list index", "due index", "sweep", "bucket", "queue"]);
+    assert!(list.checks.iter().all(|check| check.passed), "{list:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let objects = folder.path().join("objects");
+    let bucket = embedded::FolderBucket::open(&objects).unwrap();
+    std::fs::remove_dir_all(&objects).unwrap();
+    std::fs::write(&objects, "no folder").unwrap();
+    let table = DynamoTable::new(embedded::EmbeddedTable::memory().unwrap(), "nowhere");
+    let list = checks::all(world.stack().env(), &Store::new(table, Arc::new(bucket))).await;
+    // The queue works, and marks what has come through in a table that is not there.
+    let expected = ["NotFound"; 4].into_iter().chain(["PutObject", "NotFound"]);
+    assert_eq!(list.checks.len(), names.len());
+    for (check, said) in list.checks.iter().zip(expected) {
+        assert!(!check.passed && check.detail.contains(said), "{check:?}");
+    }
+}
+
+pub(crate) async fn roles() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let access = ApiTokens::new([
+        ("user", ApiRole::User),
+        ("author", ApiRole::Author),
+        ("operator", ApiRole::Operator),
+    ]);
+    let server = ServerState {
+        env: Arc::clone(world.stack().env()),
+        store: Arc::clone(world.stack().store()) as _,
+        tokens: Arc::new(access),
+        poll_endpoint: Arc::new(PollEndpoint::new(
+            Arc::default(),
+            world.stack().store().clone(),
+            Arc::new(SystemClock),
+        )),
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, ebb_flow::http::api(server)).await.unwrap() });
+    for route in routes(&run) {
+        let (method, path, _) = &route;
+        let operates =
+            ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
+        // A sender of sandboxes must not be able to sign for Ebb.
+        let secret = path.ends_with("/signing-secret");
+        let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
+        let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
+        for (token, may) in [("user", reads), ("author", plugins)] {
+            let answer = ask(&world, &base, Some(&format!("Bearer {token}")), &route).await;
+            if may {
+                assert!(answer.status < 300 || answer.status == 409, "{token} {route:?}: {answer:?}");
+            } else {
+                assert_eq!(answer.status, 403, "{token} {route:?}: {answer:?}");
+                answer.is_problem(403, "not-allowed");
+            }
+        }
+        let answer = ask(&world, &base, Some("bearer operator"), &route).await;
+        assert!(!matches!(answer.status, 401 | 403), "{route:?}: {answer:?}");
+    }
+    // What only one function has is not at the address of another.
+    let event = (Method::POST, "/v1/events".to_owned(), Some(json!({})));
+    ask(&world, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
+}
+
+pub(crate) async fn unknown_routes_and_methods() {
+    let world = ready().await;
+    for path in ["/", "/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/runs"] {
+        world.get(path).await.is_problem(404, "not-found");
+    }
+    for (method, path) in [
+        (Method::PUT, "/v1/plugins"),
+        (Method::DELETE, "/v1/plugins/simple"),
+        (Method::GET, "/v1/events"),
+        (Method::GET, "/v1/callbacks"),
+        (Method::POST, "/v1/targets"),
+        (Method::GET, "/v1/targets/sandbox/a/retry"),
+        (Method::DELETE, "/v1/targets/sandbox/a"),
+    ] {
+        world.ask(method, path, None).await.is_problem(405, "method");
+    }
+    for path in [
+        "/v1/plugins/nothing",
+        "/v1/plugins/nothing/signing-secret",
+        "/v1/plugins/simple/versions/9.9.9",
+        "/v1/plugins/simple/versions/x",
+        "/v1/targets/sandbox/nobody",
+        "/v1/targets/room/a",
+        "/v1/targets/sandbox/nobody/why",
+        "/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start",
+    ] {
+        world.get(path).await.is_problem(404, "not-found");
+    }
+    world.get("/v1/runs/not-a-run").await.is_problem(400, "run-id");
+    world.ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None).await.is_problem(404, "not-found");
+    world.ask(Method::POST, "/v1/targets/sandbox/nobody/retry", None).await.is_problem(404, "not-found");
+    world.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is_problem(409, "nothing-failed");
+}
+
+pub(crate) async fn bodies() {
+    let world = LifecycleHarness::new().await;
+    for path in ["/v1/plugins", "/v1/plans"] {
+        for body in [json!([]), json!({}), json!({"document": 1}), json!({"document": "", "force": true})] {
+            world.ask(Method::POST, path, Some(body)).await.is_problem(400, "json");
+        }
+        for document in ["", "x: [", "kind: Plugin", "- 1", "\u{0}"] {
+            let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
+            let problem = answer.is_problem(422, "document");
+            assert!(!problem.errors.is_empty(), "{problem:?}");
+        }
+        let token = format!("Bearer {}", world.stack().token());
+        let large = world.http.post(world.url(path)).header("authorization", token);
+        let large = large.body(vec![b' '; limits::API_BODY + 1]).send().await.unwrap();
+        LifecycleReply::of(large).await.is_problem(413, "too-large");
+    }
+    let two = format!("{}---\n{}", plugin("a@1.0.0", SIMPLE), plugin("b@1.0.0", SIMPLE));
+    let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": two }))).await;
+    assert_eq!(answer.is_problem(422, "document").errors[0].code, "several-documents");
+    let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
+    let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": wrong }))).await;
+    let problem = answer.is_problem(422, "document");
+    assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(9), true), "{problem:?}");
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+}
+
+pub(crate) async fn versions_are_immutable() {
+    let world = ready().await;
+    let same = json!({"document": plugin("simple@1.0.0", SIMPLE)});
+    world.ask(Method::POST, "/v1/plugins", Some(same.clone())).await.is(200);
+    let other = json!({"document": plugin("simple@1.0.0", &SIMPLE.replace("hello", "hallo"))});
+    world.ask(Method::POST, "/v1/plugins", Some(other.clone())).await.is_problem(409, "exists");
+    let path = "/v1/plugins/simple/versions/1.0.0";
+    let kept: Value = world.get(path).await.is(200).json();
+    assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
+    assert_eq!(kept["withdrawn"], Value::Null);
+    // The answer may have been lost.
+    for _ in 0..2 {
+        world.ask(Method::DELETE, path, None).await.is(204);
+    }
+    for gone in ["/v1/plugins/simple/versions/1.0.1", "/v1/plugins/simple/versions/latest"] {
+        world.ask(Method::DELETE, gone, None).await.is_problem(404, "not-found");
+    }
+    for none in ["/v1/plugins/simple", "/v1/plugins/simple/versions/latest"] {
+        world.get(none).await.is_problem(404, "not-found");
+    }
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+    let withdrawn: Value = world.get(path).await.is(200).json();
+    assert!(withdrawn["withdrawn"].is_string(), "{withdrawn}");
+    assert_eq!(withdrawn["document"], kept["document"]);
+    // The same document is published again, another one is not.
+    let problem = world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "exists");
+    assert!(problem.detail.contains("simple@1.0.0 was published and withdrawn"), "{problem:?}");
+    world.ask(Method::POST, "/v1/plugins", Some(same)).await.is(201);
+    let again: Value = world.get("/v1/plugins/simple/versions/latest").await.is(200).json();
+    assert_eq!(again["withdrawn"], Value::Null);
+}
+
+pub(crate) async fn every_documented_route_answers() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let document: Value = world.get("/v1/openapi.json").await.is(200).json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() >= 12, "{:?}", paths.keys());
+    let asked: Vec<String> = routes(&run)
+        .iter()
+        .map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap()))
+        .collect();
+    for (path, item) in paths {
+        let filled = path
+            .replace("{kind}", "sandbox")
+            .replace("{name}", if path.contains("plugins") { "simple" } else { "a" })
+            .replace("{version}", "1.0.0")
+            .replace("{run}", &run);
+        assert!(!filled.contains('{'), "{path}");
+        let query = if path.ends_with("/logs") { "?unit=r/hello" } else { "" };
+        for (method, operation) in item.as_object().unwrap() {
+            let Ok(method) = method.to_uppercase().parse::<Method>() else { continue };
+            // Every route is tried with every role, or is meant to be open.
+            let name = format!("{method} {filled}");
+            assert!(asked.contains(&name) != OPEN.contains(&name.as_str()), "{name}: with which token?");
+            let answer = world.ask(method.clone(), &format!("{filled}{query}"), None).await;
+            assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
+            let said = operation["responses"].as_object().unwrap();
+            assert!(
+                said.contains_key(&answer.status.to_string()),
+                "{method} {path} says nothing of {answer:?}"
+            );
+        }
+    }
+}
+
+pub(crate) async fn logs() {
+    let world = ready().await;
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/hello")).await;
+    assert_eq!((log.status, log.body.trim_end()), (200, "hello from the unit"));
+    for query in ["unit=r/nothing", "unit=hello", "unit=", "unit=r/hello&attempt=7"] {
+        world.get(&format!("/v1/runs/{run}/logs?{query}")).await.is_problem(404, "not-found");
+    }
+    world.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
+    for query in ["", "?attempt=1", "?unit=r/hello&attempt=x", "?unit=r/hello&attempt=-1"] {
+        let answer = world.get(&format!("/v1/runs/{run}/logs{query}")).await;
+        assert_eq!(
+            (answer.status, answer.content_type.as_str()),
+            (400, "application/problem+json"),
+            "{answer:?}"
+        );
+    }
+}
+
+pub(crate) async fn names_in_paths() {
+    let world = ready().await;
+    for path in [
+        "/v1/plugins/%ff",
+        "/v1/plugins/a/versions/%ff",
+        "/v1/targets/%ff/a",
+        "/v1/targets/sandbox/%c3%28/why",
+        "/v1/runs/%ff",
+        "/v1/runs/%ff/logs?unit=a",
+    ] {
+        world.get(path).await.is_problem(400, "path");
+    }
+    // Names that are other names once they are decoded, or that mean something to a key or a path.
+    let long = "x".repeat(5_000);
+    for name in ["%23", "a%23b", "..%2f..%2fstate", "a%00b", "%0a", "%F0%9F%98%80", "t%23sandbox%23a", &long]
+    {
+        world.get(&format!("/v1/targets/sandbox/{name}")).await.is_problem(404, "not-found");
+        world.get(&format!("/v1/plugins/{name}")).await.is_problem(404, "not-found");
+        world.get(&format!("/v1/plugins/simple/versions/{name}")).await.is_problem(404, "not-found");
+        let answer = world.get(&format!("/v1/runs/{name}")).await;
+        assert!(matches!(answer.status, 400 | 404), "{answer:?}");
+    }
+    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    for unit in ["..%2f..%2ftable", "r%2fhello%23", "r/hello%00", "%2fetc%2fpasswd", &long] {
+        world.get(&format!("/v1/runs/{run}/logs?unit={unit}")).await.is_problem(404, "not-found");
+    }
+    for after in ["x", "%00", "t%23sandbox%23a", &long] {
+        let answer = world.get(&format!("/v1/targets?after={after}")).await;
+        assert!(answer.status < 500, "{answer:?}");
+    }
+}

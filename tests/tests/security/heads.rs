@@ -1,0 +1,104 @@
+//! Requests whose body is not to be waited for, because of what their head says.
+
+use std::time::Duration;
+
+use ebb_engine::Timestamp;
+use ebb_wire::limits;
+use ebb_wire::pull::POLL_BODY;
+use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::harness::{LifecycleHarness, now, sandbox};
+
+const MIB: usize = 1 << 20;
+/// Lifecycle webhooks of the largest size for which there is room at one time.
+const LARGEST: usize = 16;
+/// Longer than a body waits for room.
+const SOON: Duration = Duration::from_secs(10);
+
+type Headers = Vec<(&'static str, String)>;
+
+/// Sends the head of a request, and nothing of its body.
+async fn begin(world: &LifecycleHarness, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
+    let mut head = format!("POST {path} HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    let address = world.stack().url().trim_start_matches("http://").to_owned();
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+    connection
+}
+
+/// The status that is answered in time; `None`: none.
+async fn status(connection: &mut TcpStream) -> Option<u16> {
+    let mut line = [0; 12];
+    tokio::time::timeout(SOON, connection.read_exact(&mut line)).await.ok()?.unwrap();
+    std::str::from_utf8(&line[9..]).unwrap().parse().ok()
+}
+
+/// Headers as a forger can make them: all of them are there, and nothing fits.
+fn forged(at: Timestamp) -> Headers {
+    let secret = WebhookSecret::from_bytes(&[9; 32]).unwrap();
+    let mut headers = sign::sign(&secret, &MessageId::parse("m").unwrap(), at, b"").to_vec();
+    headers.push(("content-type", "application/cloudevents+json".to_owned()));
+    headers
+}
+
+fn without(name: &str) -> Headers {
+    forged(now()).into_iter().filter(|(header, _)| *header != name).collect()
+}
+
+pub(crate) async fn heads() {
+    let world = LifecycleHarness::new().await;
+    let (events, callbacks, poll) = ("/v1/events", "/v1/callbacks", "/v1/clusters/a/poll");
+    let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
+    let mut binary = without("content-type");
+    binary.push(("content-type", "application/json".to_owned()));
+    for (path, length, headers, expected) in [
+        (events, limits::WEBHOOK_BODY + 1, forged(now()), 413),
+        (events, MIB, without("webhook-signature"), 401),
+        (events, MIB, forged(Timestamp(now().0 - 600_000)), 401),
+        (events, MIB, without("content-type"), 415),
+        (events, MIB, binary, 415),
+        (callbacks, limits::CALLBACK_BODY + 1, bearer("x"), 413),
+        (callbacks, MIB, vec![], 401),
+        (callbacks, MIB, bearer("ebb1.local.w.x"), 403),
+        (poll, POLL_BODY + 1, forged(now()), 413),
+        (poll, MIB, without("webhook-id"), 401),
+        ("/v1/plugins", MIB, bearer("x"), 401),
+    ] {
+        let mut connection = begin(&world, path, length, &headers).await;
+        assert_eq!(status(&mut connection).await, Some(expected), "{path} {length} {headers:?}");
+    }
+}
+
+/// Bodies whose signature is not verified yet fill a bounded part of the memory.
+pub(crate) async fn unproven_bodies() {
+    let world = LifecycleHarness::new().await;
+    let mut headers = forged(now());
+    // Says when the server begins to wait for the body.
+    headers.push(("expect", "100-continue".to_owned()));
+    let mut held = Vec::new();
+    for _ in 0..LARGEST {
+        let mut connection = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
+        assert_eq!(status(&mut connection).await, Some(100));
+        held.push(connection);
+    }
+    let mut one_more = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
+    assert_eq!(status(&mut one_more).await, Some(503));
+    // Small webhooks have room of their own.
+    let data = serde_json::to_value(sandbox("a", "a-uid", "none")).unwrap();
+    let event = json!({
+        "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.deleted.v1", "data": data,
+    });
+    let secret = world.stack().webhook_secret().to_owned();
+    let body = event.to_string().into_bytes();
+    world.signed(&secret, now(), "application/cloudevents+json", body).await.is(202);
+    // Room that is given back is used.
+    drop(held.pop());
+    let mut next = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
+    assert_eq!(status(&mut next).await, Some(100));
+}

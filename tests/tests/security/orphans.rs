@@ -1,0 +1,248 @@
+//! What a cluster lists, and what of it is deleted: only what is proven ours, of lives that are over.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_store::{MoveTarget as _, NewRun, RunFacts, TargetHead, TargetTransition};
+use ebb_wire::api::{OrphanList, OrphansDeleted};
+use ebb_wire::id::{self, RunId};
+use ebb_wire::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
+use ebb_wire::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId};
+use serde_json::json;
+
+use crate::harness::{LifecycleHarness, now};
+
+const HOUR: u64 = 3_600_000;
+
+/// A relay that lists what it was told, in two pages, and notes what it is to discard.
+#[derive(Clone, Default)]
+struct OrphanRelay {
+    works: Arc<Mutex<Vec<TaskSummary>>>,
+    strangers: Arc<Mutex<Vec<UnmanagedObject>>>,
+    discarded: Arc<Mutex<Vec<String>>>,
+}
+
+async fn batch(State(relay): State<OrphanRelay>, body: axum::body::Bytes) -> Json<BatchResponse> {
+    let batch: Batch = serde_json::from_slice(&body).unwrap();
+    let answer = match batch.requests.into_iter().next().unwrap() {
+        RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
+            works: relay.works.lock().unwrap().clone(),
+            next: Some("2".to_owned()),
+            ..ClusterListing::default()
+        }),
+        RelayRequest::List { after: Some(_) } => RelayResponse::Listing(ClusterListing {
+            strangers: relay.strangers.lock().unwrap().clone(),
+            unseen: vec!["ConfigMap: forbidden".to_owned()],
+            ..ClusterListing::default()
+        }),
+        RelayRequest::Discard(name) => {
+            relay.works.lock().unwrap().retain(|work| work.name != name);
+            relay.discarded.lock().unwrap().push(name.unit);
+            RelayResponse::Done
+        }
+        other => panic!("{other:?}"),
+    };
+    Json(BatchResponse { v: 1, cluster: "uid".to_owned(), answers: vec![answer] })
+}
+
+fn object(name: &str, labelled: bool) -> ObjectSummary {
+    ObjectSummary {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some("units".to_owned()),
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        labelled,
+    }
+}
+
+fn unit(name: &str) -> String {
+    let life = id::instance_key("sandbox", name, &format!("{name}-uid"));
+    TaskId::unit_of(&RunId::new(&life, 1, Hook::PreStart), ebb_engine::Unit(0))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnerKind {
+    Us,
+    /// Us, when callbacks went to another URL.
+    UsElsewhere,
+    Others,
+}
+
+struct OrphanCase {
+    name: &'static str,
+    /// Whose the name is now, how that life is, and for how long; `None`: it is not known.
+    target: Option<(&'static str, TargetPhase, u64)>,
+    age_ms: u64,
+    /// The installation that requested it, and if the labels are its own.
+    ours: (OwnerKind, bool),
+    /// Whether it is listed, whether as proven, and whether it is deleted unasked.
+    expected: (bool, bool, bool),
+}
+
+const fn case(
+    name: &'static str,
+    target: Option<(&'static str, TargetPhase, u64)>,
+    age_ms: u64,
+    ours: (OwnerKind, bool),
+    expected: (bool, bool, bool),
+) -> OrphanCase {
+    OrphanCase { name, target, age_ms, ours, expected }
+}
+
+use TargetPhase::{Gone, Ready, Starting, Stopping, Stuck};
+const OURS: (OwnerKind, bool) = (OwnerKind::Us, true);
+const CASES: [OrphanCase; 13] = [
+    case("starts", Some(("starts-uid", Starting, 0)), 2 * HOUR, OURS, (false, false, false)),
+    case("lives", Some(("lives-uid", Ready, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
+    case("ends", Some(("ends-uid", Stopping, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
+    case("stuck", Some(("stuck-uid", Stuck, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
+    case("gone", Some(("gone-uid", Gone, 2 * HOUR)), 2 * HOUR, OURS, (true, true, true)),
+    case("just-gone", Some(("just-gone-uid", Gone, 0)), 2 * HOUR, OURS, (true, true, false)),
+    case("young", Some(("young-uid", Gone, 2 * HOUR)), 1000, OURS, (true, true, false)),
+    case("again", Some(("another-uid", Ready, 2 * HOUR)), 2 * HOUR, OURS, (true, true, true)),
+    case("unknown", None, 2 * HOUR, OURS, (true, true, false)),
+    case(
+        "relabelled",
+        Some(("relabelled-uid", Gone, 2 * HOUR)),
+        2 * HOUR,
+        (OwnerKind::Us, false),
+        (true, false, false),
+    ),
+    case(
+        "elsewhere",
+        Some(("elsewhere-uid", Gone, 2 * HOUR)),
+        2 * HOUR,
+        (OwnerKind::Others, true),
+        (false, false, false),
+    ),
+    case("elsewhere-unknown", None, 2 * HOUR, (OwnerKind::Others, true), (false, false, false)),
+    case(
+        "moved",
+        Some(("moved-uid", Gone, 2 * HOUR)),
+        2 * HOUR,
+        (OwnerKind::UsElsewhere, true),
+        (true, true, true),
+    ),
+];
+
+/// Puts the run that a work is of, and the target as it is by now, into the table.
+async fn know(world: &LifecycleHarness, case: &OrphanCase) {
+    let Some((uid, phase, since)) = case.target else { return };
+    let (store, own) = (world.stack().store(), format!("{}-uid", case.name));
+    let at = Timestamp(now().0 - since);
+    let first = TargetHead { generation: 1, version: 1, ..TargetHead::new("sandbox", case.name, &own, at) };
+    let facts = RunFacts {
+        kind: "sandbox".to_owned(),
+        name: case.name.to_owned(),
+        uid: own.clone(),
+        generation: 1,
+        plan: id::digest(b"plan"),
+        routing_key: None,
+        started: at,
+    };
+    let run = RunId::new(&id::instance_key("sandbox", case.name, &own), 1, Hook::PreStart);
+    // Not due as long as this test takes.
+    let run = NewRun { id: run, facts, due: Timestamp(now().0 + HOUR) };
+    let begin =
+        TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
+    assert!(store.move_target(&begin).await.unwrap());
+    let target = TargetHead { uid: uid.to_owned(), phase, version: 2, ..first };
+    let moved = TargetTransition { target, expected_version: Some(1), run: None, tombstone: None };
+    assert!(store.move_target(&moved).await.unwrap());
+}
+
+async fn world() -> (LifecycleHarness, OrphanRelay) {
+    let relay = OrphanRelay::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let routes = axum::Router::new().route("/v1/batch", axum::routing::post(batch)).with_state(relay.clone());
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let world = LifecycleHarness::with_clusters(
+        &json!({"eu": {"url": url, "secret": secret, "uid": "uid", "runnerImage": "r"}}),
+    )
+    .await;
+    let callback = world.stack().env().settings.callback_url.clone();
+    for case in &CASES {
+        know(&world, case).await;
+        relay.works.lock().unwrap().push(TaskSummary {
+            name: TaskId { unit: unit(case.name), attempt: 1 },
+            phase: "taken".to_owned(),
+            life: id::instance_key("sandbox", case.name, &format!("{}-uid", case.name)),
+            callback: match case.ours.0 {
+                OwnerKind::Us => callback.clone(),
+                OwnerKind::UsElsewhere | OwnerKind::Others => "https://other/v1/callbacks".to_owned(),
+            },
+            installation: match case.ours.0 {
+                // Its callback URL alone says so.
+                OwnerKind::Us => String::new(),
+                OwnerKind::UsElsewhere => world.stack().env().settings.installation.clone(),
+                OwnerKind::Others => "others".to_owned(),
+            },
+            age_ms: case.age_ms,
+            objects: vec![object(case.name, case.ours.1)],
+        });
+    }
+    // Labels without a record: of a life that goes on, of one that is over, and of what names no run.
+    for (name, unit) in
+        [("of-living", unit("lives")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())]
+    {
+        let stranger = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
+        relay.strangers.lock().unwrap().push(stranger);
+    }
+    (world, relay)
+}
+
+fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
+    names.into_iter().map(unit).collect()
+}
+
+pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
+    let (world, relay) = world().await;
+    let list: OrphanList = world.get("/v1/orphans").await.is(200).json();
+    let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
+    for case in &CASES {
+        let seen = of(case.name).map(|orphan| orphan.proven);
+        let expected = case.expected.0.then_some(case.expected.1);
+        assert_eq!(seen, expected, "{}", case.name);
+    }
+    assert_eq!(of("of-living"), None);
+    let (gone, forged) = (of("of-gone").unwrap(), of("forged").unwrap());
+    assert!(!gone.proven && !forged.proven && gone.why.contains("no record"), "{gone:?} {forged:?}");
+    assert!(!forged.why.contains('\u{1b}') && !forged.life.contains('\u{1b}'), "{forged:?}");
+    assert!(of("gone").unwrap().why.contains("sandbox/gone"), "{list:?}");
+    assert_eq!((&*list.unseen[0].cluster, &*list.unseen[0].why), ("eu", "ConfigMap: forbidden"));
+
+    let (env, store) = (world.stack().env(), world.stack().store().as_ref());
+    let expected = CASES.iter().filter(|case| case.expected.2).count();
+    assert_eq!(ebb_flow::orphans::scan(env, store).await.unwrap(), expected);
+    // Not before its time, whoever asks.
+    assert_eq!(ebb_flow::orphans::scan(env, store).await.unwrap(), 0);
+    let unasked = CASES.iter().filter(|case| case.expected.2).map(|case| case.name);
+    assert_eq!(*relay.discarded.lock().unwrap(), units(unasked));
+}
+
+pub(crate) async fn what_is_deleted_when_asked() {
+    let (world, relay) = world().await;
+    for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
+        world.ask(Method::POST, "/v1/orphans/delete", Some(body)).await.is_problem(400, "json");
+    }
+    let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
+    let strangers = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
+    let asked = |uids: &[String]| json!({ "uids": uids });
+    for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &strangers] {
+        let answer = world.ask(Method::POST, "/v1/orphans/delete", Some(asked(uids))).await;
+        assert_eq!(answer.is(200).json::<OrphansDeleted>().deleted, [], "{uids:?}");
+    }
+    assert_eq!(*relay.discarded.lock().unwrap(), [""; 0]);
+    let answer = world.ask(Method::POST, "/v1/orphans/delete", Some(asked(&all))).await;
+    let deleted: Vec<String> =
+        answer.is(200).json::<OrphansDeleted>().deleted.into_iter().map(|orphan| orphan.name).collect();
+    let proven: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();
+    assert_eq!(deleted, proven);
+    assert_eq!(*relay.discarded.lock().unwrap(), units(proven));
+}

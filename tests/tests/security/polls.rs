@@ -1,0 +1,259 @@
+//! `POST /v1/clusters/NAME/poll` from those who are not the relay of the cluster, and from relays that misbehave.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_engine::Timestamp;
+use ebb_flow::ports::RelayError;
+use ebb_store::BatchQueue as _;
+use ebb_wire::listing::RelayInfo;
+use ebb_wire::pull::{
+    MAX_CONCURRENT_BATCHES, POLL_BODY, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch,
+};
+use ebb_wire::relay::{
+    Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskBody,
+    TaskId,
+};
+use ebb_wire::seal;
+use ebb_wire::sign::{self, MessageId, WebhookKeys, WebhookSecret};
+use serde_json::json;
+
+use crate::harness::{LifecycleHarness, LifecycleReply, eventually, now};
+
+const INSIDE: [u8; 32] = [1; 32];
+const BESIDE: [u8; 32] = [2; 32];
+const PINNED: &str = "uid-of-inside";
+
+fn secret(of: [u8; 32]) -> WebhookSecret {
+    WebhookSecret::from_bytes(&of).unwrap()
+}
+
+/// Two clusters that poll, one of them pinned, and one that is asked, where nobody is.
+async fn world() -> LifecycleHarness {
+    let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
+    LifecycleHarness::with_clusters(&json!({
+        "inside": {"secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
+        "beside": {"secret": reveal(BESIDE), "uid": PINNED, "runnerImage": "r"},
+        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
+    }))
+    .await
+}
+
+fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<QueuedReply>) -> PollRequest {
+    let held = held.iter().map(|&id| id.to_owned()).collect();
+    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, held, answers }
+}
+
+fn done(id: &str, works: u64) -> QueuedReply {
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, works };
+    let answers =
+        BatchResponse { v: 1, cluster: PINNED.to_owned(), answers: vec![RelayResponse::About(about)] };
+    QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Answers(answers) }
+}
+
+/// A body with the three headers of a signature.
+struct SignedBody(Vec<u8>, Vec<(&'static str, String)>);
+
+fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedBody {
+    let id = MessageId::parse("poll-1").unwrap();
+    let headers = sign::sign(&secret(of), &id, at, &body).into();
+    SignedBody(body, headers)
+}
+
+async fn send(
+    world: &LifecycleHarness,
+    cluster: &str,
+    SignedBody(body, headers): &SignedBody,
+) -> LifecycleReply {
+    let mut request = world.http.post(world.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    LifecycleReply::of(request.send().await.unwrap()).await
+}
+
+/// A poll as the relay of the cluster sends it.
+async fn ask(world: &LifecycleHarness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
+    let answer = send(world, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
+    answer.is(200).json::<PollResponse>().mail
+}
+
+/// The next mail of a cluster.
+async fn mail(world: &LifecycleHarness) -> SealedBatch {
+    eventually("mail", async || ask(world, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.pop()).await
+}
+
+fn opened(mail: &SealedBatch) -> Option<Batch> {
+    let sealed = STANDARD.decode(&mail.sealed).unwrap();
+    let batch = seal::open(
+        &WebhookKeys::from(secret(INSIDE)),
+        &SealedBatch::associated_data("inside", &mail.id),
+        &sealed,
+    )?;
+    serde_json::from_slice(&batch).ok()
+}
+
+pub(crate) async fn proofs() {
+    let world = world().await;
+    let relay = world.stack().env().relay.clone();
+    let asking = tokio::spawn(async move { relay.about("inside").await });
+    let waits = mail(&world).await;
+    let body = serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap();
+    let at = |seconds: i64| Timestamp(now().0.saturating_add_signed(seconds * 1000));
+    let altered = |change: &dyn Fn(&mut SignedBody)| {
+        let mut request = signed(INSIDE, now(), body.clone());
+        change(&mut request);
+        request
+    };
+    for (what, cluster, request) in [
+        ("unsigned", "inside", altered(&|it| it.1.clear())),
+        ("another secret", "inside", signed([9; 32], now(), body.clone())),
+        ("another cluster's secret", "inside", signed(BESIDE, now(), body.clone())),
+        ("as another cluster", "beside", signed(INSIDE, now(), body.clone())),
+        ("as no cluster", "nobody", signed(INSIDE, now(), body.clone())),
+        ("another body", "inside", altered(&|it| it.0.push(b' '))),
+        ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
+        ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
+    ] {
+        let problem = send(&world, cluster, &request).await.is_problem(401, "signature");
+        assert!(!problem.detail.contains(&*waits.id), "{what}: {problem:?}");
+    }
+    let right = |poll: &PollRequest| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
+    let many = vec!["a".to_owned(); MAX_CONCURRENT_BATCHES + 1];
+    for (cluster, request, status, code) in [
+        ("asked", right(&poll(Some(0), &[], vec![])), 409, "asked"),
+        (
+            "inside",
+            right(&PollRequest { cluster: "copy".to_owned(), ..poll(Some(0), &[], vec![]) }),
+            409,
+            "other-cluster",
+        ),
+        ("inside", right(&PollRequest { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "poll"),
+        ("inside", right(&PollRequest { held: many, ..poll(Some(0), &[], vec![]) }), 400, "poll"),
+        ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "poll"),
+        ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
+    ] {
+        send(&world, cluster, &request).await.is_problem(status, code);
+    }
+    // Nobody of them got it or answered it; its relay does.
+    assert_eq!(ask(&world, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
+    assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::About]);
+    assert_eq!(opened(&waits).unwrap().cluster, PINNED);
+    ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
+    assert_eq!(asking.await.unwrap().unwrap().0.works, 7);
+}
+
+pub(crate) async fn answers() {
+    let world = world().await;
+    let relay = world.stack().env().relay.clone();
+    let asking = tokio::spawn(async move { relay.about("inside").await });
+    let waits = mail(&world).await;
+    let store = world.stack().store();
+    // To the mail of another cluster, and to what was never sent.
+    let foreign = poll(None, &[], vec![done(&waits.id, 1)]);
+    assert_eq!(ask(&world, "beside", BESIDE, &foreign).await, []);
+    let long = "a".repeat(5_000);
+    for id in ["0-0", "", "../../plans/x", "a#b", "\u{0}", "A", &long] {
+        assert_eq!(ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
+    }
+    assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
+    // What is handed out and not answered is handed out again, but not to a relay that has it; a repetition of the same
+    // request tells nobody more.
+    let again = signed(INSIDE, now(), serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap());
+    for _ in 0..2 {
+        let post: PollResponse = send(&world, "inside", &again).await.is(200).json();
+        assert_eq!(post.mail.len(), 1, "{post:?}");
+        assert_eq!((&post.mail[0].id, &post.mail[0].sealed), (&waits.id, &waits.sealed));
+        assert!(post.mail[0].age_ms + post.mail[0].left_ms == 5_000, "{post:?}");
+    }
+    assert_eq!(ask(&world, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
+    // The first answer counts.
+    let first =
+        signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
+    send(&world, "inside", &first).await.is(200);
+    ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
+    assert_eq!(asking.await.unwrap().unwrap().0.works, 1);
+    send(&world, "inside", &first).await.is(200);
+    assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
+}
+
+pub(crate) async fn what_relays_answer() {
+    let world = world().await;
+    for (outcome, expected) in [
+        (
+            json!({"status": {"status": 409, "said": ""}}),
+            "the relay that polls as inside is that of another cluster",
+        ),
+        (json!({"status": {"status": 401, "said": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
+        (json!({"answers": {"v": 1, "cluster": "copy", "answers": ["done"]}}), "another cluster (copy)"),
+        (json!({"answers": {"v": 1, "cluster": PINNED, "answers": []}}), "0 answers to one request"),
+        (json!({"answers": {"v": 1, "cluster": PINNED, "answers": ["done"]}}), "no answer to what was asked"),
+    ] {
+        let relay = world.stack().env().relay.clone();
+        let asking = tokio::spawn(async move { relay.about("inside").await });
+        let id = mail(&world).await.id;
+        let reply = QueuedReply { id, outcome: serde_json::from_value(outcome).unwrap() };
+        ask(&world, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
+        let error = asking.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Nobody asks for it: no answer, and from then on nobody gets it. What it says is nobody's to read.
+pub(crate) async fn nobody_asks() {
+    let world = world().await;
+    let relay = world.stack().env().relay.clone();
+    let (begun, waits_since) = (Instant::now(), now());
+    let work = ObjectTask { life: "l".to_owned(), ..ObjectTask::default() };
+    let request = EnsureTask {
+        v: 1,
+        name: TaskId { unit: "l-1-pre-start-0".to_owned(), attempt: 1 },
+        // It may not even be handed out for as long as it is waited for.
+        not_after_ms: 2_000,
+        timeout_ms: 60_000,
+        callback: CallbackEndpoint {
+            url: "http://127.0.0.1/".to_owned(),
+            token: "canary-token".to_owned(),
+            installation: String::new(),
+        },
+        work: TaskBody::Objects(work),
+    };
+    let asking = {
+        let (relay, request) = (relay.clone(), request.clone());
+        tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
+    };
+    let waits = mail(&world).await;
+    let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else {
+        panic!("{waits:?}")
+    };
+    assert_eq!((&*sent.callback.token, sent.not_after_ms), ("canary-token", 2_000));
+    let store = world.stack().store();
+    let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
+    assert!(kept.iter().all(|letter| !letter.body.windows(6).any(|part| part == b"canary")));
+    eventually("its end", async || {
+        ask(&world, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.is_empty().then_some(())
+    })
+    .await;
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    let error = relay.about("inside").await.unwrap_err();
+    assert!(matches!(&error, RelayError::Unreachable(why) if why.contains("within 5 s")), "{error}");
+    asking.abort();
+    // It was taken back; that of whoever died while it waited is never handed out.
+    let before = Timestamp(waits_since.0 + 1_000);
+    let left = store.pending_batches("inside", before, &[], 9, usize::MAX).await.unwrap();
+    assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&waits.id]);
+    assert_eq!(store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap(), []);
+    let large = EnsureTask {
+        work: TaskBody::Objects(ObjectTask {
+            apply: vec![json!("x".repeat(5 << 20))],
+            ..ObjectTask::default()
+        }),
+        ..request
+    };
+    let refused = relay.ensure(Some("inside"), large).await.unwrap_err();
+    assert!(
+        matches!(&refused, RelayError::Refused(why) if why.contains("takes 4194304 at once")),
+        "{refused}"
+    );
+}

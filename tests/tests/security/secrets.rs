@@ -1,0 +1,335 @@
+//! A sensitive value is nowhere but where the relay keeps it: not in the table, the bucket, the log, an answer, an
+//! event or a request.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use axum::http::Method;
+use base64::Engine as _;
+use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
+use ebb_local::pods::secrets;
+use ebb_store::ReadTarget as _;
+use ebb_wire::api::TargetState;
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::id;
+use ebb_wire::lifecycle::LifecycleData;
+use ebb_wire::record::OutputStorage;
+use ebb_wire::token::{TokenClaims, TokenKind};
+use serde_json::{Value, json};
+
+use crate::harness::{CannedReply, LifecycleHarness, eventually, now, plugin, run_id, sandbox};
+
+/// Given to the plugin, and made by it. The scripts put them together, so that no text that is stored holds them.
+const GIVEN: &str = "canary-4711-given";
+const MADE: &str = "canary-4711-made";
+
+const PLUGIN: &str = r#"
+params: {admin: {type: string, sensitive: true}}
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    pod:
+      script: |
+        #!/bin/sh -eu
+        [ "$ADMIN" = "$(printf 'canary-%s-given' 4711)" ]
+        printf 'canary-%s-made' 4711 >/tmp/dsn
+        printf open >/tmp/open
+        echo made
+    inputs: {admin: "${params.admin}"}
+    outputs: {dsn: {file: /tmp/dsn, sensitive: true}, open: {file: /tmp/open}}
+  use:
+    pod:
+      script: |
+        #!/bin/sh -eu
+        [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
+        [ "$(cat /tmp/in/admin)" = "$(printf 'canary-%s-given' 4711)" ]
+        echo used
+    inputs:
+      dsn: "${units.make.outputs.dsn}"
+      admin: {value: "${params.admin}", path: /tmp/in/admin}
+  fails:
+    after: [use]
+    retry: {attempts: 1}
+    pod:
+      script: |
+        #!/bin/sh -eu
+        : "$DSN"
+        exit 3
+    inputs: {dsn: "${units.make.outputs.dsn}"}
+  call:
+    webhook: {url: "RECEIVER/call", body: {open: "${units.make.outputs.open}"}}
+postStop:
+  drop:
+    undoes: make
+    pod:
+      script: |
+        #!/bin/sh -eu
+        [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
+        echo dropped
+    inputs: {dsn: "${units.make.outputs.dsn}"}
+outputs: {dsn: "${units.make.outputs.dsn}", open: "${units.make.outputs.open}"}
+"#;
+
+fn document(name: &str) -> LifecycleData {
+    let text = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: keeps, params: {{admin: {{secret: admin, key: dsn}}}}}}}}\nenv: {{DSN: \"${{resources.r.outputs.dsn}}\"}}\n"
+    );
+    LifecycleData { document: Some(text), ..sandbox(name, &format!("{name}-uid"), "keeps") }
+}
+
+/// The canaries as they are, and as base64 writes them.
+fn needles() -> Vec<Vec<u8>> {
+    let encoded = |text: &str| base64::engine::general_purpose::STANDARD_NO_PAD.encode(text);
+    [GIVEN, MADE].iter().flat_map(|text| [text.as_bytes().to_vec(), encoded(text).into_bytes()]).collect()
+}
+
+fn holds(bytes: &[u8]) -> bool {
+    needles().iter().any(|needle| bytes.windows(needle.len()).any(|window| window == needle.as_slice()))
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = open.pop() {
+        // A file may go away between being listed and being read.
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => open.push(entry.path()),
+                Ok(kind) if kind.is_file() => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// Everything that is kept, without what the relay keeps as secrets.
+fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let kept = state.join("secrets");
+    let others = files(state).into_iter().filter(|file| !file.starts_with(&kept));
+    others.filter_map(|file| fs::read(&file).ok().map(|bytes| (file, bytes))).collect()
+}
+
+/// What the api says of a sandbox, from every route.
+async fn answers(world: &LifecycleHarness, name: &str) -> Vec<(String, String)> {
+    let target = world.target(name).await.unwrap();
+    let mut paths = vec![
+        "/v1/targets".to_owned(),
+        format!("/v1/targets/sandbox/{name}"),
+        format!("/v1/targets/sandbox/{name}/why"),
+        "/v1/plugins".to_owned(),
+        "/v1/plugins/keeps".to_owned(),
+        "/v1/plugins/keeps/versions/1.0.0".to_owned(),
+    ];
+    for run in &target.runs {
+        paths.push(format!("/v1/runs/{}", run.id));
+        paths.extend(run.units.iter().map(|unit| format!("/v1/runs/{}/logs?unit={}", run.id, unit.key)));
+    }
+    let mut answers = Vec::new();
+    for path in paths {
+        answers.push((path.clone(), world.get(&path).await.body));
+    }
+    let preview = json!({ "document": document("preview").document });
+    answers.push(("preview".to_owned(), world.ask(Method::POST, "/v1/plans", Some(preview)).await.body));
+    answers
+}
+
+/// Looks for the canaries everywhere but in the relay's own store, where they have to be.
+async fn is_nowhere(world: &LifecycleHarness, name: &str) {
+    let state = world.folder().join("state");
+    let stored = stored(&state);
+    assert!(stored.keys().any(|file| file.starts_with(state.join("table"))), "{:?}", stored.keys());
+    // The search finds what is there: an output that is not sensitive, written by the same script.
+    let words = b"dropped".as_slice();
+    let found = |words: &[u8]| stored.values().any(|bytes| bytes.windows(words.len()).any(|w| w == words));
+    assert!(found(b"keeps") && found(words), "the search finds nothing");
+    let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| holds(bytes)).map(|(file, _)| file).collect();
+    assert!(leaks.is_empty(), "a sensitive value is in {leaks:?}");
+    for (path, body) in answers(world, name).await {
+        assert!(!holds(body.as_bytes()), "{path}: {body}");
+    }
+    for event in world.stack().outcomes().events() {
+        assert!(!holds(event.to_string().as_bytes()), "{event}");
+    }
+    for what in world.receiver.order() {
+        for call in world.receiver.calls(&what) {
+            assert!(!holds(format!("{call:?}").as_bytes()), "{call:?}");
+        }
+    }
+    let log = fs::read(crate::log_file()).unwrap();
+    let run = crate::harness::run_id(name, ebb_engine::Hook::PreStart).to_string();
+    assert!(log.windows(run.len()).any(|window| window == run.as_bytes()), "nothing of {name} is in the log");
+    assert!(!holds(&log), "a sensitive value is in the log");
+}
+
+pub(crate) async fn canary() {
+    let world = LifecycleHarness::new().await;
+    let state = world.folder().join("state");
+    secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
+    world.receiver.on("POST /call", |_, _| CannedReply::ok(json!({})));
+    world.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
+    let name = "keeps-a-canary";
+    world.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
+    let target = world.phase(name, TargetState::Failed).await;
+    let failed = crate::harness::find(&target, "preStart", "fails").unwrap();
+    assert_eq!(serde_json::to_value(failed.reason.unwrap().code).unwrap(), "exit", "it failed otherwise");
+    world.taken(name).await;
+    let kept = files(&state.join("secrets"));
+    let values: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();
+    assert!(values.contains(&MADE.as_bytes().to_vec()), "{kept:?}");
+    let mut data = document(name);
+    data.document = None;
+    world.lifecycle(LifecycleType::Deleted, &data).await.is(202);
+    world.phase(name, TargetState::Gone).await;
+    world.taken(name).await;
+    is_nowhere(&world, name).await;
+}
+
+/// A value that is given where a reference belongs is refused without being repeated.
+pub(crate) async fn plain_values() {
+    let world = LifecycleHarness::new().await;
+    world.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
+    let mut data = document("plain");
+    data.document =
+        data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
+    let answer = world.lifecycle(LifecycleType::Created, &data).await;
+    let problem = answer.is_problem(422, "document");
+    assert_eq!(problem.errors[0].code, "sensitive");
+    assert!(!holds(answer.body.as_bytes()), "{answer:?}");
+    let preview = json!({ "document": data.document });
+    let answer = world.ask(Method::POST, "/v1/plans", Some(preview)).await;
+    answer.is_problem(422, "document");
+    assert!(!holds(answer.body.as_bytes()), "{answer:?}");
+    let leaks: Vec<_> =
+        stored(&world.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();
+    assert!(leaks.is_empty(), "{:?}", leaks.iter().map(|(file, _)| file).collect::<Vec<_>>());
+}
+
+/// A receiver of a webhook unit has no way to make a value of its own a reference to somebody's secret.
+pub(crate) async fn references_from_receivers() {
+    let world = LifecycleHarness::new().await;
+    let text = r#"
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}}
+  next:
+    webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+    let state = world.folder().join("state");
+    secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
+    let reference = json!({"secret": {"name": "admin", "key": "dsn"}});
+    let answered = reference.clone();
+    world.receiver.on("POST /make", move |_, _| CannedReply::ok(json!({ "id": answered })));
+    world.publish(&plugin("refers@1.0.0", text)).await;
+    world.create("refers", "refers").await;
+    let target = world.phase("refers", TargetState::Ready).await;
+    // It is data like any other.
+    assert_eq!(world.receiver.calls("POST /next")[0].body, json!({ "id": reference }));
+    let shown: Value = serde_json::to_value(&target.resources["r"].outputs).unwrap();
+    assert!(shown.to_string().contains("\"value\""), "{shown}");
+}
+
+/// The evidence of a failed request holds no credential: neither of the request nor of the answer.
+pub(crate) async fn evidence() {
+    let world = LifecycleHarness::new().await;
+    let text = r#"
+preStart:
+  make:
+    retry: {attempts: 1}
+    webhook: {url: "RECEIVER/make?key=CANARY", headers: {X-Access: "CANARY"}, body: {tier: silver}}
+    outputs: {id: {value: "${response.body.id}"}}
+"#;
+    let text = text.replace("CANARY", GIVEN);
+    world.receiver.on("POST /make", echo);
+    world.publish(&plugin("fails@1.0.0", &text)).await;
+    world.create("fails", "fails").await;
+    world.phase("fails", TargetState::Failed).await;
+    world.taken("fails").await;
+    let cause = world.why("fails").await.cause.unwrap();
+    let shown = cause.evidence.unwrap();
+    assert_eq!((shown.method.as_str(), shown.status), ("POST", Some(400)), "{shown:?}");
+    assert!(shown.url.ends_with("/make?key=***"), "{shown:?}");
+    assert!(shown.body.as_ref().unwrap().contains("tier must be gold"), "{shown:?}");
+    let state = world.folder().join("state");
+    let table: Vec<Vec<u8>> = stored(&state)
+        .into_iter()
+        .filter(|(file, _)| file.starts_with(state.join("table")))
+        .map(|(_, bytes)| bytes)
+        .collect();
+    let there =
+        |words: &str| table.iter().any(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes()));
+    assert!(there("tier must be gold"), "the evidence is not in the table");
+    assert!(!there(MADE), "a credential of an answer is in the table");
+    let why = world.get("/v1/targets/sandbox/fails/why").await.body;
+    assert!(!holds(why.as_bytes()), "{why}");
+    for event in world.stack().outcomes().events() {
+        assert!(!holds(event.to_string().as_bytes()), "{event}");
+    }
+}
+
+/// Refuses, and repeats what it was given and more.
+fn echo(call: &crate::harness::ReceivedCall, _: usize) -> CannedReply {
+    let text = format!("{:?}", call.headers);
+    let given = json!({"error": "tier must be gold", "password": MADE, "dsn": format!("postgres://u:{MADE}@db/x"), "you": text});
+    CannedReply::status(400).with(given)
+}
+
+const UNDO: &str = r#"
+postStop:
+  undo:
+    undoes: make
+    webhook: {url: "RECEIVER/undo"}
+"#;
+
+/// A success with a sensitive output arrives when another life has the name. The cluster removes the value again, after its
+/// undo if there is one.
+pub(crate) async fn of_a_late_success() {
+    let world = LifecycleHarness::new().await;
+    let text = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    pod: {runner: sh, script: "#!/bin/sh\nprintf made >/tmp/dsn\n"}
+    outputs: {dsn: {file: /tmp/dsn, sensitive: true}}
+"##;
+    for (name, undo, undone) in [("kept", "", 0), ("undone", UNDO, 2)] {
+        world.publish(&plugin(&format!("{name}@1.0.0"), &format!("{text}{undo}"))).await;
+        let store = world.stack().store();
+        let life = id::instance_key("sandbox", name, &format!("{name}-uid"));
+        let is_noted = async || {
+            let target = store.read_target("sandbox", name).await.unwrap().unwrap();
+            target.release.iter().any(|release| release.life == life)
+        };
+        world.create(name, name).await;
+        world.phase(name, TargetState::Ready).await;
+        world.delete(name).await;
+        world.phase(name, TargetState::Gone).await;
+        eventually("the release", async || (!is_noted().await).then_some(())).await;
+        world.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
+        world.phase(name, TargetState::Ready).await;
+        world.taken(name).await;
+        let run = run_id(name, ebb_engine::Hook::PreStart);
+        let made = world.state(name, run.hook()).await.records[0].2.result.clone().unwrap();
+        let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };
+        let claims = TokenClaims {
+            run,
+            unit: Unit(0),
+            attempt: Attempt(2),
+            epoch: Epoch(1),
+            expiry: Timestamp(now().0 + 60_000),
+            kind: TokenKind::Relay,
+            remaining_results: 0,
+        };
+        let token = world.stack().env().settings.token_keys.mint(&claims);
+        let Some(ebb_wire::value::UnitValue::Secret(secret)) = outputs.get("dsn") else {
+            panic!("{outputs:?}")
+        };
+        let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
+        world.callback(&token, &late).await.is(204);
+        eventually("a note of the release", async || is_noted().await.then_some(())).await;
+        assert_eq!(world.receiver.calls("POST /undo").len(), undone, "{name}");
+    }
+}

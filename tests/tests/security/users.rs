@@ -1,0 +1,166 @@
+//! What target users choose (names, params, labels) stays a value: it changes no script, address, header or place that
+//! the plugin's author has written.
+
+use axum::http::Method;
+use ebb_wire::api::{TargetState, UnitState};
+use ebb_wire::cloudevents::LifecycleType;
+use ebb_wire::lifecycle::LifecycleData;
+use serde_json::{Value, json};
+
+use crate::harness::{CannedReply, LifecycleHarness, find, plugin, sandbox};
+
+/// Everything that means something to a shell, a URL, a template, YAML or an embedding.
+const VALUE: &str = "'; touch /tmp/pwned; $(id) `id` ../../..//@evil.example.org:80/%2e%2e?#&\\ ${params.v} $${v} @{embed: /etc/passwd} \"}\nx: y";
+
+const PLUGIN: &str = r##"
+params: {v: {type: string}}
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  script:
+    pod:
+      script: |
+        #!/bin/sh -eu
+        printf %s '${params.v} ${units.none.outputs.x} $${y} @{literal: @}{x}' >/tmp/literal
+        printf %s "$V" >/tmp/variable
+        cat /tmp/in/v >/tmp/file
+        [ ! -e /tmp/pwned ]
+    inputs:
+      v: "${params.v}"
+      again: {value: "${params.v}", path: /tmp/in/v}
+    outputs: {literal: {file: /tmp/literal}, variable: {file: /tmp/variable}, file: {file: /tmp/file}}
+  call:
+    webhook:
+      url: "RECEIVER/path/${params.v}/end?q=${params.v}&last=1"
+      body: {v: "${params.v}", "${params.v}": "a key"}
+outputs:
+  literal: "${units.script.outputs.literal}"
+  variable: "${units.script.outputs.variable}"
+  file: "${units.script.outputs.file}"
+"##;
+
+fn asks(name: &str, plugin: &str, value: &str) -> LifecycleData {
+    // As a template writes it, so that the value itself arrives.
+    let value = value.replace("${", "$${").replace("@{", "@{literal: @}{").replace("$$${", "$$$${");
+    let document = json!({
+        "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": name,
+        "resources": {"r": {"plugin": plugin, "params": {"v": value}}},
+    });
+    LifecycleData { document: Some(document.to_string()), ..sandbox(name, &format!("{name}-uid"), plugin) }
+}
+
+pub(crate) async fn values_stay_values() {
+    let world = LifecycleHarness::new().await;
+    world.publish(&plugin("plain@1.0.0", PLUGIN)).await;
+    // A single dollar before a brace is the only thing that a document has to escape.
+    let value = VALUE.replace("$${v} ", "");
+    world.lifecycle(LifecycleType::Created, &asks("a", "plain", &value)).await.is(202);
+    let target = world.phase("a", TargetState::Ready).await;
+    let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
+    let of = |name: &str| outputs[name]["value"].clone();
+    assert_eq!(of("literal"), "${params.v} ${units.none.outputs.x} $${y} @{x}");
+    assert_eq!(of("variable"), value.as_str());
+    assert_eq!(of("file"), value.as_str());
+    let order = world.receiver.order();
+    assert_eq!(order.len(), 1, "{order:?}");
+    let path = order[0].strip_prefix("POST ").unwrap();
+    let segments: Vec<&str> = path.split('/').collect();
+    assert!(matches!(segments.as_slice(), ["", "path", _, "end"]), "{path}");
+    assert!(segments[2].bytes().all(|b| b.is_ascii_alphanumeric() || b"%-._~".contains(&b)), "{path}");
+    let call = &world.receiver.calls(&order[0])[0];
+    assert_eq!(call.body, json!({"v": value, "${params.v}": "a key"}));
+}
+
+pub(crate) async fn header_injection() {
+    let world = LifecycleHarness::new().await;
+    let text = r#"
+params: {v: {type: string}}
+preStart:
+  call:
+    webhook: {url: "RECEIVER/call", headers: {x-value: "${params.v}"}}
+"#;
+    world.publish(&plugin("header@1.0.0", text)).await;
+    for (name, value) in [("crlf", "a\r\nx-injected: 1"), ("lf", "a\nx-injected: 1"), ("nul", "a\u{0}b")] {
+        world.lifecycle(LifecycleType::Created, &asks(name, "header", value)).await.is(202);
+        let target = world.phase(name, TargetState::Failed).await;
+        let unit = find(&target, "preStart", "call").unwrap();
+        let reason = unit.reason.unwrap();
+        assert_eq!(serde_json::to_value(reason.code).unwrap(), "render", "{reason:?}");
+        assert!(!reason.message.contains("injected"), "{reason:?}");
+    }
+    assert!(world.receiver.order().is_empty());
+    world.lifecycle(LifecycleType::Created, &asks("plain", "header", "a: b, c")).await.is(202);
+    world.phase("plain", TargetState::Ready).await;
+    assert_eq!(world.receiver.calls("POST /call")[0].header("x-value"), "a: b, c");
+}
+
+/// Where a request goes and which files a script is given is not a template: an author who writes one is told.
+pub(crate) async fn places_are_not_templates() {
+    let world = LifecycleHarness::new().await;
+    let publish = async |text: &str| {
+        let document = plugin("p@1.0.0", text);
+        world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": document }))).await
+    };
+    for (url, code) in [
+        ("${params.v}", "url"),
+        ("https://${params.v}/a", "url"),
+        ("https://a.${params.v}.example.org/", "url"),
+        ("https://${params.v}@example.org/", "url"),
+        ("https://example.org:${params.v}/", "url"),
+        ("${params.v}://example.org/", "url"),
+        ("https://user:pass@example.org/", "url"),
+        ("file:///etc/passwd", "url"),
+    ] {
+        let text =
+            format!("params: {{v: {{type: string}}}}\npreStart: {{c: {{webhook: {{url: \"{url}\"}}}}}}\n");
+        let problem = publish(&text).await.is_problem(422, "document");
+        assert_eq!(problem.errors[0].code, code, "{url}: {problem:?}");
+        assert!(problem.errors[0].line.is_some(), "{problem:?}");
+    }
+    for path in ["../x", "x", "/tmp/../etc/x", "/proc/self/environ", "/ebb/x", "/dev/null", "${params.v}"] {
+        for part in [
+            format!("outputs: {{o: {{file: \"{path}\"}}}}"),
+            format!("inputs: {{i: {{value: a, path: \"{path}\"}}}}"),
+        ] {
+            let text = format!(
+                "params: {{v: {{type: string}}}}\nrunners: {{sh: {{image: a}}}}\npreStart: {{c: {{pod: {{script: \"#!/bin/sh\"}}, {part}}}}}\n"
+            );
+            let answer = publish(&text).await;
+            let problem = answer.is_problem(422, "document");
+            assert!(problem.errors[0].line.is_some(), "{path}: {problem:?}");
+        }
+    }
+    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+}
+
+/// A URL that an author wrote, or an answer that a receiver gives, does not lead inside.
+pub(crate) async fn addresses_inside() {
+    let world = LifecycleHarness::new().await;
+    let inside = ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:a9fe:a9fe]/"];
+    let mut units = String::from("preStart:\n");
+    for (number, url) in inside.iter().enumerate() {
+        units +=
+            &format!("  u{number}: {{retry: {{attempts: 3, backoff: 10ms}}, webhook: {{url: \"{url}\"}}}}\n");
+    }
+    world.publish(&plugin("inside@1.0.0", &units)).await;
+    world.create("a", "inside").await;
+    world.phase("a", TargetState::Failed).await;
+    for (number, address) in inside.iter().enumerate() {
+        let unit = world.unit("a", "preStart", &format!("u{number}"), UnitState::Failed).await;
+        let reason = unit.reason.unwrap();
+        assert_eq!(serde_json::to_value(reason.code).unwrap(), "refused", "{address}: {reason:?}");
+        assert_eq!(unit.attempt, 1, "{address}: an address that is not allowed is not tried again");
+    }
+
+    world.receiver.on("POST /moved", |_, _| {
+        CannedReply::status(307).header("location", "http://169.254.169.254/latest/meta-data/")
+    });
+    world.receiver.on("POST /near", |_, _| CannedReply::status(307).header("location", "/elsewhere"));
+    let moved = "preStart:\n  m: {retry: {attempts: 1}, webhook: {url: \"RECEIVER/moved\"}}\n  n: {retry: {attempts: 1}, webhook: {url: \"RECEIVER/near\"}}\n";
+    world.publish(&plugin("moved@1.0.0", moved)).await;
+    world.create("b", "moved").await;
+    for unit in ["m", "n"] {
+        let unit = world.unit("b", "preStart", unit, UnitState::Failed).await;
+        assert_eq!(unit.reason.unwrap().message, "the server answered 307");
+    }
+    assert!(world.receiver.calls("POST /elsewhere").is_empty(), "a redirect was followed");
+}

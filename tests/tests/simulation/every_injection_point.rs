@@ -1,0 +1,141 @@
+//! The examples and some small graphs, with every mishap at every chance: death before and after every write, read and
+//! request, every message, callback and webhook lost, doubled and late.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ebb_spec::load::{self, Document, DocumentVars, FolderFiles};
+use ebb_tests::sim::many_targets::{SimReport, TargetScenario, TraceMode, simulate_target};
+use ebb_tests::sim::{FaultInjector, FaultKind};
+
+/// What happens at every chance. What only makes a unit fail for good is left to the random worlds.
+const KINDS: [FaultKind; 24] = [
+    FaultKind::DeathBeforeWrite,
+    FaultKind::DeathAfterWrite,
+    FaultKind::DeathBeforeRead,
+    FaultKind::DeathBeforeCall,
+    FaultKind::DeathAfterCall,
+    FaultKind::WriteFails,
+    FaultKind::WriteAnswerLost,
+    FaultKind::WrittenTwice,
+    FaultKind::ReadFails,
+    FaultKind::MessageLost,
+    FaultKind::MessageDoubled,
+    FaultKind::MessageLate,
+    FaultKind::CallbackLost,
+    FaultKind::CallbackAnswerLost,
+    FaultKind::CallbackDoubled,
+    FaultKind::CallbackLate,
+    FaultKind::EventLost,
+    FaultKind::EventAnswerLost,
+    FaultKind::EventDoubled,
+    FaultKind::RelayAway,
+    FaultKind::RelayAnswerLost,
+    FaultKind::RelayRequestDoubled,
+    FaultKind::PlatformRefuses,
+    FaultKind::PlatformAnswerLost,
+];
+const ENDS: [&str; 2] = ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"];
+
+fn is_good(report: &SimReport) -> bool {
+    report.violations.is_empty() && report.notifications.iter().map(String::as_str).eq(ENDS)
+}
+
+fn said(report: &SimReport) -> String {
+    format!("{:?} {:?}\n{}", report.violations, report.notifications, report.trace.join("\n"))
+}
+
+/// A design lives as if nothing had happened, whatever happens once.
+pub(crate) fn survives(name: &str, design: &TargetScenario, target: &str) {
+    let calm = simulate_target(design, target, FaultInjector::none(), TraceMode::Kept);
+    assert!(is_good(&calm), "{name}: {}", said(&calm));
+    let chances = |kind: FaultKind| calm.injection_points[kind as usize];
+    let cases: Vec<(FaultKind, u64)> =
+        KINDS.iter().flat_map(|&kind| (1..=chances(kind)).map(move |number| (kind, number))).collect();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(&(kind, number)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let report =
+                        simulate_target(design, target, FaultInjector::once(kind, number), TraceMode::Off);
+                    let reached = report.injected[kind as usize] == 1;
+                    if !reached || !is_good(&report) {
+                        wrong.lock().unwrap().push((kind, number, reached));
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    let Some(&(kind, number, reached)) = wrong.first() else { return };
+    let shown = simulate_target(design, target, FaultInjector::once(kind, number), TraceMode::Kept);
+    panic!(
+        "{name}: {} of {} cases are wrong, {kind} at chance {number} (reached: {reached}) is: {}",
+        wrong.len(),
+        cases.len(),
+        said(&shown)
+    );
+}
+
+/// An example as it is published, and the name of its target.
+fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
+    let values = ["root=/r", "host=h", "port=5432", "user=u", "receiver=https://outside.test"];
+    let read = |file: &str| {
+        let vars = DocumentVars::parse(values.map(str::to_owned)).unwrap();
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        load::documents(file, &text, &FolderFiles::new(&folder), &vars).unwrap().documents.remove(0)
+    };
+    let published = plugins.iter().map(|file| match read(file) {
+        Document::Plugin(plugin) => {
+            let version = plugin.version.unwrap();
+            (plugin.name.value, version.to_string(), plugin.expanded)
+        }
+        _ => panic!("{file} is no plugin"),
+    });
+    let plugins = published.collect();
+    let Document::Sandbox(sandbox) = read("sandbox.yaml") else { panic!("sandbox.yaml is no sandbox") };
+    (TargetScenario { plugins, document: sandbox.expanded }, sandbox.name.value)
+}
+
+#[test]
+fn every_example_is_tried() {
+    let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
+    // Objects need a cluster: the stories have those.
+    let objects = |folder: &Path| {
+        let plugin = std::fs::read_to_string(folder.join("plugin.yaml"));
+        plugin.is_ok_and(|text| text.lines().any(|line| line.trim() == "object:"))
+    };
+    let tried = folders.map(|entry| entry.unwrap().path()).filter(|folder| !objects(folder));
+    let names: BTreeSet<String> =
+        tried.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    let tried = ["postgres", "s3", "webhooks", "wired"].map(str::to_owned);
+    assert_eq!(names, tried.into(), "an example that no test below tries");
+}
+
+#[test]
+fn s3() {
+    let (design, target) = example("s3", &["plugin.yaml"]);
+    survives("s3", &design, &target);
+}
+
+#[test]
+fn postgres() {
+    let (design, target) = example("postgres", &["plugin.yaml"]);
+    survives("postgres", &design, &target);
+}
+
+#[test]
+fn webhooks() {
+    let (design, target) = example("webhooks", &["plugin.yaml"]);
+    survives("webhooks", &design, &target);
+}
+
+#[test]
+fn wired() {
+    let (design, target) = example("wired", &["store.yaml", "tenant.yaml"]);
+    survives("wired", &design, &target);
+}
